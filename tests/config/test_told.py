@@ -276,7 +276,10 @@ def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(
     every = isinstance(plan, DPStabsPlan) and plan.selector is None
     assert ("All marginals asked for were measured at every step" in report) == every
     assert ("not at every step" in report) <= every
-    assert ("No standard error can be given for any column" in report) == (not every)
+    sums = "Under a share stands what was measured of it" in report
+    assert sums >= isinstance(plan, PooledPlan)
+    assert ("No standard error can be given for any column" in report) == (not every and not sums)
+    assert not (sums and isinstance(plan, PooledPlan) and "No error can be given." in report)
     assert ("Nothing is measured at every step" in report) == isinstance(plan, GrowingPlan)
     assert ("epoch" in report) == isinstance(plan, PooledPlan)
     assert ("in turn" in report.lower()) <= (isinstance(plan, DPStabsPlan | BaselinePlan) and partial)

@@ -31,6 +31,7 @@ class Verbs(click.Group):
         return [
             *("init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
             *(
+                "measured",
                 "evaluate",
                 "report",
                 "statement",
@@ -63,6 +64,8 @@ class Verbs(click.Group):
                 from dpstream.cli.status import command
             case "sample":
                 from dpstream.cli.sample import command
+            case "measured":
+                from dpstream.cli.measured import command
             case "approve":
                 from dpstream.cli.approve import command
             case "withdraw":

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.tables.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import (
     Frame,
     as_released,
     read_manifest,
+    read_measurements,
     read_table,
     readable_steps,
     released_alike,
     released_schema,
 )
-from dpstream.stream.release.release import Answer
+from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
+from dpstream.stream.release.release import Answer, measured_answer
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
+    from dpstream.core.schema import Schema
 
 __all__ = ["PublicRelease", "read"]
 
-_NOTE = (
-    "counted in the released table. An interval is computed from what the mechanism measured, which the table alone "
-    "does not tell: whoever holds the stream gets it from Stream.release"
+_BASE = (
+    "counted in the released table, which holds records of the table that the stream began with: they were not "
+    "measured, and no public noise scale tells how wrong a count of them is"
 )
 
 
@@ -41,11 +47,21 @@ class PublicRelease:
     def __init__(self, folder: Path, step: int) -> None:
         self.folder = folder
         self.step = step
+        self._known: dict[int, Published] = {}
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The steps whose tables can be read, in order."""
         return readable_steps(self.folder)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the released table's columns.
+
+        Errors:
+            ConfigError: releases that are no tables of records.
+        """
+        return released_schema(self.folder, self.manifest()).names
 
     @property
     def spent(self) -> Budget:
@@ -64,11 +80,72 @@ class PublicRelease:
         """The released table; arguments and errors as of ``dpstream.io.sinks.read_table``."""
         return read_table(self.folder, self._step(step), frame=frame, ids=ids)
 
-    def answer(self, question: str, step: int | None = None) -> Answer:
+    def measurements(self, step: int | None = None) -> list[NoisyCounts]:
+        """The noisy counts that were published with the steps up to this one, in their order.
+
+        Every query and every field is described in docs/guide/measurements.md.
+
+        Errors:
+            StoreDamagedError: files that are missing or differ from the published hashes.
+        """
+        return read_measurements(self.folder, self._step(step))
+
+    def measured(
+        self,
+        columns: Sequence[str],
+        step: int | None = None,
+        *,
+        as_of: int | None = None,
+        combine: Combine = "mean",
+    ) -> Estimate | None:
+        """An unbiased estimate of a marginal: what was measured of it, added up over all steps; with exact intervals.
+
+        Args:
+            columns: names; none for the number of records.
+            step: use what was published up to it.
+            as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
+            combine: what is made of several measurements of the same steps. ``mean``: those that have all of the
+                columns and were not chosen by what others said, weighted by the inverse of their variances. ``least
+                squares``: all that overlap with the columns; it is more precise as a rule, and may have a small bias
+                where measurements were chosen.
+
+        Returns:
+            None where records of some steps were not measured in this way: ``missing`` says which steps.
+
+        Errors:
+            SchemaError: an unknown column. ConfigError: a column twice, a wrong step; releases that are no tables of
+            records. LimitError: too many cells. StoreDamagedError: files that differ from the published hashes.
+        """
+        found = self._published(step).estimate(columns, as_of, combine)
+        return found if isinstance(found, Estimate) else None
+
+    def missing(
+        self,
+        columns: Sequence[str],
+        step: int | None = None,
+        *,
+        as_of: int | None = None,
+        combine: Combine = "mean",
+    ) -> Missing | None:
+        """Why ``measured`` gives None, and which steps were not measured; None where it gives an estimate.
+
+        Errors:
+            As ``measured``.
+        """
+        found = self._published(step).estimate(columns, as_of, combine)
+        return found if isinstance(found, Missing) else None
+
+    def answer(self, question: str, step: int | None = None, *, as_of: int | None = None) -> Answer:
         """How many records satisfy a question such as ``"paid = 1"``, counted in the released table.
 
-        It is an estimate: ``note`` says what is known about its error. Where the table was cut at a number of
-        rows, the count is scaled to the released number of records.
+        Where the question's columns were measured without a gap, the answer has an exact interval around what was
+        measured, as ``Stream.release`` gives it; ``note`` says how it was found and as of which step it holds, or why
+        there is none. Where the table was cut at a number of rows, the count is scaled to the released number of
+        records.
+
+        Args:
+            step: the step of the table; measurements up to it are used.
+            as_of: another step for ``measured_value`` and ``interval``.
 
         Errors:
             ConfigError, SchemaError: the question cannot be read, or cuts through a bin; releases that are no tables
@@ -77,6 +154,23 @@ class PublicRelease:
         manifest = self.manifest(step)
         schema = released_schema(self.folder, manifest)
         asked = parse_predicate(question, schema)
+        counted = self._counted(asked, schema, manifest, step)
+        if "base" in manifest:
+            return Answer(counted, None, _BASE)
+        answer = measured_answer(counted, self._published(step), asked, as_of)
+        return (
+            answer if answer.as_of else replace(answer, note=f"counted in the released table. {answer.note}")
+        )
+
+    def _published(self, step: int | None) -> Published:
+        number = self._step(step)
+        if number not in self._known:
+            schema = released_schema(self.folder, self.manifest(number))
+            self._known = {number: Published.read(self.folder, schema, number)}
+        return self._known[number]
+
+    def _counted(self, asked: Predicate, schema: Schema, manifest: dict[str, Any], step: int | None) -> float:
+        """How many records of the released table satisfy a question."""
         table = self.table(step)
         satisfied = asked.mask()
         columns = [schema.columns[i] for i in asked.columns]
@@ -97,9 +191,7 @@ class PublicRelease:
                 "the released table holds values that its codebook does not declare", where=str(self.folder)
             ) from None
         count = float(satisfied[codes].sum()) if columns else 0.0
-        scale = manifest["rows"] / table.num_rows if table.num_rows else 1.0
-        words = manifest["accuracy"].get("words")
-        return Answer(count * scale, None, f"{_NOTE}. {words}" if words else _NOTE)
+        return count * (manifest["rows"] / table.num_rows if table.num_rows else 1.0)
 
     def __repr__(self) -> str:
         return f"PublicRelease({str(self.folder)!r}, step={self.step})"

@@ -154,7 +154,7 @@ def _half_width(law: NoiseSum, confidence: float) -> float:
     angles = np.linspace(0.0, math.pi, knots // 2 + 1)
     # A grid coarser than the integers keeps the low frequencies, which hold all but about 1e-6 of the law.
     logarithm = sum(
-        (count * _log_characteristic(noise, angles / step) for noise, count in law.parts),
+        (count * log_characteristic(noise, angles / step) for noise, count in law.parts),
         np.zeros_like(angles),
     )
     probabilities = np.fft.irfft(np.exp(logarithm), knots)[: knots // 2]
@@ -164,7 +164,7 @@ def _half_width(law: NoiseSum, confidence: float) -> float:
     return float(reached) if step == 1.0 else (reached + 1) * step
 
 
-def _log_characteristic(noise: Noise, angles: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_characteristic(noise: Noise, angles: NDArray[np.float64]) -> NDArray[np.float64]:
     """Logarithm of ``E cos(angle X)``, which is positive for both noises; angles from 0 to pi."""
     if isinstance(noise, DiscreteLaplace):
         # (1 - q)^2 / (1 - 2 q cos a + q^2), with the variance 2 q / (1 - q)^2.

@@ -71,12 +71,13 @@ class RunMeasurements:
         """The number of events, and its variance."""
         return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)
 
-    def histogram(self, index: int, budget: Budget, kind: str = "") -> None:
+    def histogram(self, index: int, budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
         """Measure a marginal's cells with independent noise; ``kind`` names the draw where there may be another."""
         noise = self.by.histogram_noise(budget)
         values = self.by.noisy(self.counts[self.cells.part(index)], noise, self.randomness)
         clique = self.cells.cliques[index]
-        self.outputs.append(RunOutput.of_marginal(self.cells.workload.domain, clique, values, noise, kind))
+        output = RunOutput.of_marginal(self.cells.workload.domain, clique, values, noise, kind)
+        self.outputs.append(output.as_chosen() if chosen else output)
         measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self._book(index, measurement)
         self.sums.append(measurement)
@@ -119,22 +120,26 @@ class RunMeasurements:
         weight, each = self.shares.products(len(products)), self.shares.histogram
         whole = weight + each * len(rest)
         for index in rest:
-            self.histogram(index, budget.scaled(Fraction(each, whole)))
+            self.histogram(index, budget.scaled(Fraction(each, whole)), chosen=True)
         if products:
             values, variance = self._sums(
                 [self.cells.cliques[i] for i in products],
                 self.own.read(self.counts, products),
                 budget.scaled(Fraction(weight, whole)),
+                chosen=True,
             )
             total = self.total
             for index, value in zip(products, values, strict=True):
                 self._pair(index, (value, variance), total)
 
-    def _sums(self, terms: list[Clique], exact: list[int], budget: Budget) -> tuple[list[float], float]:
+    def _sums(
+        self, terms: list[Clique], exact: list[int], budget: Budget, *, chosen: bool = False
+    ) -> tuple[list[float], float]:
         noise = self.by.sign_noise(budget, len(exact))
         values = self.by.noisy(np.array(exact, dtype=np.int64), noise, self.randomness)
         query = signs_query(self.cells.workload.domain, terms)
-        self.outputs.append(RunOutput("signs", query, values, noise))
+        output = RunOutput("signs", query, values, noise)
+        self.outputs.append(output.as_chosen() if chosen else output)
         return values.astype(np.float64).tolist(), max(noise.variance, LEAST_VARIANCE)
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:

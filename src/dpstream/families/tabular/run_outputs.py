@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ class RunOutput:
     query: Mapping[str, Any]
     values: NDArray[np.int64]
     noise: AnyNoise
+
+    def as_chosen(self) -> RunOutput:
+        """The same, with the mark of what was measured because of what the run had measured before."""
+        return replace(self, query={**self.query, "chosen": True})
 
     @classmethod
     def of_marginal(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,19 @@ import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
+from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.stream.declared import shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
 
 __all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
 
 MANIFEST_FORMAT = 1
+
+#: Where noisy counts are published with the step.
+_MEASURED_WORDS = (
+    " What this step measured is published beside its table: sums of it over all steps are unbiased, and have exact "
+    "intervals (dpstream measured)."
+)
 
 
 @dataclass(frozen=True)
@@ -100,18 +107,25 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
 
 
 def accuracy_of(
-    synthesis: Synthesis, plan: StreamPlan, step: int, *, with_base: bool = False
+    synthesis: Synthesis,
+    plan: StreamPlan,
+    step: int,
+    files: Collection[str] = (),
+    *,
+    with_base: bool = False,
 ) -> dict[str, Any]:
     """What the release says about its own errors; public scales and released choices only.
 
     Args:
         plan: says which steps are measured, and why counts have no error bars; under the relation ``replace`` the
             total is no estimate.
+        files: names of what is published with the step.
         with_base: whether the stream began with another one's table.
     """
+    told = _MEASURED_WORDS if MEASUREMENTS in files else ""
     own_words = synthesis.accuracy()
     if own_words is not None:
-        return own_words
+        return {**own_words, "words": f"{own_words['words']}{told}"} if "words" in own_words else own_words
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
     total = _total_words(synthesis, plan.unit.relation)
@@ -123,7 +137,7 @@ def accuracy_of(
             "standard_error": max(errors, default=None),
             "marginals": [[plan.domain.names[i] for i in clique] for clique in measured],
         },
-        "words": f"{total} {counts}",
+        "words": f"{total} {counts}{told}",
     }
 
 

@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Measured, PeopleEstimate, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.privacy.law import check_confidence
+from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.tables.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
+from dpstream.stream.release.estimates import Estimate, Missing, Published, error_words, sum_of_cells
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
-__all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release"]
+__all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release", "measured_answer"]
 
 #: Largest joint domain that ``marginal`` and ``answer`` evaluate.
 MAX_ANSWER_CELLS = 2_000_000
@@ -32,6 +34,11 @@ MAX_ANSWER_CELLS = 2_000_000
 NO_INTERVAL = (
     "the plan does not measure these columns together at every step (or the stream began with another one's "
     "table): part of this number is what the model expects, and no public noise scale tells how wrong it is"
+)
+
+#: What follows from that.
+NOT_MEASURED = (
+    "Part of this number is what the model expects, and no public noise scale tells how wrong it is"
 )
 
 
@@ -44,10 +51,11 @@ class Marginal:
         labels: one tuple of labels per column.
         values: estimates, one axis per column.
         standard_error: standard deviation of the noise in one cell of the measurement behind it, where the marginal
-            was measured at every step; else None.
-        measured: that measurement itself, shaped as ``values``: unbiased, with independent noise in its cells, so
-            that single cells may be negative. ``values`` come from a model fitted to it and are nearer to the
-            truth as a rule, but no public number says how near.
+            was measured without a gap; else None.
+        measured: that measurement itself, shaped as ``values``: unbiased, so that single cells may be negative.
+            ``values`` come from a model fitted to it and are nearer to the truth as a rule, but no public number says
+            how near.
+        as_of: the step at whose end ``measured`` holds; None where there is none.
     """
 
     columns: tuple[str, ...]
@@ -56,6 +64,8 @@ class Marginal:
     standard_error: float | None
     measured: NDArray[np.float64] | None = None
     _measured: Measured | None = field(default=None, repr=False)
+    as_of: int | None = None
+    _estimate: Estimate | None = field(default=None, repr=False)
 
     def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Low and high ends for every cell, around ``measured``; None where there is none.
@@ -66,6 +76,8 @@ class Marginal:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
         """
         check_confidence(confidence)
+        if self._estimate is not None:
+            return self._estimate.interval(confidence)
         if self.measured is None or self._measured is None:
             return None
         width = self._measured.half_width(1, confidence)
@@ -93,10 +105,12 @@ class Answer:
         standard_error: standard deviation of the noise in the measurement behind the answer; None where public
             noise scales do not give it. Where only the marginal of just the question's columns is known to be
             measured, an upper bound (``note`` says so).
-        note: what the standard error means, or why there is none.
-        measured_value: the answer of the smallest measured marginal that has the question's columns: unbiased.
-        measured_error: its standard error, exactly: noise in different cells is independent.
+        note: what the standard error means (exact, or a bound), and as of which step it holds; or why there is none.
+        measured_value: what the published noisy counts of the question's columns add up to, or else the smallest
+            marginal that was measured at every step: unbiased.
+        measured_error: its standard error, exactly.
         people: of a panel: the same with shares and a bound.
+        as_of: the step that ``measured_value`` and ``interval`` are about; None where nothing was measured.
     """
 
     value: float
@@ -107,17 +121,23 @@ class Answer:
     _measured: Measured | None = field(default=None, repr=False, compare=False)
     _cells: int = field(default=0, repr=False, compare=False)
     people: PeopleEstimate | None = None
+    as_of: int | None = None
+    _law: WeightedSum | None = field(default=None, repr=False, compare=False)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
         """The true number lies between these with the stated probability or more; None where nothing was measured.
 
-        Around ``measured_value``, from the exact law of the noise (not a normal limit). Take one question and
-        one step: of many intervals some will miss. It says nothing about ``value``, which may lie outside.
+        It is about the records as of step ``as_of``, around ``measured_value``, from the exact law of the noise (not a
+        normal limit). Take one question and one step: of many intervals some will miss. It says nothing about
+        ``value``, which may lie outside.
 
         Errors:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
         """
         check_confidence(confidence)
+        if self._law is not None and self.measured_value is not None:
+            width = self._law.half_width(confidence)
+            return self.measured_value - width, self.measured_value + width
         if self._measured is None or self.measured_value is None:
             return None
         width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
@@ -148,6 +168,7 @@ class Release:
         self._schema = schema
         #: Where it is published, if anywhere.
         self._folder = folder
+        self._known: Published | None = None
 
     def __repr__(self) -> str:
         return f"Release(stream={self.manifest['stream']!r}, step={self.step})"
@@ -241,9 +262,17 @@ class Release:
         shaped = np.asarray(estimate.values, dtype=np.float64).reshape(domain.shape(clique))
         values = shaped.transpose([clique.index(i) for i in asked])
         labels = tuple(self._schema.columns[i].labels() for i in asked)
+        if (published := self._published()) is not None:
+            found = published.estimate(names)
+            if isinstance(found, Estimate):
+                return Marginal(
+                    names, labels, values, found.standard_error, found.values, None, found.as_of, found
+                )
         known = model.measured.get(clique)
-        measured = None if known is None else known.values.transpose([clique.index(i) for i in asked])
-        return Marginal(names, labels, values, estimate.standard_error, measured, known)
+        if known is None:
+            return Marginal(names, labels, values, estimate.standard_error)
+        measured = known.values.transpose([clique.index(i) for i in asked])
+        return Marginal(names, labels, values, estimate.standard_error, measured, known, self.step)
 
     @property
     def classifier(self) -> Any:
@@ -266,8 +295,9 @@ class Release:
         (``AtLeast``, ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"``.
 
         Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
-        marginals with these columns were measured at every step, the one with the fewest cells to add up (a public
-        choice) gives ``measured_value`` and ``interval`` as well.
+        published noisy counts of these columns cover all steps up to one (``as_of``), they give ``measured_value`` and
+        ``interval`` as well, and ``PublicRelease.answer`` gives the same ones. Where they are not published, the
+        smallest marginal that was measured at every step gives them.
 
         Errors:
             ConfigError, SchemaError: the question cannot be read or cuts through a bin.
@@ -284,17 +314,33 @@ class Release:
         values = np.asarray(estimate.values, dtype=np.float64).reshape(mask.shape)
         cells = int(mask.sum())
         value = float(values[mask].sum())
+        published = self._published()
+        found = None if published is None else measured_answer(value, published, predicate)
+        if found is not None and found.as_of is not None:
+            return found
         smallest = _smallest(model.measured, predicate.columns, self._schema.domain)
         if smallest is None:
             error, note = _error_of_sum(cells, estimate.standard_error)
-            return Answer(value, error, note)
+            return Answer(value, error, note) if found is None or error is not None else found
         clique, measured = smallest
         others = tuple(axis for axis, column in enumerate(clique) if column not in predicate.columns)
         counts = measured.values.sum(axis=others)
         cells *= measured.values.size // counts.size
         error = measured.error_of_sum(cells)
         note = _note(cells, self._schema.domain.label(clique))
-        return Answer(value, error, note, float(counts[mask].sum()), error, measured, cells)
+        return Answer(value, error, note, float(counts[mask].sum()), error, measured, cells, as_of=self.step)
+
+    def _published(self) -> Published | None:
+        """The noisy counts in the folder of releases; None where there are none, or where counts of the released table
+        hold records of another stream's table, which they are not about."""
+        if self._folder is None or "base" in self.manifest:
+            return None
+        if self._known is None:
+            try:
+                self._known = Published.read(self._folder, self._schema, self.step)
+            except ConfigError:  # a step that is not published yet
+                return None
+        return self._known if self._known.counts else None
 
     def _codes_of(self, condition: str) -> tuple[int, ...]:
         """Whole records, as one number each, that satisfy a condition."""
@@ -331,6 +377,26 @@ class Release:
                 allowed='keep = "all", or a later step',
             )
         return self._synthesis
+
+
+def measured_answer(
+    value: float, published: Published, predicate: Predicate, as_of: int | None = None
+) -> Answer:
+    """An answer with what the published noisy counts say; where they do not, ``note`` says why."""
+    found = sum_of_cells(published, predicate, as_of)
+    if isinstance(found, Missing):
+        return Answer(value, None, f"{found.reason} {NOT_MEASURED}")
+    estimate, measured, law = found
+    error = law.variance**0.5
+    return Answer(
+        value,
+        error,
+        error_words(estimate, law),
+        measured,
+        error,
+        as_of=estimate.as_of,
+        _law=law,
+    )
 
 
 def _smallest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.io.sinks.release_reader import as_released, released_alike
+from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.tools.evaluate.metrics import churn
 from dpstream.tools.evaluate.run_folder import Accuracy, Folder, Told, thin
 
@@ -48,6 +50,19 @@ class ReportedRun(Told):
     counts: tuple[NDArray[np.int64], ...]
     churn: tuple[float, ...]
     codes: NDArray[np.int32] | None
+
+    @cached_property
+    def published(self) -> Published | None:
+        """The noisy counts of the steps up to the last table; None where none say how wrong its counts are."""
+        if self.last_table is None or "base" in self.manifest:
+            return None
+        found = Published.read(self.releases, self.schema, self.last_table)
+        return found if found.counts else None
+
+    def measured(self, names: Sequence[str]) -> Estimate | None:
+        """What was measured of a marginal, added up over all steps; None where it was not measured without a gap."""
+        found = None if self.published is None else self.published.estimate(names)
+        return found if isinstance(found, Estimate) else None
 
     @property
     def last_table(self) -> int | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
+from dpstream.stream.release.estimates import Estimate
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import total_variation
 from dpstream.tools.report.collect import ReportedRun
@@ -57,14 +58,23 @@ def _introduction(run: ReportedRun, truth: Truth | None) -> list[str]:
 
 def _error_words(run: ReportedRun) -> str:
     accuracy = run.accuracy
+    known = [run.measured([name]) is not None for name in run.schema.names]
+    others = "" if all(known) else " For the other columns no error can be given, and their charts say so."
+    if any(known):
+        others = (
+            " Under a share stands what was measured of it: a number of records as of the step that the chart names, "
+            "with its exact 95 % interval. One of twenty such intervals misses the truth."
+        ) + others
     if accuracy is None:
-        return "The manifest does not say how large the noise is, so no chart has error bars."
+        others = others if any(known) else ""
+        return f"The manifest does not say how large the noise is, so no chart has error bars.{others}"
     if accuracy.cell is None:
+        if any(known):
+            return f"The table comes from a model, and its shares have no error bars.{others}"
         return "No standard error can be given for any column: the charts have no error bars."
     return (
         "Where a column was measured at every step, a bracket marks two standard errors to either side: of the "
-        "noise, and of drawing the rows. What the model adds is not in it. For the other columns no error can be "
-        "given, and their charts say so."
+        f"noise, and of drawing the rows. What the model adds is not in it.{others}"
     )
 
 
@@ -107,12 +117,32 @@ def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
         sizes = np.array([len(group.codes) for group in groups])
         errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - made / rows)) / rows
     real = None
-    footer = "No error can be given." if truth is None and noise is None else None
+    measured = None if truth is not None else run.measured([name])
+    footer = "No error can be given." if truth is None and noise is None and measured is None else None
+    if measured is not None:
+        how = "exact" if measured.exact else "by Chebyshev's inequality"
+        footer = f"Measured: records as of step {measured.as_of}, with 95 % intervals ({how})."
     if truth is not None:
         true = truth.columns[column]
         real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
         footer = f"Total variation distance {percent(total_variation(true, counts))}"
-    return _bars(name, groups, made / rows, errors, real, footer)
+    texts = [] if measured is None else _measured_texts(measured, groups)
+    return _bars(name, groups, made / rows, errors, real, footer, texts)
+
+
+def _measured_texts(measured: Estimate, groups: Sequence[Group]) -> list[str]:
+    """What was measured of some groups of a column's values, with its interval."""
+    texts = []
+    for group in groups:
+        cells = np.zeros(measured.values.shape, dtype=bool)
+        cells[list(group.codes)] = True
+        value, width = float(measured.values[cells].sum()), measured.law(cells).half_width(0.95)
+        texts.append(f"{_whole(value)} ({_whole(value - width)} to {_whole(value + width)})")
+    return texts
+
+
+def _whole(value: float) -> str:
+    return integer(round(value)).replace("-", "\N{MINUS SIGN}")
 
 
 def _bars(
@@ -122,6 +152,7 @@ def _bars(
     errors: NDArray[np.float64] | None,
     real: NDArray[np.float64] | None,
     footer: str | None,
+    measured: Sequence[str],
 ) -> Html:
     """A table whose cells are bars: it reads as numbers where it is not seen."""
     reach = float(np.nanmax([shares + (0.0 if errors is None else errors), shares if real is None else real]))
@@ -141,6 +172,8 @@ def _bars(
             numbers.append(
                 element("small", element("span", "true ", class_="hidden"), percent(float(real[i])))
             )
+        if measured:
+            numbers.append(element("small", element("span", "measured ", class_="hidden"), measured[i]))
         rows.append(
             element(
                 "tr",
@@ -158,7 +191,7 @@ def _bars(
         element("caption", element("bdi", name)),
         element("tbody", rows),
         element("tfoot", axis, aria_hidden="true"),
-        class_="bars two" if real is not None else "bars",
+        class_="bars two" if real is not None else "bars measured" if measured else "bars",
     )
     return element("figure", made, element("p", footer, class_="note") if footer else None, class_="card")
 
@@ -270,6 +303,12 @@ def _finite(value: float) -> float:
 
 
 def _pair_error(run: ReportedRun, pair: Clique) -> str:
+    if (measured := run.measured([run.schema.names[column] for column in pair])) is not None:
+        return (
+            f"The pair was measured up to step {measured.as_of}: the standard error of a cell is "
+            f"{significant(measured.standard_error)} records. dpstream measured shows the numbers; what the model adds "
+            "is not in it."
+        )
     accuracy = run.accuracy
     names = frozenset(run.schema.names[column] for column in pair)
     if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:

@@ -1,0 +1,194 @@
+"""``dpstream measured``: unbiased numbers with exact intervals, from a folder of releases alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpstream.cli.shared import json_option, print_json, print_table
+from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.stream.public_release import PublicRelease
+    from dpstream.stream.release.estimates import Combine, Estimate
+
+__all__ = ["command"]
+
+
+@click.command("measured", short_help="Add up what was measured: unbiased numbers with exact intervals.")
+@click.argument("releases", type=FilePath("folder"))
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME",
+    help="Show the counts of this column's values (repeat it for combinations of several columns).",
+)
+@click.option(
+    "--question",
+    metavar="WORDS",
+    help="Show the number of records for which it holds: \"paid and zip = '94103'\".",
+)
+@click.option(
+    "--as-of", type=Whole(), help="The step at whose end the numbers hold; the last one measured by default."
+)
+@click.option("--least-squares", is_flag=True, help="Use all measurements that overlap with the columns.")
+@click.option("--confidence", default=0.95, show_default=True, help="Of each interval by itself.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a combination of values.")
+@json_option
+def command(
+    releases: str,
+    columns: tuple[str, ...],
+    question: str | None,
+    as_of: int | None,
+    least_squares: bool,
+    confidence: float,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Add up the noisy counts in the folder RELEASES: unbiased numbers of records, each with an interval.
+
+    A stream publishes what it measures beside its tables. Those numbers are true counts with noise of a known law, so
+    that their sums have exact errors, which counts of a synthetic table do not have. They may be negative. Neither the
+    configuration nor the secret state is needed, and nothing is spent.
+
+    Without --column and --question: which counts are known, as of which step, and how precisely.
+
+    \b
+    Examples:
+      dpstream measured releases
+      dpstream measured releases --column zip --column paid --as-of 12 --csv
+      dpstream measured releases --question "rent >= 1000" --confidence 0.99
+    """
+    import dpstream
+
+    if as_csv and (as_json or not columns):
+        raise ConfigError(
+            "CSV is of the counts of columns", where="--csv", allowed="with --column, without --json"
+        )
+    if question is not None and (columns or least_squares):
+        raise ConfigError(
+            "a question names its columns itself",
+            where="--question",
+            allowed="without --column and --least-squares",
+        )
+    release = dpstream.read(releases)
+    if question is not None:
+        _answer(release, question, as_of, confidence, as_json)
+    elif columns:
+        estimate = _estimate(release, columns, as_of, "least squares" if least_squares else "mean")
+        _cells(estimate, confidence, as_csv, as_json)
+    else:
+        _known(release, as_of, "least squares" if least_squares else "mean", as_json)
+
+
+def _estimate(
+    release: PublicRelease, columns: tuple[str, ...], as_of: int | None, combine: Combine
+) -> Estimate:
+    estimate = release.measured(columns, as_of=as_of, combine=combine)
+    if estimate is None:
+        missing = release.missing(columns, as_of=as_of, combine=combine)
+        raise ConfigError(
+            "these counts cannot be added up" if missing is None else missing.reason.rstrip("."),
+            where=" x ".join(columns) or "the number of records",
+            allowed="what `dpstream measured RELEASES` lists, or an earlier --as-of",
+        )
+    return estimate
+
+
+def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -> None:
+    table = estimate.to_table(confidence)
+    if as_csv:
+        from dpstream.io.sinks.table_files import to_bytes
+
+        click.echo(to_bytes(table, "csv").decode(), nl=False)
+        return
+    rows = table.drop_columns(["standard_error"]).to_pylist()
+    if as_json:
+        print_json(
+            {
+                "columns": list(estimate.columns),
+                "as_of": estimate.as_of,
+                "epochs": [list(epoch) for epoch in estimate.epochs],
+                "standard_error": estimate.standard_error,
+                "exact": estimate.exact,
+                "confidence": confidence,
+                "note": estimate.note,
+                "cells": rows,
+            }
+        )
+        return
+    headings = [*estimate.columns, "records", f"from ({100 * confidence:g} %)", "to"]
+    shown = [
+        [
+            *(str(row[name]) for name in estimate.columns),
+            *(f"{row[name]:,.1f}" for name in ("measured", "low", "high")),
+        ]
+        for row in rows
+    ]
+    print_table(headings, shown, right=range(len(estimate.columns), len(headings)))
+    click.echo(f"standard error of each number: {estimate.standard_error:,.3g} records; {estimate.note}.")
+
+
+def _answer(
+    release: PublicRelease, question: str, as_of: int | None, confidence: float, as_json: bool
+) -> None:
+    answer = release.answer(question, as_of=as_of)
+    interval = answer.interval(confidence)
+    if as_json:
+        print_json(
+            {
+                "question": question,
+                "in_the_table": answer.value,
+                "measured": answer.measured_value,
+                "standard_error": answer.measured_error,
+                "as_of": answer.as_of,
+                "confidence": confidence,
+                "interval": None if interval is None else list(interval),
+                "note": answer.note,
+            }
+        )
+        return
+    click.echo(f"{question}\n  in the released table of step {release.step}: {answer.value:,.1f} records")
+    if interval is not None and answer.measured_value is not None:
+        click.echo(
+            f"  measured: {answer.measured_value:,.1f} records; between {interval[0]:,.1f} and {interval[1]:,.1f} "
+            f"with a probability of {confidence:g} or more"
+        )
+    click.echo(f"  {answer.note}.")
+
+
+def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
+    """Number of records, every column, and whatever was measured together."""
+    names = release.columns
+    wider = {one.columns for one in release.measurements() if one.columns and len(one.columns) > 1}
+    asked = [(), *((name,) for name in names), *sorted(one for one in wider if set(one) <= set(names))]
+    entries: list[dict[str, Any]] = []
+    for columns in asked:
+        estimate = release.measured(columns, as_of=as_of, combine=combine)
+        missing = release.missing(columns, as_of=as_of, combine=combine)
+        entries.append(
+            {
+                "columns": list(columns),
+                "as_of": None if estimate is None else estimate.as_of,
+                "standard_error": None if estimate is None else estimate.standard_error,
+                "note": estimate.note
+                if missing is None and estimate is not None
+                else missing and missing.reason,
+            }
+        )
+    if as_json:
+        print_json(entries)
+        return
+    rows = [
+        [
+            " x ".join(entry["columns"]) or "number of records",
+            "" if entry["as_of"] is None else str(entry["as_of"]),
+            "" if entry["as_of"] is None else f"{entry['standard_error']:,.3g}",
+            entry["note"] if entry["as_of"] is None else "",
+        ]
+        for entry in entries
+    ]
+    print_table(["counts of", "as of step", "standard error of a cell", "why not"], rows, right=[1, 2])

@@ -1,0 +1,396 @@
+"""Unbiased estimates from published noisy counts: sums over epochs with the law of their error. No secret is needed.
+
+The pages docs/guide/measurements.md and docs/theory/measurements.md say what holds, and why.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Counted, NoisyCounts
+from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
+from dpstream.core.privacy.law import check_confidence
+from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.schema import Schema
+from dpstream.core.tables.predicate import Predicate
+from dpstream.io.sinks.release_reader import read_manifest, read_measurements
+from dpstream.stream.release.interactions import least_squares
+from dpstream.stream.release.measured_parts import Combined, Part, Way, add_up, decoded, identity, projected
+
+__all__ = ["MAX_CELLS", "Combine", "Estimate", "Missing", "Published", "error_words", "sum_of_cells"]
+
+#: Most cells of an estimated marginal.
+MAX_CELLS = 2_000_000
+
+#: What is made of several measurements of the same steps: the mean, by inverse variance, of those that have the columns
+#: and were not chosen by what others said; or the least squares of all that overlap with the columns.
+Combine = Literal["mean", "least squares"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An unbiased estimate of a marginal, made of published noisy counts. Public.
+
+    Attributes:
+        columns: names, in the order asked for; none: the number of records.
+        labels: one tuple of labels a column.
+        values: numbers of records, one axis a column; negative ones are normal.
+        as_of: the step at whose end the estimate holds.
+        epochs: the groups of steps (first, last) that were added up.
+        chosen: whether measurements enter that were chosen by what others of the same steps said, with weights that
+            depend on the noise: the estimate may have a small bias.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: NDArray[np.float64]
+    as_of: int
+    epochs: tuple[tuple[int, int], ...]
+    chosen: bool
+    _parts: tuple[Part, ...] = field(repr=False, compare=False)
+
+    def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
+        """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
+
+        Cost: of one cell: computed for the first one; all cells have the same law.
+        """
+        if cells is None:
+            cells = np.zeros(self.values.shape, dtype=bool)
+            cells.flat[0] = True
+        return add_up(part.coefficients(cells) for part in self._parts)
+
+    @property
+    def standard_error(self) -> float:
+        """Of one cell, in records; the same for all cells."""
+        return float(self.law().variance ** 0.5)
+
+    @property
+    def exact(self) -> bool:
+        """Whether intervals are computed from the law of the noise itself. Else from its variance, which is wider."""
+        return self.law().exact
+
+    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Low and high ends for every cell: each cell's truth is inside with that probability or more, all together
+        with less.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        width = self.law().half_width(check_confidence(confidence))
+        return self.values - width, self.values + width
+
+    @property
+    def note(self) -> str:
+        """What the error means, in words."""
+        return error_words(self, self.law())
+
+    def to_table(self, confidence: float = 0.95) -> Any:
+        """One row a cell: the labels, ``measured``, ``standard_error``, ``low`` and ``high``, as a pyarrow Table."""
+        import pyarrow as pa
+
+        low, high = self.interval(confidence)
+        cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
+        data = {
+            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
+            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
+        }
+        error = np.full(self.values.size, self.standard_error)
+        ends = {"low": low.ravel(), "high": high.ravel()}
+        return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there is no estimate.
+
+    Attributes:
+        steps: the groups of steps (first, last) whose records nobody measured in this way; none where that is not why.
+        reason: a sentence.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What is known of the records of some steps."""
+
+    first: int
+    last: int
+    combined: Combined
+
+
+class Published:
+    """The noisy counts of a stream up to a step, ready to be added up.
+
+    Args:
+        counts: in the order of steps.
+        public_numbers: the exact number of records by step, where the owner declared it public.
+    """
+
+    def __init__(
+        self, counts: Sequence[NoisyCounts], schema: Schema, public_numbers: Mapping[int, int] | None = None
+    ) -> None:
+        self.counts = tuple(counts)
+        self.schema = schema
+        self._public = public_numbers
+        self._sizes = dict(zip(schema.names, schema.domain.sizes, strict=True))
+        self._known: dict[Any, Estimate | Missing] = {}
+
+    @classmethod
+    def read(cls, folder: str | Path, schema: Schema, step: int) -> Published:
+        """What the folder of releases holds of the steps up to ``step``.
+
+        Errors:
+            ConfigError: no releases there. StoreDamagedError: files that are missing or differ from their published
+            hashes.
+
+        Cost: reads one manifest and one file a step.
+        """
+        counts = read_measurements(folder, step)
+        public = None
+        if counts and read_manifest(folder, step)["relation"] == "replace":
+            ends = {end for one in counts for end in (one.first - 1, one.last) if end}
+            public = {end: int(read_manifest(folder, end)["rows"]) for end in sorted(ends)}
+        return cls(counts, schema, public)
+
+    def estimate(
+        self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "mean"
+    ) -> Estimate | Missing:
+        """An unbiased estimate of a marginal, or why there is none.
+
+        Args:
+            columns: none, for the number of records.
+            as_of: the step at whose end it holds; by default the last one by which anything was measured.
+
+        Errors:
+            SchemaError: an unknown column. ConfigError: a column twice; no such ``combine``, no step.
+            LimitError: too many cells.
+
+        Cost: reads every measurement of these columns once; remembered.
+        """
+        names = names_of(columns, self.schema)
+        if combine not in get_args(Combine):
+            raise ConfigError(
+                f"combine = {combine!r}", where="measured", allowed=", ".join(get_args(Combine))
+            )
+        if as_of is not None and (isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 1):
+            raise ConfigError(f"as_of = {as_of!r}", where="measured", allowed="a step, from 1")
+        key = names, as_of, combine
+        if key not in self._known:
+            self._known[key] = self._estimate(names, as_of, combine)
+        return self._known[key]
+
+    def _estimate(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
+        kinds = {one.counted for one in self.counts}
+        if "present" in kinds:
+            return self._present(names, as_of, combine)
+        sides: list[Counted] = ["net"] if "net" in kinds else ["inserts", "deletes"]
+        sides = [side for side in sides if side in kinds]
+        if not sides:
+            what = "no records that come and go" if kinds else "no noisy counts"
+            return Missing((), f"{what[:1].upper()}{what[1:]} are published for these steps.")
+        border = min(max(one.last for one in self.counts if one.counted == side) for side in sides)
+        end = border if as_of is None else as_of
+        found: list[_Block] = []
+        for side in sides:
+            own = [one for one in self.counts if one.counted == side and one.last <= end]
+            chosen = self._cover(names, own, end, combine)
+            if isinstance(chosen, Missing):
+                return chosen
+            found += [replace(b, combined=b.combined.negative()) if side == "deletes" else b for b in chosen]
+        return self._sum(names, end, found)
+
+    def _present(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
+        """Of records that are present at one step: only what was counted as of that step may be added."""
+        own = [one for one in self.counts if one.counted == "present"]
+        ends = [_as_of(one) for one in own]
+        end = max(ends) if as_of is None else as_of
+        now = [one for one, at in zip(own, ends, strict=True) if at == end]
+        if not now:
+            return Missing((), f"No census counted the records that were present at the end of step {end}.")
+        chosen = self._cover(names, now, end, combine)
+        if isinstance(chosen, Missing):
+            return replace(
+                chosen,
+                reason=f"{chosen.reason} Counts of records that were present at other steps must not be added to them.",
+            )
+        return self._sum(names, end, chosen)
+
+    def _cover(
+        self, names: tuple[str, ...], counts: Sequence[NoisyCounts], end: int, combine: Combine
+    ) -> list[_Block] | Missing:
+        """The blocks of steps from 1 to ``end``, each step in one of them, whose sum has the smallest variance."""
+        spans: dict[tuple[int, int], list[NoisyCounts]] = {}
+        for one in counts:
+            spans.setdefault((one.first, one.last), []).append(one)
+        known = {
+            span: combined
+            for span, measured in spans.items()
+            if (combined := self._combined(names, span, measured, combine)) is not None
+        }
+        best: dict[int, tuple[float, tuple[int, int] | None]] = {0: (0.0, None)}
+        for first, last in sorted(known):
+            if first - 1 in best and first <= last <= end:
+                variance = best[first - 1][0] + known[first, last].variance
+                if last not in best or variance < best[last][0]:
+                    best[last] = variance, (first, last)
+        if end not in best:
+            return _gaps(names, known, max(best), end)
+        path, at = list[_Block](), end
+        while (span := best[at][1]) is not None:
+            path.append(_Block(*span, known[span]))
+            at = span[0] - 1
+        return path[::-1]
+
+    def _combined(
+        self, names: tuple[str, ...], span: tuple[int, int], counts: Sequence[NoisyCounts], combine: Combine
+    ) -> Combined | None:
+        """What the measurements of some steps say of a marginal; None where they do not say it."""
+        number = self._number(*span)
+        usable = [one for one in counts if _usable(one, self._sizes)]
+        if combine == "least squares":
+            return least_squares(names, usable, self._sizes, number)
+        marginals = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
+        found = [projected(names, one, self._sizes) for one in marginals]
+        if all(self._sizes[name] == 2 for name in names):
+            found += decoded(names, [one for one in usable if one.columns is None], number)
+        if not found:
+            return None
+        fixed = [way for way in found if not way.chosen]
+        # Weights must not depend on the noise: the first one that was chosen has the weight 1, whatever follows.
+        order = {identity(one): place for place, one in enumerate(usable)}
+        ways = sorted(fixed, key=lambda way: way.variance) or [
+            min(found, key=lambda way: max(order[name] for name in way.shared))
+        ]
+        taken, used = list[Way](), set[str]()
+        for way in ways:
+            if used.isdisjoint(way.shared):
+                taken.append(way)
+                used.update(way.shared)
+        return Combined.mean(taken)
+
+    def _number(self, first: int, last: int) -> int | None:
+        """The public number of records of some steps; None where it is not public."""
+        if self._public is None or last not in self._public or (first > 1 and first - 1 not in self._public):
+            return None
+        return self._public[last] - (self._public[first - 1] if first > 1 else 0)
+
+    def _sum(self, names: tuple[str, ...], end: int, blocks: Sequence[_Block]) -> Estimate:
+        chosen = [self.schema.columns[self.schema.names.index(name)] for name in names]
+        shape = tuple(self._sizes[name] for name in names)
+        values = np.zeros(shape)
+        for block in blocks:
+            values += block.combined.values
+        return Estimate(
+            names,
+            tuple(column.labels() for column in chosen),
+            values,
+            end,
+            tuple(dict.fromkeys((block.first, block.last) for block in blocks)),
+            any(block.combined.chosen for block in blocks),
+            tuple(itertools.chain.from_iterable(block.combined.parts for block in blocks)),
+        )
+
+
+def names_of(columns: Iterable[str], schema: Schema) -> tuple[str, ...]:
+    """The names of a marginal's columns.
+
+    Errors:
+        SchemaError: an unknown column. ConfigError: one twice. LimitError: more than ``MAX_CELLS`` cells.
+    """
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    clique = [schema.domain.index(name) for name in names]
+    if len(set(clique)) != len(clique):
+        raise ConfigError("a column is named twice", where="measured", allowed="each column once")
+    if (cells := schema.domain.cells(clique)) > MAX_CELLS:
+        raise LimitError(f"{' x '.join(names)} has {cells} cells", where="measured", allowed=f"{MAX_CELLS}")
+    return names
+
+
+def sum_of_cells(
+    published: Published, predicate: Predicate, as_of: int | None = None
+) -> tuple[Estimate, float, WeightedSum] | Missing:
+    """The number of records that satisfy a question: the estimate of its columns' marginal, the sum of the cells that
+    answer, and the law of its error; or why it is not known.
+
+    Errors:
+        As ``Published.estimate``.
+    """
+    found = published.estimate([published.schema.names[i] for i in predicate.columns], as_of)
+    if isinstance(found, Missing):
+        return found
+    cells = predicate.mask()
+    return found, float(found.values[cells].sum()), found.law(cells)
+
+
+def error_words(estimate: Estimate, law: WeightedSum) -> str:
+    """What a standard error and an interval mean: how they were found, and as of which step they hold."""
+    many = len(estimate.epochs)
+    sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
+    if law.variance == 0.0:
+        how = "exact: the number of records was declared public"
+    elif law.exact:
+        how = f"exact: from the law of the noise in {sums}"
+    else:
+        how = f"from the exact variance of the noise in {sums}, by Chebyshev's inequality"
+    words = f"{how}; it is about the records as of step {estimate.as_of}"
+    if estimate.chosen:
+        words += (
+            ". Some of its measurements were chosen by what others of the same steps said, so that its weights "
+            "depend on the noise, and it may have a small bias"
+        )
+    return words
+
+
+def _as_of(one: NoisyCounts) -> int:
+    return one.last if one.as_of is None else one.as_of
+
+
+def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
+    """Whether the measurement is about columns of the table (StoreDamagedError: it does not fit them)."""
+    if one.columns is not None:
+        if not set(one.columns) <= set(sizes):
+            return False
+        expected = int(np.prod([sizes[name] for name in one.columns]))
+    elif one.query["kind"] == "signs":
+        terms = one.query["terms"]
+        if not all(name in sizes for term in terms for name in term):
+            return False
+        expected = len(terms)
+    else:
+        return False
+    if one.values.shape != (expected,):
+        raise StoreDamagedError(
+            f"the noisy counts of {one.draw!r} do not fit the codebook", where="measurements"
+        )
+    return True
+
+
+def _gaps(names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, end: int) -> Missing:
+    """The steps of which nothing is known."""
+    lacking = np.ones(end + 2, dtype=bool)
+    lacking[[0, end + 1]] = False
+    for first, last in known:
+        lacking[first : last + 1] = False
+    if not lacking.any():  # known, but in groups that overlap
+        lacking[reach + 1 : end + 1] = True
+    edges = np.flatnonzero(np.diff(lacking.astype(int))).tolist()
+    steps = tuple((low + 1, high) for low, high in zip(edges[::2], edges[1::2], strict=True))
+    told = [f"{low}" if low == high else f"{low} to {high}" for low, high in steps]
+    more = f" and {len(told) - 5} more groups" if len(told) > 5 else ""
+    what = (
+        f"the columns {', '.join(names)} were not measured together" if names else "records were not counted"
+    )
+    if len(names) == 1:
+        what = f"the column {names[0]} was not measured"
+    several = "s" if len(steps) > 1 or steps[0][0] != steps[0][1] else ""
+    return Missing(steps, f"In step{several} {', '.join(told[:5])}{more} {what}.")

@@ -1,0 +1,209 @@
+"""What a reader gets from published measurements, without the store: the owner's numbers, in intervals that hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from toy_stream import run, start
+
+import dpstream as dp
+from dpstream.cli import main
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled
+from dpstream.stream import Publishing
+from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.release import measured_answer
+
+
+def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
+    run(tmp_path, 5)
+    release = dp.read(tmp_path / "releases")
+    assert len(release.measurements(3)) == 3
+    zips = release.measured(["zip"])
+    assert zips is not None
+    with start(tmp_path) as stream:
+        own = stream.release(5)
+        np.testing.assert_array_equal(own.marginal(["zip"]).measured, zips.values)  # type: ignore[arg-type]
+        assert own.marginal(["zip"]).as_of == zips.as_of == 5
+        np.testing.assert_array_equal(own.marginal(["zip"]).interval(), zips.interval())  # type: ignore[arg-type]
+        for question in ("zip = '94103'", "zip in ('94102', 'other')", "zip = 'other' or not zip = 'other'"):
+            mine, theirs = own.answer(question), release.answer(question)
+            assert mine.measured_value == theirs.measured_value == mine.value
+            assert (mine.measured_error, mine.as_of) == (theirs.measured_error, 5)
+            assert mine.interval(0.9) == theirs.interval(0.9) is not None
+            assert mine.note == theirs.note
+            assert mine.note.startswith(
+                "exact: from the law of the noise in measurements of 5 groups of steps"
+            )
+    earlier = release.answer("zip = '94103'", as_of=2)
+    assert (earlier.as_of, earlier.value) == (2, release.answer("zip = '94103'").value)
+    assert earlier.measured_value == release.measured(["zip"], step=2).values[1]  # type: ignore[union-attr]
+    missing = release.missing(["paid"])
+    assert missing is not None
+    assert missing.steps == ((1, 5),)
+    assert release.measured(["paid"]) is None
+    assert release.missing(["zip"]) is None
+    assert "In steps 1 to 5 the column paid was not measured. Part of" in release.answer("paid").note
+
+
+def test_a_rejected_step_leaves_a_gap_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
+    held = Publishing(approve=True)
+    run(tmp_path, 4, publishing=held)
+    with start(tmp_path, publishing=held) as stream:
+        stream.withdraw(3, "not this one")
+        stream.approve([1, 2, 4])
+        stream.withdraw(2, "a wrong file")
+    release = dp.read(tmp_path / "releases")
+    assert release.missing(["zip"]).steps == ((3, 3),)  # type: ignore[union-attr]
+    assert release.measured(["zip"], as_of=2).epochs == ((1, 1), (2, 2))  # type: ignore[union-attr]
+
+
+def test_an_owner_who_publishes_none_says_so(tmp_path: Path) -> None:
+    run(tmp_path, 2, publishing=Publishing(measurements=False))
+    answer = dp.read(tmp_path / "releases").answer("zip = '94103'")
+    assert answer.interval() is None
+    assert "No noisy counts are published" in answer.note
+    with start(tmp_path, publishing=Publishing(measurements=False)) as stream:
+        assert stream.release(2).answer("zip = '94103'").interval() is not None, (
+            "the owner's model knows them"
+        )
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    folder = str(tmp_path / "releases")
+    zips = dp.read(folder).measured(["zip"])
+    assert zips is not None
+
+    def said(*arguments: str) -> str:
+        result = CliRunner().invoke(main, ["measured", folder, *arguments])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    cells = json.loads(said("--column", "zip", "--json"))
+    assert [cell["measured"] for cell in cells["cells"]] == zips.values.tolist()
+    assert (cells["as_of"], cells["standard_error"]) == (3, zips.standard_error)
+    assert (
+        said("--column", "zip", "--csv").splitlines()[0] == '"zip","measured","standard_error","low","high"'
+    )
+    assert "as of step 2" in said("--column", "zip", "--as-of", "2")
+    assert "In steps 1 to 3 the column paid was not measured." in " ".join(said().split())
+    listed = {tuple(one["columns"]): one["as_of"] for one in json.loads(said("--json"))}
+    assert listed == {(): 3, ("zip",): 3, ("paid",): None, ("rent",): None}
+    answer = json.loads(said("--question", "zip = '94103'", "--json"))
+    assert answer["measured"] == zips.values[1]
+    assert "between" in said("--question", "zip = '94103'", "--confidence", "0.9")
+    for wrong, words in (
+        (["--column", "paid"], "In steps 1 to 3 the column paid was not measured"),
+        (["--column", "rant"], "unknown column"),
+        (["--column", "zip", "--confidence", "2"], "confidence = 2"),
+        (["--csv"], "CSV is of the counts of columns"),
+        (["--question", "paid", "--column", "zip"], "names its columns itself"),
+    ):
+        result = CliRunner().invoke(main, ["measured", folder, *wrong])
+        assert (result.exit_code, words in " ".join(result.output.split())) == (2, True), result.output
+
+
+# Coverage.
+
+MANY = Schema([Categorical("zip", [str(i) for i in range(500)]), Boolean("paid"), Boolean("late")])
+
+
+def streams(runs: int) -> list[tuple[Published, np.ndarray]]:
+    """Pooled streams of the default kind, and the true records up to their last border."""
+    plan = Pooled(Workload.all_k_way(MANY.domain, 2), iterations=1, max_cells=2000).calibrate(
+        PureDP.of(1), horizon=4
+    )
+    generator, made = np.random.default_rng(1), []
+    for _ in range(runs):
+        state, counts, batches = plan.start(), [], []
+        for _ in range(4):
+            codes = np.column_stack([generator.integers(0, size, 300) for size in MANY.domain.sizes])
+            batches.append(codes.astype(np.int32))
+            step = plan.step(state, EncodedBatch(MANY.domain, batches[-1], None), Randomness.system())
+            counts += step.noisy_counts
+        made.append((Published(counts, MANY), np.concatenate(batches)))
+    return made
+
+
+def shares_inside(made: list[tuple[Published, np.ndarray]], narrower: float) -> dict[str, tuple[float, int]]:
+    """How many cells of ``zip``, and how many answers, are inside their intervals of 90 %."""
+    inside: dict[str, list[bool]] = {"cells": [], "answers": []}
+    for published, records in made:
+        for combine in ("mean", "least squares"):
+            found = published.estimate(["zip"], combine=combine)  # type: ignore[arg-type]
+            assert isinstance(found, Estimate)
+            true = np.bincount(records[:, 0], minlength=500)
+            inside["cells"] += (
+                np.abs(found.values - true) <= found.law().half_width(0.9) * narrower
+            ).tolist()
+        for first in range(0, 500, 5):
+            question = f"zip in ({', '.join(repr(str(i)) for i in range(first, first + 5))})"
+            answer = measured_answer(0.0, published, dp_predicate(question))
+            assert answer.measured_value is not None
+            low, high = answer.interval(0.9)  # type: ignore[misc]
+            truth = int(((records[:, 0] >= first) & (records[:, 0] < first + 5)).sum())
+            inside["answers"].append(abs(answer.measured_value - truth) <= narrower * (high - low) / 2)
+    return {name: (float(np.mean(found)), len(found)) for name, found in inside.items()}
+
+
+def dp_predicate(question: str):  # type: ignore[no-untyped-def]
+    from dpstream.core.tables.predicate import parse_predicate
+
+    return parse_predicate(question, MANY)
+
+
+def test_intervals_of_a_stream_hold_what_they_promise() -> None:
+    """False alarms below 1e-6: five standard deviations of independent cells; the control states half of the noise.
+
+    The two estimates of a cell may be equal: as if there were half as many.
+    """
+    made = streams(3)
+    for name, (share, many) in shares_inside(made, 1.0).items():
+        assert share >= 0.9 - 5.0 * (0.09 / (many / 2)) ** 0.5, name
+    for name, (share, many) in shares_inside(made, 0.5).items():
+        assert share < 0.9 - 5.0 * (0.09 / (many / 2)) ** 0.5, name
+
+
+def test_columns_of_two_values_are_covered_in_the_default_stream() -> None:
+    (published, records), *_ = streams(1)
+    for columns, axes in ((["paid"], [1]), (["late"], [2]), ([], [])):
+        found = published.estimate(columns)
+        assert isinstance(found, Estimate)
+        assert found.exact
+        assert found.as_of == 4
+        true = np.bincount(records[:, axes[0]]) if axes else np.array(len(records))
+        # A draw beyond a 1 - 1e-6 interval is a false alarm.
+        assert (np.abs(found.values - true) <= found.law().half_width(1 - 1e-6)).all()
+
+
+def test_a_number_of_records_that_is_public_has_no_error(tmp_path: Path) -> None:
+    rows = {"zip": ["1", "2"] * 40, "paid": [True, False] * 40, "late": [True] * 60 + [False] * 20}
+    unit = dp.Event("replace")
+    with dp.open(tmp_path, MANY, epsilon=900, unit=unit, randomness=Randomness.seeded(4)) as stream:
+        for step in range(3):
+            stream.step({name: values[: 40 + 20 * step] for name, values in rows.items()}, name=str(step))
+    release = dp.read(tmp_path / "releases")
+    paid, number = release.measured(["paid"]), release.measured([])
+    assert paid is not None
+    assert number is not None
+    assert paid.values.sum() == number.values == 40 + 60 + 80
+    assert np.abs(paid.values - 90).max() <= 2  # nearly without noise
+    assert number.standard_error == 0.0 < paid.standard_error
+    assert number.note.startswith("exact: the number of records was declared public")
+
+
+@pytest.mark.parametrize("step", [0, 6])
+def test_steps_that_are_not_there(tmp_path: Path, step: int) -> None:
+    run(tmp_path, 2)
+    release = dp.read(tmp_path / "releases")
+    with pytest.raises(dp.errors.ConfigError, match=f"step {step}"):
+        release.measured(["zip"], step=step)
+    with pytest.raises(dp.errors.ConfigError, match="no step"):
+        release.measurements("last")  # type: ignore[arg-type]
