@@ -31,6 +31,7 @@ class Verbs(click.Group):
         return [
             *("init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
             *(
+                "errors",
                 "evaluate",
                 "report",
                 "statement",
@@ -67,6 +68,8 @@ class Verbs(click.Group):
                 from dpstream.cli.approve import command
             case "withdraw":
                 from dpstream.cli.withdraw import command
+            case "errors":
+                from dpstream.cli.errors import command
             case "evaluate":
                 from dpstream.cli.evaluate import command
             case "datasets":

@@ -15,6 +15,7 @@ from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.project.accuracy_options import AccuracyOptions, read_accuracy
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.keyed_sections import (
     Expected,
@@ -85,6 +86,8 @@ class Config:
     base_options: BaseOptions | None = None
     #: The owner's public guesses about a table whose records have keys.
     expected: Expected | None = None
+    #: What is found out about errors while the stream runs.
+    accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -157,9 +160,11 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
+        accuracies = section("accuracy")
+        accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)
-        sections = (top, stream, source, expects, mechanism, budgets, outputs, states, bases)
+        sections = (top, stream, source, expects, mechanism, budgets, accuracies, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
         config = cls(
             file,
@@ -177,6 +182,7 @@ class Config:
             key,
             begins,
             expected,
+            accuracy,
         )
         _check_account(config, budgets)
         config.plan()

@@ -14,6 +14,7 @@ from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.sink_kinds import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
+from dpstream.project.accuracy_keys import ACCURACY_KEYS
 from dpstream.project.base_keys import BASE_KEYS
 from dpstream.project.output_keys import OUTPUT_KEYS
 
@@ -28,6 +29,7 @@ SECTIONS: dict[str, str] = {
     "enough: 1, 3, 10, 30, 100, ... They must not be computed from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
+    "accuracy": "What is found out about errors; public.",
     "output": "Where releases go; public.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
@@ -170,6 +172,7 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "there when it is started, and refused where the account's limit would be passed.",
         fragment=TEXT,
     ),
+    *ACCURACY_KEYS,
     *OUTPUT_KEYS,
     *BASE_KEYS,
 )
