@@ -32,6 +32,7 @@ class Verbs(click.Group):
             *("init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
             *(
                 "measured",
+                "errors",
                 "evaluate",
                 "report",
                 "statement",
@@ -70,6 +71,8 @@ class Verbs(click.Group):
                 from dpstream.cli.approve import command
             case "withdraw":
                 from dpstream.cli.withdraw import command
+            case "errors":
+                from dpstream.cli.errors import command
             case "evaluate":
                 from dpstream.cli.evaluate import command
             case "datasets":

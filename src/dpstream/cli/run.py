@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.check import find_problems
+from dpstream.cli.errors import simulate_border
 from dpstream.cli.interrupt import INTERRUPTED, Guard
 from dpstream.cli.logs import logged
 from dpstream.cli.shared import config_argument, json_option
@@ -142,7 +143,8 @@ def command(
             click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
 
         def take(source: Source, recheck: bool) -> bool:
-            return _take(
+            first = stream.last_step + 1
+            stopped = _take(
                 loaded,
                 stream,
                 source,
@@ -152,6 +154,10 @@ def command(
                 confirm=confirm_shrink,
                 as_json=as_json,
             )
+            if not stopped:
+                with guard.hold():
+                    simulate_border(loaded, list(range(first, stream.last_step + 1)), out, lambda: guard.stop)
+            return stopped
 
         if watched:
             code = watch(loaded, stream, take, interval=interval, until=until, recheck=not no_recheck)

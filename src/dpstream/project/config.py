@@ -15,7 +15,12 @@ from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.project.accuracy_section import check_headline_taken, read_headline
+from dpstream.project.accuracy_section import (
+    AccuracyOptions,
+    check_headline_taken,
+    read_accuracy,
+    read_headline,
+)
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.keyed_sections import (
     Expected,
@@ -86,6 +91,8 @@ class Config:
     base_options: BaseOptions | None = None
     #: The owner's public guesses about a table whose records have keys.
     expected: Expected | None = None
+    #: What is found out about errors while the stream runs.
+    accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -128,8 +135,8 @@ class Config:
         expects = section("expect")
         expected = read_expected(expects, unit, mechanism, "expect" in document)
         turnover = None if expected is None else expected.turnover
-        accuracy = section("accuracy")
-        headline, headline_share = read_headline(accuracy)
+        accuracies = section("accuracy")
+        headline, headline_share = read_headline(accuracies)
         given = Given(
             schema.domain,
             schema,
@@ -142,7 +149,7 @@ class Config:
             headline_share,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
-        check_headline_taken(accuracy, recipe)
+        check_headline_taken(accuracies, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
@@ -163,9 +170,10 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
+        accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)
-        sections = (top, stream, source, expects, mechanism, budgets, accuracy, outputs, states, bases)
+        sections = (top, stream, source, expects, mechanism, budgets, accuracies, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
         config = cls(
             file,
@@ -183,6 +191,7 @@ class Config:
             key,
             begins,
             expected,
+            accuracy,
         )
         _check_account(config, budgets)
         config.plan()

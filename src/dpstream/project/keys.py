@@ -29,7 +29,7 @@ SECTIONS: dict[str, str] = {
     "enough: 1, 3, 10, 30, 100, ... They must not be computed from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
-    "accuracy": "Which counts have to be most exact.",
+    "accuracy": "Which counts have to be most exact, and what is found out about errors; public.",
     "output": "Where releases go; public.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "

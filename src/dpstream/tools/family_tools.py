@@ -1,4 +1,4 @@
-"""Which module evaluates the releases of a family, and which draws its page: one table, loaded on use.
+"""Which module evaluates the releases of a family, simulates its errors, and draws its page: one table, loaded on use.
 
 A family of another package names its own in ``Family.tools``; one that names none gets what works for any stream.
 """
@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError
 
 __all__ = ["tool_for", "tool_of"]
 
-Tool = Literal["evaluation", "page"]
+Tool = Literal["evaluation", "page", "simulation"]
 Contract = TypeVar("Contract")
 #: What is a family's alone has a folder of that family's name; "" is what works for any stream.
 _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
@@ -34,14 +34,19 @@ _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
         "panel": "dpstream.tools.families.panel.panel_page:PANEL_PAGE",
         "points": "dpstream.tools.families.points.points_page:POINTS_PAGE",
     },
+    "simulation": {
+        "": "dpstream.tools.errors.invented_tables:TABLES_SIMULATION",
+        "panel": "dpstream.tools.families.panel.panel_simulation:PANEL_SIMULATION",
+        "points": "dpstream.tools.families.points.point_simulation:POINTS_SIMULATION",
+    },
 }
 
 
 def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Contract:
-    """The evaluation or the page of a family; None: the one for any stream.
+    """The evaluation, the page or the simulation of a family; None: the one for any stream.
 
     Args:
-        contract: what it has to be: ``FamilyEvaluation`` or ``FamilyPage``.
+        contract: what it has to be: ``FamilyEvaluation``, ``FamilyPage`` or ``FamilySimulation``.
 
     Errors:
         ConfigError: a reference of another package that is none, or cannot be loaded.

@@ -45,7 +45,7 @@ from dpstream.tools.evaluate.true_table import encoded_steps
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["PANEL_EVALUATION", "PanelError", "evaluate_panel"]
+__all__ = ["PANEL_EVALUATION", "PanelError", "evaluate_panel", "released_people", "true_people"]
 
 #: Thresholds that are compared at most.
 _MOST = 12
@@ -86,8 +86,8 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     plan = config.plan()
     assert isinstance(plan, PeoplePlan)
     last = releases_of(config, releases).states[-1][0]
-    synthetic = _synthetic(read_table(releases), plan, plan.released_schema(config.schema()))
-    true = _true(config, plan, synthetic.shape[1] or last)
+    synthetic = released_people(read_table(releases), plan, plan.released_schema(config.schema()))
+    true = true_people(config, plan, synthetic.shape[1] or last)
     if synthetic.shape[1] == 0:
         return []
     if isinstance(plan, CumulativeStreamPlan):
@@ -158,7 +158,7 @@ def _cumulative(plan: CumulativeStreamPlan, synthetic: Symbols, true: Symbols) -
             )
 
 
-def _synthetic(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
+def released_people(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
     """The released people as symbols, shape (people, periods)."""
     periods = periods_of(table.column_names, schema.names[0], plan.period_names)
     columns = []
@@ -169,7 +169,7 @@ def _synthetic(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
     return np.array(columns, np.int64).reshape(periods, -1).T
 
 
-def _true(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
+def true_people(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
     """The private people as the stream was fed them, shape (people or places, periods)."""
     absent = plan.absent or 0
     marks, steps = None, 0

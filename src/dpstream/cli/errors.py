@@ -1,0 +1,203 @@
+"""``dpstream errors``: how far the releases are off, by simulation. Reads public files only."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpstream.cli.interrupt import INTERRUPTED, Guard
+from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
+from dpstream.cli.types import FilePath, Whole
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["command", "simulate_border"]
+
+
+@click.command("errors", short_help="How far the releases are off, by simulation (public, costs nothing).")
+@config_argument
+@click.option(
+    "--runs", default=20, show_default=True, type=Whole(0, 10**6), help="How many runs, at least 2."
+)
+@click.option(
+    "--jobs", default=1, show_default=True, type=Whole(1, 256), help="How many processes work at once."
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=Whole(0), help="Of the runs; equal seeds, equal results."
+)
+@click.option("--until", type=Whole(), metavar="STEP", help="Take the releases up to this step only.")
+@click.option(
+    "--question",
+    "questions",
+    multiple=True,
+    metavar="TEXT",
+    help="The error of an answer, such as \"zip = '94110' and paid\". Repeat it for several.",
+)
+@click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
+@json_option
+def command(
+    config: str,
+    runs: int,
+    jobs: int,
+    seed: int,
+    until: int | None,
+    questions: tuple[str, ...],
+    releases: str | None,
+    as_json: bool,
+) -> int:
+    """Find out by simulation how far the releases are off, and publish it beside them.
+
+    The released stream is taken as an invented truth, the same configuration is run on it --runs times with a seeded
+    generator, and what these runs release is compared with that truth. Reads the releases and CONFIG, never the source
+    or the state, and costs no budget. What the releases have lost, it cannot see: see the guide on errors. Results are
+    in the folder errors/ of the releases, for the steps 1, 2, 4, 8, ... and the last one. An interrupted call goes on
+    where it stopped.
+
+    \b
+    Examples:
+      dpstream errors dpstream.toml
+      dpstream errors dpstream.toml --runs 50 --jobs 4 --question "age >= 65 and smoker"
+    """
+    from dpstream.project import Config
+    from dpstream.tools.errors import publish_errors, simulate_errors
+    from dpstream.tools.errors.published import check_questions
+
+    loaded = Config.load(config)
+    check_questions(loaded, questions)
+    with Guard() as guard, _progress(quiet=as_json) as tell, guard.hold():
+        simulation = simulate_errors(
+            loaded,
+            runs=runs,
+            jobs=jobs,
+            seed=seed,
+            releases=releases,
+            until=until,
+            stop=lambda: guard.stop,
+            progress=tell,
+        )
+    if guard.stop:
+        click.echo(
+            f"error: interrupted after {len(simulation.runs)} of {runs} runs; they are kept, and the same command goes "
+            "on",
+            err=True,
+        )
+        return INTERRUPTED
+    found = publish_errors(simulation, questions=questions)
+    if as_json:
+        print_json([{key: value for key, value in facts.items() if key != "cells"} for facts in found])
+        return 0
+    _print(found, simulation.releases.folder)
+    return 0
+
+
+def simulate_border(config: Config, taken: list[int], out: str | None, stop: Callable[[], bool]) -> None:
+    """After a run: what ``[accuracy] simulate`` asks for, where a step whose number doubles was taken.
+
+    Whatever goes wrong is told, and harms nothing: the steps are committed and published.
+    """
+    runs = config.accuracy.simulate
+    borders = [step for step in taken if step & (step - 1) == 0]
+    if runs is None or not borders or config.output.publishing.approve:
+        return
+    from dpstream.core.errors import DpstreamError
+    from dpstream.tools.errors import publish_errors, simulate_errors
+
+    try:
+        simulation = simulate_errors(
+            config,
+            runs=runs,
+            releases=out,
+            until=borders[-1],
+            seconds=config.accuracy.simulate_seconds,
+            stop=stop,
+        )
+        publish_errors(simulation)
+        if len(simulation.runs) < runs:
+            click.echo(
+                f"errors by simulation: {len(simulation.runs)} of {runs} runs were done; dpstream errors "
+                f"--until {borders[-1]} does the others",
+                err=True,
+            )
+    except DpstreamError as error:
+        click.echo(f"warning: errors were not simulated: {error}", err=True)
+    except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
+        click.echo(f"warning: errors were not simulated: {type(error).__name__}", err=True)
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal; a line for every tenth of the runs elsewhere."""
+    if quiet:
+        yield None
+    elif not sys.stderr.isatty():
+        yield _lines
+    else:
+        from rich.progress import Progress
+
+        with Progress(console=console(err=True, bar=True), transient=True) as bar:
+            task = bar.add_task("simulated runs", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(done: int, total: int) -> None:
+    if done and (done == total or done * 10 // total > (done - 1) * 10 // total):
+        click.echo(f"simulated {done} of {total} runs", err=True)
+
+
+def _print(found: list[dict[str, Any]], folder: Path) -> None:
+    last = found[-1]
+    out = console()
+    out.print(f"{last['words']}\n")
+    headings = [
+        "step",
+        "records",
+        "standard error",
+        "AvgWE",
+        *(f"{name} (mean)" for name in last["distances"]),
+    ]
+    rows = [
+        [
+            str(one["step"]),
+            f"{one['total']['invented']:,.0f}",
+            _number(one["total"]["standard_error"]),
+            f"{one['avg_we']:.2e}",
+            *(f"{far['mean']:.4g}" for far in one["distances"].values()),
+        ]
+        for one in found
+    ]
+    print_table(headings, rows, right=range(len(headings)))
+    out.print(f"Cells of the largest marginals at step {last['step']}, in records:")
+    sizes = [
+        [_size(one), str(one["cells"]), _number(one["standard_error"]), _number(one["bias"])]
+        for one in last["sizes"]
+    ]
+    print_table(["cells with", "cells", "standard error", "bias"], sizes, right=[1, 2, 3])
+    if "questions" in last:
+        asked = [
+            [
+                one["question"],
+                _number(one["standard_error"]),
+                _number(one["bias"]),
+                _number(one["half_width"]),
+            ]
+            for one in last["questions"]
+        ]
+        print_table(["question", "standard error", "bias", "95 % within"], asked, right=[1, 2, 3])
+    out.print(f"{len(found)} steps in {folder / 'errors'}")
+
+
+def _size(one: dict[str, Any]) -> str:
+    if one["below"] is None:
+        return f"{one['from']} or more"
+    return str(one["from"]) if one["below"] == one["from"] + 1 else f"{one['from']} to {one['below'] - 1}"
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -1,0 +1,176 @@
+"""Reads errors by simulation, which ``dpstream errors`` publishes beside the releases.
+
+Of each step there is ``errors/step-000024.json`` (what was found, in words and numbers) and
+``errors/step-000024.parquet`` (for each cell of each marginal the errors of all runs, from which the error of any
+question on the columns of one marginal follows).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.paths import parse_json, read_bytes
+from dpstream.io.sinks.publisher import step_name
+
+__all__ = ["FOLDER", "SimulatedError", "SimulatedErrors", "error_files", "simulated_errors", "unseen"]
+
+#: Beside the steps' folders.
+FOLDER = "errors"
+
+
+@dataclass(frozen=True)
+class SimulatedError:
+    """How far the answer to a question is off, by simulation.
+
+    Attributes:
+        standard_error: root mean square error of the runs, in records; their bias is in it.
+        bias: their mean error.
+        half_width: of an interval for 95 % of cases: as many standard errors as Student's t says for the number of
+            runs. Where two columns or more meet, the part that no simulation can see is taken to be as large as
+            the error of cells of that size (``unseen``), and added in squares.
+        words: how it was found, and what it cannot see.
+    """
+
+    standard_error: float
+    bias: float
+    half_width: float
+    words: str
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedErrors:
+    """What was published about the errors of one step.
+
+    Attributes:
+        facts: the JSON file.
+    """
+
+    facts: dict[str, Any]
+    _errors: dict[tuple[str, ...], NDArray[np.float32]]
+    _invented: dict[tuple[str, ...], NDArray[np.float32]]
+
+    @property
+    def words(self) -> str:
+        """How the errors were found, and what they cannot see."""
+        return str(self.facts["words"])
+
+    @property
+    def total(self) -> SimulatedError:
+        """Of the number of records."""
+        found = self.facts["total"]
+        return self._error(float(found["standard_error"]), float(found["bias"]))
+
+    def of_question(self, columns: Sequence[str], satisfied: NDArray[np.bool_]) -> SimulatedError | None:
+        """The error of a count; None where no published marginal has all of its columns.
+
+        Args:
+            columns: those that the question is about, in the order of the schema.
+            satisfied: which combinations of their codes are counted, one axis a column.
+        """
+        if not columns:
+            return self.total if satisfied.all() else None
+        wanted = set(columns)
+        holding = [names for names in self._errors if wanted <= set(names)]
+        if not holding:
+            return None
+        names = min(holding, key=lambda one: self._errors[one].size)
+        errors = self._errors[names]
+        shape = errors.shape[1:]
+        axes = [satisfied.shape[columns.index(name)] if name in wanted else 1 for name in names]
+        if any(given not in (1, size) for given, size in zip(axes, shape, strict=True)):
+            return None
+        chosen = np.broadcast_to(satisfied.reshape(axes), shape)
+        sums = errors[:, chosen].sum(axis=1, dtype=np.float64)
+        size = self._invented[names][chosen].sum(dtype=np.float64)
+        hidden = float(unseen(np.array([size]), self.facts["sizes"])[0]) if len(columns) > 1 else 0.0
+        return self._error(math.sqrt(float((sums**2).mean())), float(sums.mean()), hidden)
+
+    def _error(self, standard_error: float, bias: float, hidden: float = 0.0) -> SimulatedError:
+        width = math.hypot(standard_error, hidden) * float(self.facts["interval"]["standard_errors"])
+        return SimulatedError(standard_error, bias, width, self.words)
+
+
+def unseen(counts: NDArray[Any], sizes: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
+    """The standard error of cells of like size, in records, for each of some counts of records.
+
+    Args:
+        sizes: classes of cells, as the facts of a step have them, the smallest first.
+
+    >>> unseen(np.array([2, 70]), [{"from": 0, "standard_error": 3.0}, {"from": 20, "standard_error": 8.0}]).tolist()
+    [3.0, 8.0]
+    """
+    if not sizes:
+        return np.zeros(np.shape(counts))
+    starts = [float(one["from"]) for one in sizes]
+    place = np.maximum(np.searchsorted(starts, counts, side="right") - 1, 0)
+    found: NDArray[np.float64] = np.array([float(one["standard_error"]) for one in sizes])[place]
+    return found
+
+
+def error_files(step: int) -> tuple[str, str]:
+    """The names of a step's files, in ``FOLDER``.
+
+    >>> error_files(24)
+    ('step-000024.json', 'step-000024.parquet')
+    """
+    return f"{step_name(step)}.json", f"{step_name(step)}.parquet"
+
+
+def simulated_errors(directory: str | Path, step: int) -> SimulatedErrors | None:
+    """What was published about the errors of a step; None where nothing was.
+
+    Args:
+        directory: the folder of releases.
+
+    Errors:
+        StoreDamagedError: files that cannot be read, or do not belong together.
+    """
+    facts_file, cells_file = (Path(directory) / FOLDER / name for name in error_files(step))
+    if not facts_file.is_file():
+        return None
+    try:
+        facts = parse_json(read_bytes(facts_file))
+        data = read_bytes(cells_file)
+        if facts["cells"]["sha256"] != hashlib.sha256(data).hexdigest():
+            raise ValueError
+        return SimulatedErrors(facts, *_cells(facts, data))
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        raise StoreDamagedError(
+            "errors by simulation cannot be read",
+            where=str(facts_file),
+            allowed="to make them again with dpstream errors",
+        ) from None
+
+
+_Cells = dict[tuple[str, ...], NDArray[np.float32]]
+
+
+def _cells(facts: dict[str, Any], data: bytes) -> tuple[_Cells, _Cells]:
+    """By the marginal's columns: errors, shape (runs, *codes of the columns), and invented counts."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(io.BytesIO(data))
+    runs = int(facts["runs"])
+    errors = np.stack([table.column(f"run_{run}").to_numpy() for run in range(1, runs + 1)])
+    invented, counts = table.column("invented").to_numpy(), {}
+    found, start = {}, 0
+    for entry in facts["cells"]["marginals"]:
+        shape = tuple(int(size) for size in entry["shape"])
+        end = start + math.prod(shape)
+        names = tuple(map(str, entry["columns"]))
+        found[names] = errors[:, start:end].reshape(runs, *shape)
+        counts[names] = invented[start:end].reshape(shape)
+        start = end
+    if start != errors.shape[1]:
+        raise ValueError
+    return found, counts

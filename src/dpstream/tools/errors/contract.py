@@ -1,0 +1,116 @@
+"""What simulating a family's errors means, so that nobody above asks which family it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import count_marginals
+from dpstream.tools.evaluate.array_types import Codes, Floats
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["FamilySimulation", "Invented", "InventedTable", "Observation", "Released"]
+
+
+@dataclass(frozen=True)
+class Released:
+    """The public folder that a simulation starts from.
+
+    Attributes:
+        folder: of the releases.
+        readable: steps whose table can be read, up to ``last``; the last one among them.
+        rows: released number of records of each step that was published, up to ``last``.
+    """
+
+    folder: Path
+    readable: tuple[int, ...]
+    rows: Mapping[int, float]
+
+    @property
+    def last(self) -> int:
+        """The step that the simulation goes up to."""
+        return self.readable[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A table as a reader takes it: records with weights.
+
+    Attributes:
+        codes: shape (rows, columns).
+        weights: what each row stands for; None: one record.
+        distances: of a run's release: its distances to the invented truth, by their name.
+    """
+
+    codes: Codes
+    weights: Floats | None = None
+    distances: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Number of records."""
+        return float(len(self.codes)) if self.weights is None else float(self.weights.sum())
+
+    def marginals(self, domain: Domain, cliques: Sequence[Clique]) -> list[Floats]:
+        """Counts, flat in C order, in records."""
+        if self.weights is None:
+            return [counts.astype(np.float64) for counts in count_marginals(self.codes, domain, cliques)]
+        found = []
+        for clique in cliques:
+            sizes = domain.shape(clique)
+            cells = np.ravel_multi_index(tuple(self.codes[:, list(clique)].T), sizes)
+            found.append(np.bincount(cells, self.weights, minlength=domain.cells(clique)).astype(np.float64))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class InventedTable:
+    """The invented truth at one step.
+
+    Attributes:
+        domain: columns of ``table``. labels: of their codes.
+        cliques: the marginals that are compared.
+        fine: what the family needs besides to compare a release with it.
+    """
+
+    domain: Domain
+    labels: tuple[tuple[str, ...], ...]
+    cliques: tuple[Clique, ...]
+    table: Observation
+    fine: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Invented:
+    """An invented stream.
+
+    Attributes:
+        batches: one a step, from the first step to the last, as a mechanism gets them.
+        truth: what they add up to, at each step that is compared.
+    """
+
+    batches: Sequence[Any]
+    truth: Mapping[int, InventedTable]
+
+
+@dataclass(frozen=True)
+class FamilySimulation:
+    """How the releases of a family become an invented stream, and how a run's releases are read.
+
+    Attributes:
+        invent: from a configuration, its releases, the steps to compare and a public seed. Reads nothing private.
+        observe: what a run released at a step: from the configuration, its synthesis, the invented truth and a seed.
+        questions: whether a table has the columns of the schema, so that predicates can be asked of it.
+    """
+
+    invent: Callable[[Config, Released, Sequence[int], int], Invented]
+    observe: Callable[[Config, Any, InventedTable, int], Observation]
+    questions: bool = True

@@ -1,0 +1,151 @@
+"""Streams of tables as invented truth: whatever reads counts, records or present records of ordinary columns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
+from dpstream.core.tables.present_table import KEY_WORDS, PresentView
+from dpstream.io.sinks import read_table
+from dpstream.tools.errors.additions import Grouping, choose, never_falling, without
+from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
+from dpstream.tools.evaluate.array_types import Codes, Ints
+from dpstream.tools.evaluate.synthetic_side import read_codes
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["TABLES_SIMULATION", "changes_of", "totals_of"]
+
+#: Rows of a run's table at most; larger ones stand for more than one record each.
+_MOST_ROWS = 1_000_000
+#: Groupings that a step's records are chosen by, at most.
+_MOST_GROUPINGS = 24
+
+
+def totals_of(released: Released, *, falling: bool) -> Ints:
+    """Records at the end of each step, from the released numbers; between them, where a step has none."""
+    steps = np.arange(1, released.last + 1)
+    known = np.array(sorted(step for step in released.rows if step <= released.last))
+    rows = np.interp(steps, known, [released.rows[int(step)] for step in known])
+    return np.maximum(0, np.rint(rows if falling else never_falling(rows))).astype(np.int64)
+
+
+def changes_of(
+    targets: dict[int, Codes], totals: Ints, grouping: Grouping, *, falling: bool, seed: int
+) -> Iterator[tuple[Codes, Codes, Ints, Codes]]:
+    """For each step: who comes, who leaves, where those stood who leave, and the running table at its end.
+
+    Args:
+        targets: released tables by step; a step without one follows the next one that is there.
+        totals: records at the end of each step.
+        falling: whether records may leave.
+    """
+    generator = np.random.default_rng([seed, 11])
+    steps = sorted(targets)
+    there = targets[steps[0]][:0]
+    for step, total in enumerate(totals.tolist(), start=1):
+        target = targets[steps[int(np.searchsorted(steps, step))]]
+        if 0 < len(target) < total:
+            # A table that was cut: its rows stand for more than one record.
+            target = target[generator.integers(len(target), size=total)]
+        gone = np.zeros(0, np.int64)
+        if falling and total < len(there):
+            surplus = len(there) - total
+            gone = choose(there, surplus, there, target, grouping, generator)
+        stay = np.delete(there, gone, axis=0)
+        pool = without(target, stay)
+        come = pool[choose(pool, max(0, total - len(stay)), target, stay, grouping, generator)]
+        left, there = there[gone], np.concatenate([stay, come])
+        yield come, left, gone, there
+
+
+def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
+    schema, plan = config.schema(), config.plan()
+    domain = plan.reading_schema(schema).domain
+    if domain != schema.domain:
+        raise ConfigError(
+            f"releases of the mechanism {plan.name!r} cannot be taken as an invented stream",
+            where=str(config.path),
+            allowed="a stream of tables, whose mechanism reads the declared columns",
+        )
+    targets = {
+        step: read_codes(read_table(released.folder, step), schema, f"the table of step {step}")
+        for step in released.readable
+    }
+    keyed = plan.reads == "present"
+    falling = keyed or config.source_options.deletions
+    totals = totals_of(released, falling=falling)
+    cliques = _cliques(config, domain)
+    labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
+    batches: list[Any] = []
+    truth = {}
+    present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
+    changes = changes_of(targets, totals, _grouping(domain, cliques), falling=falling, seed=seed)
+    for step, (come, left, gone, there) in enumerate(changes, start=1):
+        if keyed:
+            new = np.arange(next_key, next_key + len(come))
+            next_key += len(come)
+            change = _keyed(keys[gone], new, come)
+            keys = np.concatenate([np.delete(keys, gone), new])
+            present, departed = present.after(change, step)
+            batches.append(PresentBatch(PresentView(present, departed)))
+        else:
+            kind = EncodedRecords if plan.reads == "records" else EncodedBatch
+            batches.append(kind(domain, _codes(come), _codes(left) if falling else None))
+        if step in steps:
+            truth[step] = InventedTable(domain, labels, cliques, Observation(_codes(there)))
+    return Invented(batches, truth)
+
+
+def _keyed(gone: Ints, new: Ints, codes: Codes) -> KeyedChanges:
+    """The changes of one step; a record's key is its number, and the new ones are the largest."""
+    gone = np.sort(gone)
+    keys = np.zeros((len(gone) + len(new), KEY_WORDS), np.uint64)
+    keys[:, 0] = np.concatenate([gone, new])
+    return KeyedChanges(keys, np.arange(len(keys)) >= len(gone), _codes(codes))
+
+
+def _codes(codes: Codes) -> Codes:
+    return np.asfortranarray(codes.astype(np.int32))
+
+
+def _cliques(config: Config, domain: Domain) -> tuple[Clique, ...]:
+    """The marginals of the workload, and of every column."""
+    columns: list[Clique] = [(i,) for i in range(len(domain))]
+    workload = getattr(config.recipe, "workload", None)
+    own = itertools.combinations(range(len(domain)), 2) if workload is None else workload.cliques
+    headline = getattr(getattr(config.recipe, "headline", None), "cliques", ())
+    return tuple(dict.fromkeys([*columns, *own, *headline]))
+
+
+def _grouping(domain: Domain, cliques: Sequence[Clique]) -> Grouping:
+    """By every column, and by as many of the marginals as are looked at at no great cost."""
+    chosen = list(cliques[:_MOST_GROUPINGS])
+
+    def groups(codes: Codes) -> list[tuple[Ints, int]]:
+        return [
+            (np.ravel_multi_index(tuple(codes[:, list(c)].T), domain.shape(c)), domain.cells(c))
+            for c in chosen
+        ]
+
+    return groups
+
+
+def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) -> Observation:
+    answers = synthesis.answers
+    wanted = 0 if answers is None else max(0, round(answers.total))
+    rows = min(wanted, _MOST_ROWS)
+    if answers is None or rows == 0:
+        return Observation(np.zeros((0, len(truth.domain)), np.int32))
+    codes = answers.sample(rows, seed)
+    return Observation(codes, None if rows == wanted else np.full(rows, wanted / rows))
+
+
+TABLES_SIMULATION: Final = FamilySimulation(_invent, _observe)

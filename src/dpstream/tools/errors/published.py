@@ -1,0 +1,175 @@
+"""Errors by simulation as files beside the releases, and as what a terminal shows."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import dpstream
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError
+from dpstream.core.tables.predicate import parse_predicate
+from dpstream.io.sinks.simulated_errors import FOLDER, error_files, unseen
+from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation
+from dpstream.tools.errors.spread import StepErrors, root_mean_square, t_factor
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+    from dpstream.tools.evaluate.array_types import Floats
+
+__all__ = ["LABEL", "check_questions", "publish_errors", "step_facts"]
+
+LABEL = "by simulation"
+_FORMAT = 1
+#: Cells whose errors are published one by one; the smallest marginals come first.
+_MOST_CELLS = 100_000
+_CANNOT_SEE = (
+    "It cannot see what the releases have lost: a model that never learned that two columns go together finds itself "
+    "right. Errors may be larger than this, not only by chance."
+)
+
+
+def check_questions(config: Config, questions: Sequence[str]) -> None:
+    """Refuse what cannot be asked, before anything is run.
+
+    Errors:
+        ConfigError, SchemaError: a question that cannot be read; or releases that are no tables of records.
+    """
+    if not questions:
+        return
+    config.table_recipe("asking about errors")
+    for question in questions:
+        parse_predicate(question, config.schema())
+
+
+def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ()) -> dict[str, Any]:
+    """What was found about one step, JSON-able, without the errors of single cells.
+
+    Errors:
+        ConfigError: fewer than two runs are done. As of ``check_questions``.
+    """
+    if len(simulation.runs) < LEAST_RUNS:
+        raise ConfigError(
+            f"{len(simulation.runs)} runs are done, and a spread needs {LEAST_RUNS}",
+            where="errors",
+            allowed="the same command again: it goes on",
+        )
+    errors = StepErrors.of(simulation, step)
+    runs, factor = len(simulation.runs), t_factor(len(simulation.runs))
+    facts = {
+        "format": _FORMAT,
+        "label": LABEL,
+        "words": f"Errors {LABEL}: the released stream was taken as an invented truth, and the same configuration was "
+        f"run on it {runs} times with a seeded generator; a standard error is the root mean square of these runs' "
+        f"errors. {_CANNOT_SEE}",
+        "stream": simulation.config.name,
+        "step": step,
+        "through_step": simulation.releases.last,
+        "runs": runs,
+        "seed": simulation.seed,
+        "plan_hash": simulation.plan_hash,
+        "program": {"name": "dpstream", "version": dpstream.__version__},
+        "interval": {"confidence": 0.95, "standard_errors": round(factor, 4)},
+        **errors.summary(),
+    }
+    if questions:
+        sizes = facts["sizes"]
+        facts["questions"] = [_answered(simulation, errors, one, factor, sizes) for one in questions]
+    return facts
+
+
+def _answered(
+    simulation: Simulation, errors: StepErrors, question: str, factor: float, sizes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    asked = parse_predicate(question, simulation.config.schema())
+    satisfied = np.asarray(asked.mask())
+    columns = list(asked.columns)
+
+    def counted(table: Any) -> float:
+        if not columns:
+            return float(table.total * bool(satisfied.all()))
+        inside = satisfied[tuple(table.codes[:, columns].T)]
+        return float(inside.sum() if table.weights is None else table.weights[inside].sum())
+
+    truth = counted(errors.truth.table)
+    off: Floats = np.array([counted(one) for one in errors.observed]) - truth
+    standard_error = root_mean_square(off)
+    hidden = float(unseen(np.array([truth]), sizes)[0]) if len(columns) > 1 else 0.0
+    return {
+        "question": question,
+        "invented": truth,
+        "standard_error": standard_error,
+        "bias": float(off.mean()),
+        "half_width": factor * math.hypot(standard_error, hidden),
+    }
+
+
+def publish_errors(
+    simulation: Simulation, *, questions: Sequence[str] = (), folder: str | Path | None = None
+) -> list[dict[str, Any]]:
+    """Write what was found about every compared step beside the releases; gives the facts of all, in order.
+
+    Args:
+        folder: the releases, where they are not those that the simulation read.
+
+    Errors:
+        As of ``step_facts``.
+    """
+    place = (simulation.releases.folder if folder is None else Path(folder)) / FOLDER
+    found = []
+    for step in simulation.steps:
+        facts = step_facts(simulation, step, questions)
+        listed, data = _cells(StepErrors.of(simulation, step))
+        facts["cells"] = {
+            "file": error_files(step)[1],
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "marginals": listed,
+        }
+        place.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        for name, content in zip(error_files(step), (text.encode(), data), strict=True):
+            durable.replace_file(place / name, content, mode=0o644)
+        found.append(facts)
+    return found
+
+
+def _cells(errors: StepErrors) -> tuple[list[dict[str, Any]], bytes]:
+    """Which marginals there are cells of, and the file with the errors of all runs in each of them."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    domain, labels = errors.truth.domain, errors.truth.labels
+    sizes = [domain.cells(clique) for clique in errors.truth.cliques]
+    order = np.argsort(sizes, kind="stable")
+    fitting = set(order[np.cumsum(np.array(sizes)[order]) <= _MOST_CELLS].tolist())
+    listed: list[dict[str, Any]] = []
+    names: list[str] = []
+    values: list[str] = []
+    counts, spread = [np.zeros(0)], [np.zeros((len(errors.observed), 0))]
+    for at in sorted(fitting):
+        clique = errors.truth.cliques[at]
+        listed.append({"columns": errors.names(clique), "shape": list(domain.shape(clique))})
+        words = [""]
+        for position in clique:
+            words = [f"{word} x {label}" if word else label for word in words for label in labels[position]]
+        names += [" x ".join(errors.names(clique))] * len(words)
+        values += words
+        counts.append(errors.counts[at])
+        spread.append(errors.errors[at])
+    every = np.concatenate(spread, axis=1).astype(np.float32)
+    columns = {
+        "marginal": pa.array(names, pa.string()).dictionary_encode(),
+        "cell": pa.array(values, pa.string()),
+        "invented": pa.array(np.concatenate(counts).astype(np.float32)),
+        **{f"run_{run}": pa.array(every[run - 1]) for run in range(1, len(every) + 1)},
+    }
+    target = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table(columns), target, compression="zstd")
+    return listed, target.getvalue()

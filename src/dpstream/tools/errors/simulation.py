@@ -1,0 +1,299 @@
+"""Runs of a configuration on its own releases: seeded, kept one by one, in as many processes as wanted.
+
+Only public files are read: the releases and the configuration. Every finished run is a file in a folder beside the
+releases, so that a call that was interrupted goes on, and another number of processes gives the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import dpstream
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, DpstreamError, StoreError
+from dpstream.core.privacy import Randomness
+from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+from dpstream.stream.identity import plan_hash
+from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
+from dpstream.tools.family_tools import tool_of
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["LEAST_RUNS", "Simulation", "doubling_steps", "simulate_errors"]
+
+#: Fewer tell nothing about a spread; more are never needed.
+LEAST_RUNS, MOST_RUNS = 2, 1000
+_FORMAT = 1
+_NEVER: Callable[[], bool] = lambda: False  # noqa: E731
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Finished runs, and the invented truth that they ran on; public.
+
+    Attributes:
+        releases: what was taken as the truth.
+        invented: that truth.
+        runs: what each run released at each compared step.
+        seed: of all runs. plan_hash: of the configuration.
+        wanted: runs that were asked for; fewer are there where a limit of time or a signal ended the call.
+    """
+
+    config: Config
+    releases: Released
+    invented: Invented
+    runs: tuple[Mapping[int, Observation], ...]
+    seed: int
+    plan_hash: str
+    wanted: int
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that are compared, in order."""
+        return tuple(self.invented.truth)
+
+
+def doubling_steps(last: int) -> tuple[int, ...]:
+    """1, 2, 4, 8, ... and the last step.
+
+    >>> doubling_steps(11)
+    (1, 2, 4, 8, 11)
+    """
+    return tuple(sorted({last, *(2**power for power in range(last.bit_length()))}))
+
+
+def simulate_errors(
+    config: Config,
+    *,
+    runs: int = 20,
+    jobs: int = 1,
+    seed: int = 0,
+    releases: str | Path | None = None,
+    until: int | None = None,
+    seconds: float | None = None,
+    stop: Callable[[], bool] = _NEVER,
+    progress: Callable[[int, int], None] | None = None,
+) -> Simulation:
+    """Run a configuration on its own releases. Reads neither the source nor the state, and costs no budget.
+
+    Args:
+        runs: how many. jobs: processes.
+        seed: of an ordinary generator; equal seeds give equal results, whatever ``jobs`` is.
+        releases: where they are, if elsewhere than the file says.
+        until: take the releases up to this step only.
+        seconds: begin no run after so many seconds of CPU of this process; at least two runs are done.
+        stop: asked between runs; True ends the call.
+        progress: told how many runs are done, and how many there will be.
+
+    Errors:
+        ConfigError: too few runs; no releases, none with a table, those of another plan, or of a stream that cannot be
+        invented. StoreDamagedError: released files that differ from their hashes. StoreError: a process was killed.
+    """
+    if runs in (0, 1):
+        raise ConfigError(
+            f"{runs} runs tell no spread", where="runs", allowed=f"{LEAST_RUNS} or more; 20 are usual"
+        )
+    _check_number(runs, "runs", LEAST_RUNS, MOST_RUNS)
+    _check_number(jobs, "jobs", 1, 256)
+    _check_number(seed, "seed", 0, 2**63 - 1)
+    folder = config.output.dir if releases is None else Path(releases)
+    released, digest, hashed = _released(config, folder, until)
+    place = _cache(folder, [hashed, digest, seed, dpstream.__version__, _FORMAT, released.last])
+    task = _Task(str(config.path), str(folder), released.last, seed, str(place))
+    invented = _invented(task)
+    done = [run for run in range(1, runs + 1) if _file(place, run).is_file()]
+    todo = [run for run in range(1, runs + 1) if run not in done]
+    tell = progress or (lambda finished, wanted: None)
+    tell(len(done), runs)
+    began = time.process_time()
+    place.mkdir(parents=True, exist_ok=True)
+    for finished, _ in enumerate(_all(task, todo, jobs), start=len(done) + 1):
+        tell(finished, runs)
+        late = seconds is not None and time.process_time() - began > seconds
+        if finished >= LEAST_RUNS and (late or stop()):
+            break
+    found = [run for run in range(1, runs + 1) if _file(place, run).is_file()]
+    taken = tuple(_kept(_file(place, run), tuple(invented.truth)) for run in found)
+    return Simulation(config, released, invented, taken, seed, hashed, runs)
+
+
+def _check_number(value: object, name: str, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(
+            f"{name} = {value!r}", where="errors", allowed=f"a whole number from {least} to {most}"
+        )
+
+
+def _released(config: Config, folder: Path, until: int | None) -> tuple[Released, str, str]:
+    """The public folder up to a step, a digest of what is read of it, and the plan's hash."""
+    if not (folder / "catalogue.json").is_file():
+        raise ConfigError(
+            "there are no releases, and errors are simulated on releases",
+            where=str(folder),
+            allowed=f"dpstream run {config.path}",
+        )
+    if config.base_options is not None:
+        raise ConfigError(
+            "a stream that began with another one's release cannot be simulated yet",
+            where=f"{config.path} [base]",
+            allowed="a stream that began empty",
+        )
+    catalogue = read_catalogue(folder)
+    hashed = plan_hash(config.facts())
+    if catalogue.get("plan_hash") != hashed:
+        raise ConfigError(
+            "the releases were made under another plan than this file's",
+            where=str(config.path),
+            allowed="the file as it was for the run",
+        )
+    readable = [step for step in readable_steps(folder) if until is None or step <= until]
+    if not readable:
+        raise ConfigError(
+            "no release has a table that is still there, and errors are simulated on tables",
+            where=str(folder),
+            allowed="one step with a table, or more",
+        )
+    last = readable[-1]
+    rows, hashes = {}, []
+    for entry in catalogue["steps"]:
+        step = int(entry["step"])
+        if step <= last and entry["state"] != "withdrawn":
+            rows[step] = float(read_manifest(folder, step)["rows"])
+            hashes.append((step, entry["state"], bool(entry["kept"]), entry["manifest_sha256"]))
+    return Released(folder, tuple(readable), rows), _hash(hashes), hashed
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _cache(folder: Path, key: Sequence[Any]) -> Path:
+    return folder.parent / f"{folder.name}-errors-cache" / _hash(list(key))[:16]
+
+
+def _file(place: Path, run: int) -> Path:
+    return place / f"run-{run:04d}.npz"
+
+
+# One run.
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a process needs to know; all of it public."""
+
+    config: str
+    folder: str
+    last: int
+    seed: int
+    place: str
+
+    def load(self) -> tuple[Config, FamilySimulation]:
+        from dpstream.project import Config
+
+        config = Config.load(self.config)
+        return config, tool_of("simulation", FamilySimulation, config.family)
+
+
+@lru_cache(maxsize=2)
+def _invented(task: _Task) -> Invented:
+    config, family = task.load()
+    released, _, _ = _released(config, Path(task.folder), task.last)
+    steps = [step for step in doubling_steps(released.last) if released.rows.get(step, 1.0) > 0]
+    return family.invent(config, released, steps or [released.last], task.seed)
+
+
+def _run(task: _Task, number: int) -> None:
+    """One run, whose result becomes a file."""
+    config, family = task.load()
+    plan, invented = config.plan(), _invented(task)
+    if plan.asks is not None:
+        raise ConfigError("a stream that is asked publishes no tables", where=str(config.path))
+    randomness = Randomness.seeded(f"errors by simulation {task.seed} {number}")
+    state = plan.start()
+    arrays: dict[str, Any] = {}
+    for step, batch in enumerate(invented.batches, start=1):
+        synthesis = plan.step(state, batch, randomness)
+        if step in invented.truth:
+            seen = family.observe(
+                config, synthesis, invented.truth[step], _sampling_seed(task.seed, number, step)
+            )
+            largest = int(seen.codes.max()) if seen.codes.size else 0
+            arrays[f"codes/{step}"] = seen.codes.astype(np.min_scalar_type(largest))
+            if seen.weights is not None:
+                arrays[f"weights/{step}"] = seen.weights
+            for name, value in seen.distances.items():
+                arrays[f"distance/{step}/{name}"] = np.array(value)
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    durable.replace_file(_file(Path(task.place), number), content.getvalue(), mode=0o644, lasting=False)
+
+
+def _sampling_seed(seed: int, number: int, step: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {number} {step}".encode()).digest()[:7], "little")
+
+
+def _kept(path: Path, steps: Sequence[int]) -> dict[int, Observation]:
+    """What a run released, from its file.
+
+    Errors:
+        StoreError: the file cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {}
+            for step in steps:
+                codes = np.asfortranarray(arrays[f"codes/{step}"].astype(np.int32))
+                weights = arrays.get(f"weights/{step}")
+                start = f"distance/{step}/"
+                names = [name for name in arrays.files if name.startswith(start)]
+                far = {name.removeprefix(start): float(arrays[name]) for name in names}
+                found[step] = Observation(codes, weights, far)
+            return found
+    except (OSError, ValueError, KeyError):
+        raise StoreError(
+            "the result of a run cannot be read", where=str(path), allowed="to delete it: it is made again"
+        ) from None
+
+
+# All runs.
+
+
+def _all(task: _Task, todo: Sequence[int], jobs: int) -> Iterator[int]:
+    """The numbers of the runs, each when it is done."""
+    if jobs == 1 or len(todo) < 2:
+        for number in todo:
+            _run(task, number)
+            yield number
+        return
+    with ProcessPoolExecutor(min(jobs, len(todo)), mp_context=get_context("spawn")) as pool:
+        waiting: dict[Future[None], int] = {pool.submit(_run, task, number): number for number in todo}
+        try:
+            while waiting:
+                for ready in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    ready.result()
+                    yield waiting.pop(ready)
+        except BrokenProcessPool:
+            raise StoreError(
+                "a process was killed; finished runs are kept",
+                where="errors",
+                allowed="the same command goes on; fewer --jobs need less memory",
+            ) from None
+        except DpstreamError:
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,119 @@
+"""A panel's releases as invented truth: the released synthetic people, less padding, report again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import EncodedReports
+from dpstream.core.tables.report_tables import MARK_BYTES
+from dpstream.families.panel import CumulativeStreamPlan
+from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.panel.weights import window_weights, zero_weights
+from dpstream.io.sinks import read_table
+from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
+from dpstream.tools.evaluate.array_types import Codes, Floats
+from dpstream.tools.families.panel.panel_evaluation import released_people
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["PANEL_SIMULATION", "panel_codes", "panel_view", "panel_weights"]
+
+Symbols = NDArray[np.int64]
+
+
+def panel_view(plan: PeoplePlan[Any], period: int) -> tuple[Domain, tuple[Clique, ...]]:
+    """What is compared of people: the reports of the last window, or how many times so far."""
+    if isinstance(plan, CumulativeStreamPlan):
+        return Domain(("times so far",), (plan.core.recipe.largest + 1,)), ((0,),)
+    recipe = plan.core.recipe
+    many = min(period, recipe.window)
+    names = tuple("newest period" if back == 0 else f"{back} before" for back in range(many - 1, -1, -1))
+    every = tuple((i,) for i in range(many))
+    return Domain(names, (recipe.symbols,) * many), every if many == 1 else (*every, tuple(range(many)))
+
+
+def panel_codes(plan: PeoplePlan[Any], history: Symbols, period: int) -> Codes:
+    """People as codes of ``panel_view``, from their symbols in all periods."""
+    if isinstance(plan, CumulativeStreamPlan):
+        times = np.minimum(history[:, :period].sum(axis=1), plan.core.recipe.largest)
+        return np.asfortranarray(times[:, None].astype(np.int32))
+    many = min(period, plan.core.recipe.window)
+    return np.asfortranarray(history[:, period - many : period].astype(np.int32))
+
+
+def panel_weights(plan: PeoplePlan[Any], history: Symbols, period: int) -> Floats | None:
+    """What takes the padding out."""
+    core, own = plan.core, history[:, :period].astype(np.uint8)
+    if isinstance(plan, CumulativeStreamPlan):
+        return zero_weights(own, core.padding).values if core.padding else None
+    if period < core.recipe.window:
+        return None
+    return window_weights(own, core.recipe.window, core.recipe.symbols, core.padding).values
+
+
+def _without_padding(plan: PeoplePlan[Any], history: Symbols, seed: int) -> Symbols:
+    """The people less as many of each kind as were invented at the first release."""
+    core, generator = plan.core, np.random.default_rng([seed, 12])
+    if isinstance(plan, CumulativeStreamPlan):
+        groups, padding = np.where(history.any(axis=1), 1, 0), np.array([core.padding, 0])
+    else:
+        recipe = core.recipe
+        powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
+        groups, padding = history[:, : recipe.window] @ powers, np.full(core.patterns, core.padding)
+    order = generator.permutation(len(history))
+    order = order[np.argsort(groups[order], kind="stable")]
+    rank = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
+    kept = np.sort(order[rank >= padding[groups[order]]])
+    return history[kept if plan.places is None else kept[: plan.places]]
+
+
+def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
+    plan = config.plan()
+    assert isinstance(plan, PeoplePlan)
+    table = read_table(released.folder, released.last)
+    history = released_people(table, plan, plan.released_schema(config.schema()))
+    people = _without_padding(plan, history, seed)
+    marks = np.zeros((len(people), MARK_BYTES), np.uint8)
+    marks[:, -8:] = np.arange(len(people), dtype=">u8").view(np.uint8).reshape(-1, 8)
+    batches, truth = [], {}
+    for period in range(1, people.shape[1] + 1):
+        codes = np.unravel_index(_reported(plan, people[:, period - 1]), plan.columns.sizes)
+        batches.append(
+            EncodedReports(plan.columns, np.asfortranarray(np.stack(codes, axis=1).astype(np.int32)), marks)
+        )
+        if period in steps:
+            domain, cliques = panel_view(plan, period)
+            labels = tuple(tuple(map(str, range(size))) for size in domain.sizes)
+            truth[period] = InventedTable(
+                domain, labels, cliques, Observation(panel_codes(plan, people, period)), np.array(period)
+            )
+    return Invented(batches, truth)
+
+
+def _reported(plan: PeoplePlan[Any], symbols: Symbols) -> Symbols:
+    """A report that gives each symbol: its own code, or one that is counted (or not) where only that is told."""
+    if not isinstance(plan, CumulativeStreamPlan):
+        return symbols
+    cells = int(np.prod(plan.columns.sizes))
+    other = min(set(range(cells)) - set(plan.counted))
+    return np.where(symbols > 0, plan.counted[0], other)
+
+
+def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) -> Observation:
+    plan = config.plan()
+    assert isinstance(plan, PeoplePlan)
+    assert truth.fine is not None
+    history = synthesis.history.astype(np.int64)
+    period = int(truth.fine)
+    if history.shape[1] < period:
+        return Observation(np.zeros((0, len(truth.domain)), np.int32))
+    return Observation(panel_codes(plan, history, period), panel_weights(plan, history, period))
+
+
+PANEL_SIMULATION: Final = FamilySimulation(_invent, _observe, questions=False)

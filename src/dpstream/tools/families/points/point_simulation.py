@@ -1,0 +1,92 @@
+"""A point stream's releases as invented truth: the released points come again, step by step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import EncodedRecords
+from dpstream.families.points.points_plan import PointsStreamPlan
+from dpstream.io.sinks import read_table
+from dpstream.tools.errors.additions import Grouping
+from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
+from dpstream.tools.errors.invented_tables import changes_of, totals_of
+from dpstream.tools.evaluate.array_types import Codes, Ints
+from dpstream.tools.families.points.point_view import PointView
+from dpstream.tools.families.points.transport import w1
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["POINTS_SIMULATION", "point_view"]
+
+#: Depths of the cells by which a step's points are chosen.
+_DEPTHS = (3, 6, 9, 12)
+#: W1 is estimated from samples: of so many points, so often.
+_SAMPLE, _REPEATS = 400, 2
+
+
+def point_view(config: Config) -> PointView:
+    plan = config.plan()
+    assert isinstance(plan, PointsStreamPlan)
+    return PointView(plan.reading, plan.space)
+
+
+def _cells(view: PointView) -> Grouping:
+    def groups(codes: Codes) -> list[tuple[Ints, int]]:
+        cells = view.space.cells_of(codes)
+        depths = [depth for depth in _DEPTHS if depth <= view.space.depth]
+        return [(cells >> (view.space.depth - depth), 2**depth) for depth in depths]
+
+    return groups
+
+
+def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
+    view, schema = point_view(config), config.schema()
+    targets = {
+        step: view.schema.encode(read_table(released.folder, step), where=f"the table of step {step}")
+        for step in released.readable
+    }
+    domain = schema.domain
+    pairs = itertools.combinations(range(len(domain)), 2)
+    cliques: tuple[Clique, ...] = (*((i,) for i in range(len(domain))), *pairs)
+    labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
+    batches, truth = [], {}
+    totals = totals_of(released, falling=False)
+    changes = changes_of(targets, totals, _cells(view), falling=False, seed=seed)
+    for step, (come, _, _, there) in enumerate(changes, start=1):
+        batches.append(EncodedRecords(view.schema.domain, np.asfortranarray(come.astype(np.int32))))
+        if step in steps:
+            binned = schema.encode(view.schema.decode(there, seed))
+            truth[step] = InventedTable(domain, labels, cliques, Observation(binned), there.astype(np.int32))
+    return Invented(batches, truth)
+
+
+def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) -> Observation:
+    view, schema = point_view(config), config.schema()
+    rows = round(synthesis.total)
+    if rows == 0:
+        return Observation(np.zeros((0, len(schema)), np.int32))
+    table = synthesis.released(schema, rows, seed)
+    distances = {}
+    assert truth.fine is not None
+    if len(truth.fine):
+        ours, theirs = view.places(view.schema.encode(table)), view.places(truth.fine)
+        found = w1(
+            theirs,
+            ours,
+            periodic=view.periodic,
+            method="samples",
+            sample=_SAMPLE,
+            repeats=_REPEATS,
+            seed=seed,
+        )
+        distances["W1"] = found.value
+    return Observation(schema.encode(table), None, distances)
+
+
+POINTS_SIMULATION: Final = FamilySimulation(_invent, _observe)
