@@ -17,6 +17,7 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
 from dpstream.stream.declared import shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
+from dpstream.stream.release.released_verdicts import released_verdicts
 
 __all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
 
@@ -102,13 +103,21 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
 def accuracy_of(
     synthesis: Synthesis, plan: StreamPlan, step: int, *, with_base: bool = False
 ) -> dict[str, Any]:
-    """What the release says about its own errors; public scales and released choices only.
+    """What the release says about its own errors, and what it is fit for; public scales and released choices only.
 
     Args:
         plan: says which steps are measured, and why counts have no error bars; under the relation ``replace`` the
             total is no estimate.
         with_base: whether the stream began with another one's table.
     """
+    told = _errors_of(synthesis, plan, step, with_base=with_base)
+    if synthesis.answers is None and synthesis.grows is None:
+        return told  # no table, so no uses of one
+    found = released_verdicts(synthesis, plan, step, told, with_base=with_base)
+    return {**told, "verdicts": [one.as_dict() for one in found]}
+
+
+def _errors_of(synthesis: Synthesis, plan: StreamPlan, step: int, *, with_base: bool) -> dict[str, Any]:
     own_words = synthesis.accuracy()
     if own_words is not None:
         return own_words
