@@ -20,6 +20,8 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
+from dpstream.families.points import OnlinePoints
+from dpstream.families.points.expected_noise import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.project.planning import parse_wish
 
@@ -134,6 +136,34 @@ def test_panels_are_as_wrong_as_predicted() -> None:
         assert abs(measured / (predicted * 1.5) - 1.0) > 0.18, name
     (early,) = window.expected_errors([1], table)
     assert (early.total, early.marginals) == (None, ()), "nothing is released before the first full window"
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+@pytest.mark.parametrize("variant", ["default", "paper"])
+def test_halves_of_coordinates_are_as_wrong_as_predicted(dimension: int, variant: Any) -> None:
+    """120 runs: a root mean square is 6.5 % wrong by chance, so 33 % is 5 of these; half the noise is rejected."""
+    plan = OnlinePoints(dimension, variant).calibrate(1, Event("replace"))
+    schedule = plan.schedule
+    last = schedule.start(schedule.level_of(1000)) - 1
+    where = np.random.default_rng(3).random((last + 1, dimension)) ** 1.7
+    predicted = half_errors(schedule, plan.design, last)
+    assert len(predicted) == dimension
+    assert half_errors(schedule, plan.design, schedule.start(1) - 1) == []
+    off: list[list[float]] = [[] for _ in predicted]
+    for run in range(120):
+        randomness = Randomness.seeded(run)
+        state = plan.start(randomness)
+        plan.step(state, where, randomness)
+        for depth in range(dimension):
+            since = (
+                0 if schedule.rereads_all else schedule.start(depth if plan.design.history else depth + 1) - 1
+            )
+            true = float((where[since:last, depth] >= 0.5).sum())
+            off[depth].append(float(state.stored[depth].reshape(-1, 2)[:, 1].sum()) - true)
+    for error, distances in zip(predicted, off, strict=True):
+        measured = math.sqrt(float(np.mean(np.square(distances))))
+        assert abs(measured / error - 1.0) < 0.33
+        assert abs(measured / (2.0 * error) - 1.0) > 0.33
 
 
 TABLE = """\

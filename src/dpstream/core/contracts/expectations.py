@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ExpectedErrors", "ExpectedTable", "MarginalError", "with_columns"]
+import numpy as np
+
+from dpstream.core.errors import ConfigError, HorizonError
+
+__all__ = ["ExpectedErrors", "ExpectedTable", "MarginalError", "check_steps", "with_columns"]
 
 #: ``grows``: nothing leaves. ``turns-over``: records leave once the table has its size. ``steady``: the same people, or
 #: records with keys, are there from the first step on.
@@ -92,3 +96,19 @@ def with_columns(marginals: Iterable[MarginalError], sizes: dict[str, int]) -> t
         if name not in alone and sums:
             found.append(MarginalError((name,), cells, min(sums)))
     return (*found, *known)
+
+
+def check_steps(steps: Sequence[int], horizon: int | None) -> tuple[int, ...]:
+    """The numbers of steps, checked.
+
+    Errors:
+        ConfigError: not a number of a step. HorizonError: a step beyond the horizon.
+    """
+    for step in steps:
+        if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
+            raise ConfigError(f"step = {step!r}", where="predicted errors", allowed="1, 2, ...")
+        if horizon is not None and step > horizon:
+            raise HorizonError(
+                f"step {step} lies beyond the horizon", where="predicted errors", allowed=f"up to {horizon}"
+            )
+    return tuple(int(step) for step in steps)

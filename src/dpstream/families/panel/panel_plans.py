@@ -26,6 +26,7 @@ from dpstream.core.contracts import (
     Terms,
     option,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -57,7 +58,6 @@ from dpstream.families.panel.people import (
     absent_code,
     check_names,
     check_period_names,
-    check_periods,
     check_places,
     periods_and_budget,
     readable_schema,
@@ -147,9 +147,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """Of the newest period's reports: the number of people, every column, every pair of them."""
-        return tuple(
-            self._expected(step, expected) for step in check_periods(steps, self.core.recipe.periods)
-        )
+        return tuple(self._expected(step, expected) for step in check_steps(steps, self.core.recipe.periods))
 
     def _expected(self, step: int, expected: ExpectedTable) -> ExpectedErrors:
         if step < self.core.recipe.window:
@@ -343,7 +341,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         """Of the number of people, and of those with at least so many counted reports: a yes or a no, so two cells."""
         core, found = self.core, []
         total = 0.0 if core.total_noise is None else math.sqrt(core.total_noise.variance)
-        for step in check_periods(steps, core.recipe.periods):
+        for step in check_steps(steps, core.recipe.periods):
             marginals = tuple(
                 MarginalError((f"at least {b}",), 2, math.sqrt(core.variance(b, step)))
                 for b in range(1, min(step, core.recipe.largest) + 1)

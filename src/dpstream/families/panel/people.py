@@ -301,22 +301,6 @@ def periods_and_budget(terms: Terms) -> tuple[int, ZCDP]:
     return terms.horizon, budget
 
 
-def check_periods(steps: Sequence[int], periods: int) -> tuple[int, ...]:
-    """The numbers of periods, checked.
-
-    Errors:
-        ConfigError: not a number of a period. HorizonError: a period beyond the last one.
-    """
-    for step in steps:
-        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
-            raise ConfigError(f"step = {step!r}", where="predicted errors", allowed="1, 2, ...")
-        if step > periods:
-            raise HorizonError(
-                f"step {step} lies beyond the horizon", where="predicted errors", allowed=f"up to {periods}"
-            )
-    return tuple(steps)
-
-
 def check_places(people: int | None, unit: Individual, absent: int | None) -> None:
     """Check that a panel with room for people who come later has what that needs.
 

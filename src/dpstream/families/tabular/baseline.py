@@ -24,6 +24,7 @@ from dpstream.core.contracts import (
     check_words,
     option,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
@@ -31,7 +32,6 @@ from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.accuracy import check_steps
 from dpstream.families.tabular.aim import AIM
 from dpstream.families.tabular.description import TICKS, explain_table
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan

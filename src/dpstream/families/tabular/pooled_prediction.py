@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError
-from dpstream.families.tabular.accuracy import check_steps
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.families.tabular.pooled_division import Design
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Runner
