@@ -1,6 +1,6 @@
 """Predicted standard errors beside measured ones: tables, panels and points, both budgets, seeded noise.
 
-    python benchmarks/predicted_errors.py [--runs 60] [--out FILE]
+    python benchmarks/predicted_errors.py [--runs 200] [--out FILE]
 
 Each stream is run so often on the same invented records with other noise. Measured is the root mean square distance of
 the measured sums (of epochs, counters, runs, or a panel's debiased counts) from the truth, over all cells of a column,
@@ -211,13 +211,13 @@ def measure(runs: int) -> list[Row]:
     for name, plan, found in panel(ZCDP.of("1/50"), 10 * runs):
         steady = ExpectedTable(PEOPLE, 0, "steady")
         made += rows(name, "rho = 1/50", plan, steady, PERIODS, found)
-    return made + points(5 * runs)
+    return made + points(runs)
 
 
 def main() -> None:
     """Measure and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "predicted-errors.md")
     asked = parser.parse_args()
     found = measure(asked.runs)
@@ -225,7 +225,7 @@ def main() -> None:
         "# Predicted standard errors beside measured ones",
         "",
         f"{STEPS} steps of {EACH} records; panels: {PEOPLE} people, {PERIODS} periods. {asked.runs} runs (panels: ten",
-        "times as many, points: five times). Chance: the standard deviation of the ratio that so many runs leave.",
+        "times as many). Chance: the standard deviation of the ratio that so many runs leave.",
         "",
         "| stream | budget | of | predicted | measured | measured / predicted | chance | off by |",
         "|---|---|---|---|---|---|---|---|",
