@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 import dpstream as package
 from dpstream.cli import main
-from dpstream.cli.health import ATTENTION, is_running
+from dpstream.cli.health import ATTENTION, UNFIT, is_running
 from dpstream.cli.logs import EVENTS, JsonLog
 from dpstream.core import durable
 from dpstream.project import Config
@@ -218,7 +218,7 @@ def test_rows_that_cannot_be_believed_are_told_everywhere_in_the_same_words(
     monkeypatch.setattr("dpstream.stream.release.fitness._FROM_NONE", 1e9)
     config = make(tmp_path, 2)
     told = [line for line in dpstream("run", config).stdout.splitlines() if line.startswith("unfit: ")]
-    assert healthy(config) == "unfit"
+    assert healthy(config, code=UNFIT) == "unfit"
     (line,) = asked(config).stdout.splitlines()
     assert line.startswith("test: unfit: the table of step 2 has ")
     assert told == [line.removeprefix("test: ")]

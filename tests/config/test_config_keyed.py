@@ -124,7 +124,7 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
         ({"stream": 'unit = "event"', "mechanism": 'name = "census"'}, "census cannot protect"),
         (
             {"stream": "", "source": DEFAULTS["source"], "rest": "[expect]\nsize = 3"},
-            "whose records have keys",
+            "nothing leaves, so a stream without a horizon has no last size",
         ),
         ({"mechanism": "turnover = 3", "rest": "[expect]\nsize = 3"}, "turnover in"),
         ({"rest": "[expect]\nsize = 0"}, "not a whole number"),

@@ -139,10 +139,11 @@ def test_the_bound_of_one_is_enforced_as_a_users_is() -> None:
             InsertedRecord(bound)
 
 
-def test_guesses_beside_insert_only_are_refused_with_what_helps(tmp_path: Path) -> None:
-    done = call("plan", made(tmp_path, rest="[expect]\nsize = 30"))
-    assert done.exit_code == 2
-    assert "no [expect] with insert_only" in " ".join(done.output.split())
+def test_guesses_beside_insert_only_are_of_a_table_that_only_grows(tmp_path: Path) -> None:
+    path = made(tmp_path, rest="[expect]\nrecords_per_step = 30")
+    facts = plan(path)
+    assert [one["size"] for one in facts["expected_errors"]["steps"]][:2] == [30, 60]
+    assert any("records_per_step = 30 is published" in one for one in facts["declared_public"])
 
 
 def test_a_mechanism_that_does_not_fit_is_named(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Sink
 
-__all__ = ["ATTENTION", "health", "length"]
+__all__ = ["ATTENTION", "UNFIT", "health", "length"]
 
 #: Exit code: the stream can be read, and somebody should look at it.
 ATTENTION = 6
+#: Exit code: nobody has to repair anything, and nobody should use the newest table.
+UNFIT = 7
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LOCKS = Path("/proc/locks")
 #: Where the codebook may say that a table is.

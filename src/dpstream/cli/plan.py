@@ -31,24 +31,47 @@ __all__ = ["command"]
     type=Whole(),
     help="List the runs that are planned up to this size of the database, where runs are scheduled by it.",
 )
+@click.option(
+    "--want",
+    "wishes",
+    multiple=True,
+    metavar="WISH",
+    help='Find the smallest epsilon that reaches an error, such as "zip within 5 %"; may be repeated. Needs [expect].',
+)
+@click.option(
+    "--at", metavar="STEP", type=Whole(), help="With --want: the step at which it is to hold (the horizon)."
+)
 @json_option
-def command(config: str, compare_epsilon: str | None, runs_until: int | None, as_json: bool) -> None:
+def command(
+    config: str,
+    compare_epsilon: str | None,
+    runs_until: int | None,
+    wishes: tuple[str, ...],
+    at: int | None,
+    as_json: bool,
+) -> None:
     """Print the guarantee, what each part costs, the noise, sizes, and every default with its reason.
 
-    Reads no data.
+    Reads no data. With [expect] in the file it predicts the errors of a table of that size, and what it is fit for.
 
     \b
-    Example:
+    Examples:
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
+      dpstream plan dpstream.toml --want "total within 2 %" --want "zip within 5 %"
     """
     from dpstream.project import Config
     from dpstream.project.plan_description import describe
+    from dpstream.project.planning import smallest_budget
 
+    if at is not None and not wishes:
+        raise ConfigError("a step belongs to a wish", where="--at", allowed="with --want")
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
     facts = describe(loaded)
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
+    if wishes:
+        facts["wanted"] = smallest_budget(loaded, wishes, at)
     plan = loaded.plan()
     told = plan.explain() if runs_until is None else plan.explain_until(runs_until)
     if told is None:
@@ -107,7 +130,16 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
     _print_all(told.further)
     if told.further:
         out.print()
-    _print_predicted(facts, told.predicted_note)
+    if facts["expected_errors"] is None:
+        _print_predicted(facts, told.predicted_note)
+        out.print(
+            "What the releases will be fit for: not known. With guesses of the table's size in [expect] it is."
+        )
+        out.print()
+    else:
+        _print_expected(facts["expected_errors"])
+    if "wanted" in facts:
+        _print_wanted(facts["wanted"])
     if "compared" in facts:
         key, heading, _ = told.compared or ("deviation", "noise of one measurement", None)
         rows = PrintedTable({"epsilon": "epsilon", "text": "budget", key: heading}, facts["compared"])
@@ -169,6 +201,36 @@ def _print_size(size: dict[str, Any]) -> None:
         )
     console().print(words)
     console().print()
+
+
+def _print_expected(expected: dict[str, Any]) -> None:
+    from dpstream.core.contracts.verdicts import MEANING
+    from dpstream.project.planning import expected_table
+
+    out, table = console(), expected_table(expected)
+    out.print("Predicted standard errors, in records, and as shares:")
+    print_table(list(table.headings.values()), table.texts(), right=list(range(len(table.headings))))
+    out.print(f"These are {expected['words']}")
+    out.print()
+    out.print(f"What the release of step {expected['steps'][-1]['step']} will be fit for:")
+    for verdict in expected["verdicts"]:
+        out.print(f"  {verdict['words']}")
+    out.print(f"  ({'; '.join(f'{word}: {what}' for word, what in MEANING.items())})")
+    out.print()
+
+
+def _print_wanted(wanted: dict[str, Any]) -> None:
+    out, name, step = console(), wanted["amount"], wanted["step"]
+    both = " and ".join(one["words"] for one in wanted["wishes"])
+    if wanted["smallest"] is None:
+        out.print(f"No {name} up to {wanted['largest_tried']} reaches {both} at step {step}.")
+    else:
+        out.print(f"The smallest {name} of two digits with {both} at step {step}: {wanted['smallest']}.")
+    for one in wanted["wishes"]:
+        reached = one["with_the_smallest"]
+        then = "" if reached is None else f"; with the smallest {100 * reached:.3g} %"
+        out.print(f"  {one['words']}: with this file {100 * one['with_the_file']:.3g} %{then}")
+    out.print()
 
 
 def _print_predicted(facts: dict[str, Any], note: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.health import ATTENTION, health, length
+from dpstream.cli.health import ATTENTION, UNFIT, health, length
 from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError, StoreError
@@ -26,7 +26,7 @@ __all__ = ["command", "status_facts"]
     "--health",
     "only_health",
     is_flag=True,
-    help="One line for cron and monitoring; exit code 0 if nobody has to act, else 6.",
+    help="One line for cron and monitoring; exit code 0 if nobody has to act, 7 if the newest table is unfit, else 6.",
 )
 @click.option(
     "--max-age",
@@ -75,7 +75,7 @@ def command(
             print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
         else:
             click.echo(f"{loaded.name}: {word}: {why}")
-        return 0 if word == "healthy" else ATTENTION
+        return {"healthy": 0, "unfit": UNFIT}.get(word, ATTENTION)
     if as_json:
         print_json(facts)
     else:
@@ -86,7 +86,7 @@ def command(
 def status_facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
     from dpstream.stream import read_status
-    from dpstream.stream.release.fitness import unfit_table
+    from dpstream.stream.release.fitness import fitness_of
     from dpstream.stream.store.place import has_store
 
     folder = config.state_dir if state is None else Path(state)
@@ -99,6 +99,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "steps": 0,
         "last_period": None,
         "unfit": None,
+        "verdicts": [],
         "spent": None,
         "planned": str(plan.budget),
         "protects": plan.unit.describe(),
@@ -116,11 +117,12 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "releases": str(releases),
     }
     if facts["started"]:
-        stored = read_status(folder, server=config.server)
+        stored, fit = read_status(folder, server=config.server), fitness_of(releases)
         facts |= {
             "steps": stored.last_step,
             "last_period": _last_period(releases),
-            "unfit": unfit_table(releases),
+            "unfit": fit.unfit,
+            "verdicts": [one.as_dict() for one in fit.verdicts],
             "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
             "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
             "begun": stored.reserved,
@@ -170,6 +172,8 @@ def _print(facts: dict[str, Any]) -> None:
         click.echo(f"last period: {facts['last_period']}")
     if facts["unfit"] is not None:
         click.echo(f"unfit: {facts['unfit']}")
+    for verdict in facts["verdicts"]:
+        click.echo(verdict["words"])
     click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")
     click.echo(f"protected: {facts['protects']}")
     if facts["steps_left"] is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dpstream.core.contracts import Family, Given, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
+from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Record, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
@@ -22,14 +22,8 @@ from dpstream.project.accuracy_section import (
     read_headline,
 )
 from dpstream.project.base_options import BaseOptions, read_base
-from dpstream.project.keyed_sections import (
-    Expected,
-    asks_for_record,
-    default_mechanism,
-    expected_words,
-    read_expected,
-    read_record,
-)
+from dpstream.project.expect_section import Expected, expected_words, read_expected
+from dpstream.project.keyed_sections import asks_for_record, default_mechanism, read_record
 from dpstream.project.keys import SECTIONS, keys_of
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section, Used
@@ -89,7 +83,7 @@ class Config:
     key_place: KeyPlace | None = None
     #: What the stream begins with, if it is no empty table.
     base_options: BaseOptions | None = None
-    #: The owner's public guesses about a table whose records have keys.
+    #: The owner's public guesses about the table.
     expected: Expected | None = None
     #: What is found out about errors while the stream runs.
     accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
@@ -133,8 +127,16 @@ class Config:
         budget = read_budget(budgets)
         check_source(source, options, family.limits)
         expects = section("expect")
-        expected = read_expected(expects, unit, mechanism, "expect" in document)
-        turnover = None if expected is None else expected.turnover
+        expected = read_expected(
+            expects,
+            unit,
+            mechanism,
+            "expect" in document,
+            deletions=options.deletions,
+            horizon=budget.horizon,
+        )
+        # Only a record's stay makes a mechanism depend on the guesses.
+        turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
         accuracies = section("accuracy")
         headline, headline_share = read_headline(accuracies)
         given = Given(

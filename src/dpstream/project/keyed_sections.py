@@ -1,48 +1,28 @@
-"""``[stream]``, ``[source]`` and ``[expect]`` of a stream whose records have keys: what they say together."""
+"""``[stream]`` and ``[source]`` of a stream whose records have keys: what they say together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import cast
 
 from dpstream.core.contracts import Limits, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM
-from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.errors import UnitError
 from dpstream.core.privacy import InsertedRecord, Record, Unit, handled_as
 from dpstream.core.privacy.unit import Returns
 from dpstream.project.reader import Section
 
 __all__ = [
     "DEFAULT_KEYED",
-    "Expected",
     "asks_for_record",
     "check_key_column",
     "default_mechanism",
-    "expected_words",
     "insert_only",
-    "read_expected",
     "read_record",
 ]
 
 #: What runs where records have keys and the file names no mechanism.
 DEFAULT_KEYED = "census"
 _RECORDS = ("record", "record-replace")
-#: What is assumed of a table of which its owner says nothing.
-_SIZE, _STEPS = 1000, 10
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The owner's public guesses: records in the table, and records that come in a step."""
-
-    size: int
-    records_per_step: int
-
-    @property
-    def turnover(self) -> Fraction:
-        """Steps in which as many records come as the table holds."""
-        return Fraction(self.size, self.records_per_step)
 
 
 def asks_for_record(stream: Section, limits: Limits | None = None) -> bool:
@@ -140,54 +120,3 @@ def check_key_column(section: Section, unit: Unit) -> None:
             f"a key column is set with the unit {unit.name!r}, which does not follow records",
             '[stream] unit = "record", or no key_column',
         )
-
-
-def read_expected(section: Section, unit: Unit, mechanism: Section, given: bool) -> Expected | None:
-    """``[expect]``; None where nothing rests on it.
-
-    Args:
-        given: whether the file has the section.
-
-    Errors:
-        ConfigError: numbers that cannot be used, or a section where nothing rests on it.
-    """
-    if not isinstance(unit, Record):
-        if given and isinstance(unit, InsertedRecord):
-            raise ConfigError(
-                "nothing rests on the guesses with [source] insert_only",
-                where=section.place(),
-                allowed="no [expect] with insert_only",
-            )
-        if given:
-            raise ConfigError(
-                "the guesses are for tables whose records have keys",
-                where=section.place(),
-                allowed='[stream] unit = "record", or a file without [expect]',
-            )
-        return None
-    if mechanism.has("turnover"):
-        if given:
-            raise ConfigError(
-                "turnover in [mechanism] says the same",
-                where=section.place(),
-                allowed="[expect], or turnover",
-            )
-        return None
-    size, coming = section.count("size"), section.count("records_per_step")
-    if size is None:
-        size = _SIZE if coming is None else _STEPS * coming
-        section.note("size", str(size), default=True)
-    if coming is None:
-        coming = max(1, size // _STEPS)
-        section.note("records_per_step", str(coming), default=True)
-    return Expected(size, coming)
-
-
-def expected_words(expected: Expected | None) -> tuple[str, ...]:
-    """What of it is published, for plans and manifests."""
-    if expected is None:
-        return ()
-    return (
-        f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
-        "([expect])",
-    )

@@ -25,8 +25,9 @@ SECTIONS: dict[str, str] = {
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how they are cut into steps.",
     "schema": "What the columns may hold; public, written by the steward (see the schema's README).",
-    "expect": "Public guesses about a table whose records have keys; published in every manifest. Coarse values are "
-    "enough: 1, 3, 10, 30, 100, ... They must not be computed from the private table.",
+    "expect": "Public guesses about the table, from which `dpstream plan` predicts errors; published in every "
+    "manifest, and part of what the stream is pinned to. Coarse values are enough: 1, 3, 10, 30, 100, ... They must "
+    "not be computed from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
     "accuracy": "Which counts have to be most exact, and what is found out about errors; public.",
@@ -112,7 +113,8 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "a whole number from 1; 1, 3, 10, 30, 100, ... are exact enough",
         "10 times records_per_step, or 1000",
         "only its ratio to records_per_step counts, and three times too large or too small makes cells 4 to 15 % worse",
-        "About how many records the table holds, as anybody may know or guess who never saw it.",
+        "About how many records the table holds, as anybody may know or guess who never saw it; of a panel the number "
+        "of people; of a table that only grows its last size, which takes a horizon (or say records_per_step).",
         fragment=COUNT,
     ),
     Key(
@@ -122,7 +124,8 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "a tenth of size",
         "it says how long records stay, and so how often they are counted again; three times too large or too small "
         "makes cells 4 to 15 % worse",
-        "About how many records come in a step, as anybody may know or guess who never saw the table.",
+        "About how many records come in a step, as anybody may know or guess who never saw the table. Not for panels, "
+        "where everybody reports in every period.",
         fragment=COUNT,
     ),
     Key(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Explanation, PredictedError, StreamPlan
 from dpstream.core.privacy import ZCDP, Budget, InsertedRecord, PureDP, User, decimal_text, zcdp_to_epsilon
+from dpstream.project.planning import expected_facts
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
@@ -84,6 +85,7 @@ def describe(config: Config) -> dict[str, Any]:
             **({} if told.running_sum is None else {"running_sum": dict(told.running_sum)}),
         },
         "predicted_errors": _predicted_errors(plan, told, base),
+        "expected_errors": expected_facts(config, plan),
         **told.facts,
         "size": {
             "columns": len(plan.domain),

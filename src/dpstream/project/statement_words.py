@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
+from dpstream.core.contracts.verdicts import MEANING
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
@@ -35,11 +36,19 @@ _HARDLY_A_BOUND = 30
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the stream is; public. ``seeded``: some step was made with predictable noise."""
+    """How far the stream is; public.
+
+    Attributes:
+        seeded: some step was made with predictable noise.
+        verdicts: sentences on what the newest table is fit for.
+        unfit: why nobody should use it.
+    """
 
     steps: int = 0
     last_period: str | None = None
     seeded: bool = False
+    verdicts: tuple[str, ...] = ()
+    unfit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
     plan, base = config.plan(), config.facts().get("base")
     sections = [
         ("What is published", _published(config, plan, progress, base), False),
+        *((("What it is fit for", _fit_for(progress), False),) if progress.verdicts else ()),
         ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
         ("What it costs", _costs(config, plan, progress), False),
         *((("The stream before this one", _before(config, base), False),) if base else ()),
@@ -110,6 +120,12 @@ def _published(
         f"{steps}{period}{end} Published with each table: how it was made, what it cost, and {told.number_told}"
         f"{counts}.",
     )
+
+
+def _fit_for(progress: Progress) -> tuple[str, ...]:
+    meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
+    unfit = (f"DO NOT USE THE NEWEST TABLE: {progress.unfit}.",) if progress.unfit else ()
+    return (*unfit, *progress.verdicts, f"What the words mean: {meaning}.")
 
 
 def _often(options: SourceOptions) -> str:
@@ -279,4 +295,10 @@ section {{ break-inside: avoid; }}
 
 def as_progress(facts: dict[str, Any]) -> Progress:
     """From what ``dpstream status --json`` says."""
-    return Progress(int(facts["steps"]), facts["last_period"], bool(facts["made_with_test_seed"]))
+    return Progress(
+        int(facts["steps"]),
+        facts["last_period"],
+        bool(facts["made_with_test_seed"]),
+        tuple(one["words"] for one in facts["verdicts"]),
+        facts["unfit"],
+    )

@@ -1,7 +1,8 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
-``releases``: what a step gives; ``noisy_counts``: what it measured. ``explanation``: what a plan says about itself.
+``releases``: what a step gives; ``noisy_counts``: what it measured. ``explanation``: what a plan says about itself;
+``expectations``: what it predicts for a table of a guessed size; ``verdicts``: what that is fit for.
 ``asking``: what a plan offers that answers questions between steps. ``recipe_options``: recipes whose fields say what a
 configuration file may hold. ``recipes``: what all recipes read alike. ``families``: what a family says about itself.
 ``registry``: which families there are.
@@ -24,6 +25,7 @@ from dpstream.core.contracts.batches import (
     UserEvents,
     Wanted,
 )
+from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.families import Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
@@ -72,6 +74,8 @@ __all__ = [
     "Counted",
     "EngineBatch",
     "Events",
+    "ExpectedErrors",
+    "ExpectedTable",
     "Explanation",
     "Family",
     "Given",
@@ -83,6 +87,7 @@ __all__ = [
     "KeyedRows",
     "KeyedTable",
     "Limits",
+    "MarginalError",
     "Measured",
     "Nested",
     "NoisyCounts",

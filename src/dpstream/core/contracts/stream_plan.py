@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts.asking import AskedPlan
 from dpstream.core.contracts.batches import BatchReads, PrivateBatch
+from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError, with_columns
 from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
@@ -193,6 +194,36 @@ class StreamPlan(ABC):
             HorizonError: a step beyond the horizon. ConfigError: no number of a step.
         """
         return None
+
+    def always_measured(self) -> Sequence[Clique]:
+        """The marginals that are measured at every step, whatever the records are (see ``predicted_errors``)."""
+        return ()
+
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable
+    ) -> tuple[ExpectedErrors, ...] | None:
+        """Standard errors at some steps for a table of a guessed size; None where nothing can be said.
+
+        Of measured sums, from noise alone: a released table may be wrong by what its model adds to them.
+
+        Errors:
+            HorizonError: a step beyond the horizon. ConfigError: no number of a step.
+        """
+        predicted = self.predicted_errors(steps)
+        if predicted is None:
+            return None
+        names, domain = self.domain.names, self.domain
+        sizes = dict(zip(names, domain.sizes, strict=True))
+        found = []
+        for one in predicted:
+            own = [
+                MarginalError(tuple(names[i] for i in clique), domain.cells(clique), one.every_step)
+                for clique in self.always_measured()
+                if one.every_step is not None
+            ]
+            size = expected.size_at(one.step)
+            found.append(ExpectedErrors(one.step, size, one.total, with_columns(own, sizes)))
+        return tuple(found)
 
     def explain(self) -> Explanation:
         """What texts say about the plan before any data are read. Mechanisms override it where they can say more."""

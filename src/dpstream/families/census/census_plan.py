@@ -12,6 +12,8 @@ import numpy as np
 
 from dpstream.core.contracts import (
     BatchReads,
+    ExpectedErrors,
+    ExpectedTable,
     Explanation,
     NoisyCounts,
     Packed,
@@ -44,7 +46,7 @@ from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.census_words import Told, explain_census
 from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
-from dpstream.families.census.counted_total import counted_total, predicted_errors
+from dpstream.families.census.counted_total import counted_total, expected_errors, predicted_errors
 from dpstream.families.census.shape_tracker import Expected, ShapeTracker
 from dpstream.families.census.totals_filter import (
     LevelTotal,
@@ -220,6 +222,10 @@ class CensusPlan(StreamPlan):
     def predicted_errors(self, steps: Any) -> tuple[PredictedError, ...] | None:
         """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``."""
         return predicted_errors(self.terms, steps)
+
+    def expected_errors(self, steps: Any, expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+        """Of the number of records and of the columns as counted, at censuses: at most so large."""
+        return expected_errors(self.terms, steps, expected)
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from dpstream.core.contracts import PredictedError
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, PredictedError
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import estimate_total
 from dpstream.core.schema.domain import Clique
@@ -16,7 +19,7 @@ from dpstream.families.census.census_schedule import with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 
-__all__ = ["column_deviation", "counted_total", "largest_variance", "predicted_errors"]
+__all__ = ["column_deviation", "counted_total", "expected_errors", "largest_variance", "predicted_errors"]
 
 
 def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
@@ -85,20 +88,68 @@ def predicted_errors(plan: CensusTerms, steps: Sequence[int]) -> tuple[Predicted
             raise HorizonError(
                 f"step {step} is beyond the plan", where="steps", allowed=f"1 to {plan.horizon}"
             )
-    found = dict[int, float]()
-    variances, last = list[float](), list[int]()
-    noise = plan.amounts.departure_noise
-    for step, level in plan.schedule.censuses(1, max(steps, default=0)):
-        variances += [0.0] * (level + 1 - len(variances))
-        # Levels with an open cohort are counted before the census.
-        for own in range(len(last)):
-            if variances[own] > 0.0 and noise is not None:
-                variances[own] += noise.variance
-        variances[:level] = [0.0] * level
-        variances[level] += largest_variance(plan.run_of(level))
-        last = with_census(last, level, step)
-        found[step] = math.sqrt(sum(variances))
+    found = {step: float(one[0]) for step, one in _variances(plan, max(steps, default=0)).items()}
     done = sorted(found)
     return tuple(
-        PredictedError(step, None, None, 1, found[done[bisect_right(done, step) - 1]]) for step in steps
+        PredictedError(step, None, None, 1, math.sqrt(found[done[bisect_right(done, step) - 1]]))
+        for step in steps
     )
+
+
+def expected_errors(
+    plan: CensusTerms, steps: Sequence[int], expected: ExpectedTable
+) -> tuple[ExpectedErrors, ...]:
+    """As ``predicted_errors``, and of a cell of every column; both at most, as the last census counted them.
+
+    Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
+    """
+    domain, totals = plan.workload.domain, predicted_errors(plan, steps)
+    found = _variances(plan, max(steps, default=0))
+    done = sorted(found)
+    return tuple(
+        ExpectedErrors(
+            one.step,
+            expected.size_at(one.step),
+            one.total,
+            tuple(
+                MarginalError((name,), cells, math.sqrt(variance))
+                for name, cells, variance in zip(
+                    domain.names,
+                    domain.sizes,
+                    found[done[bisect_right(done, one.step) - 1]][1:].tolist(),
+                    strict=True,
+                )
+            ),
+        )
+        for one in totals
+    )
+
+
+def _variances(plan: CensusTerms, until: int) -> dict[int, NDArray[np.float64]]:
+    """At every census: the variance of the number of records, and of a cell of each column, at most."""
+    found = dict[int, NDArray[np.float64]]()
+    levels, last = list[NDArray[np.float64]](), list[int]()
+    sizes = np.array(plan.workload.domain.sizes, dtype=np.float64)
+    noise = plan.amounts.departure_noise
+    left = np.zeros(len(sizes) + 1)
+    if noise is not None:
+        left = noise.variance * np.concatenate(([1.0], sizes**-2))
+    for step, level in plan.schedule.censuses(1, until):
+        levels += [np.zeros(len(sizes) + 1)] * (level + 1 - len(levels))
+        # Levels with an open cohort are counted before the census.
+        levels = [own + left if own.any() else own for own in levels]
+        levels[:level] = [np.zeros(len(sizes) + 1)] * level
+        run = plan.run_of(level)
+        levels[level] = levels[level] + np.concatenate(([largest_variance(run)], _column_variances(run)))
+        last = with_census(last, level, step)
+        found[step] = np.sum(levels, axis=0)
+    return found
+
+
+def _column_variances(plan: AIMPlan) -> NDArray[np.float64]:
+    """The variance of the noise in a cell of each column, at most: from the best of the marginals that have it."""
+    domain, (cliques, variance) = plan.workload.domain, _first_measured(plan)
+    return np.array([
+        min((variance * domain.cells(c) / size for c in cliques if i in c), default=math.inf)
+        for i, size in enumerate(domain.sizes)
+    ])  # fmt: skip

@@ -9,13 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Explanation, Packed, Part, Recipe, Terms, option
+from dpstream.core.contracts import (
+    ExpectedErrors,
+    ExpectedTable,
+    Explanation,
+    MarginalError,
+    Packed,
+    Part,
+    Recipe,
+    Terms,
+    option,
+)
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -133,6 +144,27 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
         panel = {"first_release": width, "padding": core.patterns * core.padding, "bound": core.bound}
         errors = [(words, math.sqrt(last.error_variance(weights))) for words, weights in asked]
         return self._explained(math.sqrt(core.noise.variance), panel, errors)
+
+    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+        """Of the newest period's reports: the number of people, every column, every pair of them."""
+        return tuple(self._expected(step, expected) for step in check_steps(steps, self.core.recipe.periods))
+
+    def _expected(self, step: int, expected: ExpectedTable) -> ExpectedErrors:
+        if step < self.core.recipe.window:
+            return ExpectedErrors(step, expected.size_at(step), None)
+        nobody, history = np.zeros(self.core.patterns, np.int64), np.zeros((0, 1), np.uint8)
+        release = WindowSynthesis(self.columns, step, history, 0, self.places, self.core, nobody, 0)
+        names, columns = self.columns.names, range(len(self.columns))
+        cliques = [*((i,) for i in columns), *combinations(columns, 2)]
+        marginals = [
+            MarginalError(
+                tuple(names[i] for i in clique),
+                self.columns.cells(clique),
+                release.marginal(clique).standard_error or 0.0,
+            )
+            for clique in cliques
+        ]
+        return ExpectedErrors(step, expected.size_at(step), release.total_error, tuple(marginals))
 
     def unpack_synthesis(self, packed: Packed) -> WindowSynthesis:
         """The inverse of ``WindowSynthesis.pack``."""
@@ -304,6 +336,18 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         deviations = {b: math.sqrt(core.variance(b, last)) for b in _first_and_last(core.recipe.largest)}
         errors = [(f"at least {b} of all {last} periods", error) for b, error in deviations.items()]
         return self._explained(deviations[1], panel, errors)
+
+    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+        """Of the number of people, and of those with at least so many counted reports: a yes or a no, so two cells."""
+        core, found = self.core, []
+        total = 0.0 if core.total_noise is None else math.sqrt(core.total_noise.variance)
+        for step in check_steps(steps, core.recipe.periods):
+            marginals = tuple(
+                MarginalError((f"at least {b}",), 2, math.sqrt(core.variance(b, step)))
+                for b in range(1, min(step, core.recipe.largest) + 1)
+            )
+            found.append(ExpectedErrors(step, expected.size_at(step), total, marginals))
+        return tuple(found)
 
     def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
         """The inverse of ``CumulativeSynthesis.pack``."""

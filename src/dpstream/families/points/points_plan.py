@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    ExpectedErrors,
+    ExpectedTable,
+    MarginalError,
     Packed,
     Part,
     PrivateBatch,
@@ -19,6 +23,7 @@ from dpstream.core.contracts import (
     check_whole,
     option,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, sentence
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.budget import PureDP
@@ -29,6 +34,7 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
+from dpstream.families.points.expected_noise import half_errors
 from dpstream.families.points.online import OnlinePoints, OnlinePointsPlan, PointsState, Variant
 from dpstream.families.points.packing import pack_points, unpack_points, wide
 from dpstream.families.points.partition import MAX_DEPTH
@@ -206,6 +212,22 @@ class PointsStreamPlan(StreamPlan):
     def describe(self) -> str:
         """The plan in words."""
         return self.core.describe()
+
+    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+        """The number of points is public; of coordinates, the halves into which their first cuts divide them.
+
+        As of the last finished level. With categories, whose cells come first, nothing is predicted of coordinates.
+        """
+        names = () if any(self.space.categorical) else self.coordinates
+        found = []
+        for step in check_steps(steps, self.horizon):
+            size = expected.size_at(step)
+            halves = half_errors(self.core.schedule, self.core.design, int(size)) if names else []
+            marginals = tuple(
+                MarginalError((name,), 2, error) for name, error in zip(names, halves, strict=False)
+            )
+            found.append(ExpectedErrors(step, size, 0.0, marginals))
+        return tuple(found)
 
     def explain(self) -> Explanation:
         """The point from which on there are cells of each depth."""

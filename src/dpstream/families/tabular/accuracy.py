@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import PredictedError
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.counters.factored import FactoredCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
-from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.law import Law, NoiseSum, WeightedLaplace
@@ -54,22 +54,6 @@ def cell_law(counter: CalibratedCounter, ticks: int, sides: int) -> Law | None:
         return None
     tiles = ((counter.noise(share), count * sides) for share, count in counter.recipe.tiling(ticks))
     return NoiseSum(tuple((noise, count) for noise, count in tiles if count))
-
-
-def check_steps(steps: Sequence[int], horizon: int | None) -> tuple[int, ...]:
-    """The numbers of steps, checked.
-
-    Errors:
-        ConfigError: not a number of a step. HorizonError: a step beyond the horizon.
-    """
-    for step in steps:
-        if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
-            raise ConfigError(f"step = {step!r}", where="predicted errors", allowed="1, 2, ...")
-        if horizon is not None and step > horizon:
-            raise HorizonError(
-                f"step {step} lies beyond the horizon", where="predicted errors", allowed=f"up to {horizon}"
-            )
-    return tuple(int(step) for step in steps)
 
 
 @dataclass

@@ -25,14 +25,14 @@ from dpstream.core.contracts import (
     check_words,
     option,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.accuracy import check_steps
 from dpstream.families.tabular.aim import AIM
 from dpstream.families.tabular.description import TICKS, explain_table, with_measurements
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
@@ -243,6 +243,12 @@ class BaselinePlan(StreamPlan):
             PredictedError(s, deviation(cell, s), deviation(cell, turns[s]), turns[s], deviation(total, s))
             for s in asked
         )
+
+    def always_measured(self) -> Sequence[Clique]:
+        """All marginals, where a run measures each of them."""
+        cliques = self.recipe.workload.cliques
+        whole = isinstance(self.offline, MWEMPGMPlan) and self.offline.k >= len(cliques)
+        return cliques if whole else ()
 
     def pack_state(self, state: BaselineState) -> Packed:
         """The table, what is owed, and the last models."""

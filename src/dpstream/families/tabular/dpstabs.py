@@ -33,7 +33,7 @@ from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tre
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
@@ -280,6 +280,10 @@ class DPStabsPlan(StreamPlan):
             total_is_public=self.unit.relation == "replace",
             fits=self._fits,
         )
+
+    def always_measured(self) -> Sequence[Clique]:
+        """All marginals, where none is selected."""
+        return () if self.selector is not None else self.cells.cliques
 
     def _fits(self, chosen: Sequence[int]) -> bool:
         """Whether one model may hold all these marginals: else a step that begins with some of them ends early."""

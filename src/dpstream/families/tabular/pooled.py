@@ -15,6 +15,8 @@ import numpy as np
 from dpstream.core.contracts import (
     HEADLINE_SHARE,
     Events,
+    ExpectedErrors,
+    ExpectedTable,
     Explanation,
     Headline,
     NoisyCounts,
@@ -57,6 +59,7 @@ from dpstream.families.tabular.plans import (
     read_come_and_go,
 )
 from dpstream.families.tabular.pooled_epochs import Epochs
+from dpstream.families.tabular.pooled_prediction import Prediction
 from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
 from dpstream.families.tabular.pooled_table import fit_table
@@ -201,6 +204,14 @@ class PooledPlan(StreamPlan):
             "parallel over epochs, whose borders are step numbers: every event is in one epoch, which is measured "
             "once, at its end, so the total is that of any single epoch; charged in full at the first step"
         )
+
+    @cached_property
+    def _prediction(self) -> Prediction:
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides))
+
+    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+        """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting."""
+        return self._prediction.errors(steps, self.horizon, expected)
 
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""

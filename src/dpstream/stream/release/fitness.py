@@ -1,35 +1,104 @@
-"""Whether the number of rows of a released table can be believed, as far as manifests tell: public numbers only."""
+"""What the newest table of a folder is fit for, and whether its rows can be believed: public numbers only.
+
+A manifest holds the verdicts of its step. Errors by simulation, which come later, take the place of what was predicted
+or not known; exact ones stay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import StoreError
+from dpstream.core.contracts.expectations import MarginalError
+from dpstream.core.contracts.verdicts import NOT_KNOWN, PREDICTED, SIMULATED, Verdict, is_unfit, verdicts_from
+from dpstream.core.errors import DataError, InputError, StoreError
+from dpstream.core.paths import parse_json
 from dpstream.io.sinks import read_catalogue, read_manifest
+from dpstream.io.sinks.publisher import step_name
 
-__all__ = ["unfit_rows", "unfit_table"]
+__all__ = ["Fitness", "fitness_of", "fitness_of_step", "unfit_rows", "unfit_table"]
 
+#: Where errors by simulation are, below the releases.
+_ERRORS = "errors"
 #: A number of records within so many of its standard errors of none may be noise alone.
 _FROM_NONE = 2.0
 #: A number of rows further than so many standard errors from the number that was counted is not explained by noise.
 _FROM_COUNTED = 4.0
 
 
-def unfit_table(releases: str | Path) -> str | None:
-    """Why the newest table of a folder of releases cannot be believed; None where nothing speaks against it.
+@dataclass(frozen=True)
+class Fitness:
+    """What a table is fit for.
 
-    Withdrawn steps are passed over. None also where nothing is released, or where the folder cannot be read: that is
+    Attributes:
+        verdicts: one for each use; empty where nothing is released, and for manifests of early versions.
+        unfit: why nobody should use the table; None where nothing speaks against it.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    unfit: str | None = None
+
+
+def fitness_of(releases: str | Path) -> Fitness:
+    """Of the newest table of a folder of releases.
+
+    Withdrawn steps are passed over. Empty where nothing is released, or where the folder cannot be read: that is
     told elsewhere.
     """
     folder = Path(releases)
     try:
         catalogue = read_catalogue(folder)["steps"] if (folder / "catalogue.json").exists() else []
         steps = [int(entry["step"]) for entry in catalogue if entry["state"] != "withdrawn"]
-        return unfit_rows(lambda step: read_manifest(folder, step), max(steps)) if steps else None
+        if not steps:
+            return Fitness()
+        return fitness_of_step(folder, lambda step: read_manifest(folder, step), max(steps))
     except (StoreError, KeyError, TypeError, ValueError):
-        return None
+        return Fitness()
+
+
+def unfit_table(releases: str | Path) -> str | None:
+    """Why nobody should use the newest table of a folder of releases; None where nothing speaks against it."""
+    return fitness_of(releases).unfit
+
+
+def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> Fitness:
+    """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
+    manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
+    told = (manifest.get("accuracy") or {}).get("verdicts", [])
+    found = {one["use"]: Verdict(**one) for one in told}
+    for one in _simulated(folder, step) if found else ():
+        if found[one.use].how == PREDICTED or found[one.use].word == NOT_KNOWN:
+            found[one.use] = one
+    if rows is not None and "totals" in found:
+        found["totals"] = replace(found["totals"], word="unfit", words=f"Totals are unfit: {rows}.")
+    verdicts = tuple(found.values())
+    if rows is None and is_unfit(verdicts):
+        bad = next(one for one in verdicts if is_unfit([one]))
+        return Fitness(
+            verdicts, f"the table of step {step}: {bad.words[:1].lower()}{bad.words[1:].rstrip('.')}"
+        )
+    return Fitness(verdicts, rows)
+
+
+def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
+    """The verdicts from the newest errors by simulation up to a step; empty where there are none that can be read."""
+    files = {path.stem.removeprefix("step-"): path for path in (folder / _ERRORS).glob("step-*.json")}
+    known = [int(name) for name in files if name.isdigit() and int(name) <= step]
+    if not known:
+        return ()
+    try:
+        facts = parse_json((folder / _ERRORS / f"{step_name(max(known))}.json").read_bytes())
+        marginals = [
+            MarginalError(tuple(one["columns"]), int(one["cells"]), float(one["standard_error"]))
+            for one in facts["marginals"]
+        ]
+        total = facts["total"]
+        found = verdicts_from(float(total["invented"]), float(total["standard_error"]), marginals, SIMULATED)
+    except (OSError, InputError, DataError, KeyError, TypeError, ValueError, AttributeError):
+        return ()
+    return tuple(one for one in found if one.share is not None)
 
 
 def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> str | None:

@@ -18,6 +18,7 @@ from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.stream.declared import shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
+from dpstream.stream.release.released_verdicts import released_verdicts
 
 __all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
 
@@ -114,7 +115,7 @@ def accuracy_of(
     *,
     with_base: bool = False,
 ) -> dict[str, Any]:
-    """What the release says about its own errors; public scales and released choices only.
+    """What the release says about its own errors, and what it is fit for; public scales and released choices only.
 
     Args:
         plan: says which steps are measured, and why counts have no error bars; under the relation ``replace`` the
@@ -122,6 +123,16 @@ def accuracy_of(
         files: names of what is published with the step.
         with_base: whether the stream began with another one's table.
     """
+    errors = _errors_of(synthesis, plan, step, files, with_base=with_base)
+    if synthesis.answers is None and synthesis.grows is None:
+        return errors  # no table, so no uses of one
+    verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base)
+    return {**errors, "verdicts": [one.as_dict() for one in verdicts]}
+
+
+def _errors_of(
+    synthesis: Synthesis, plan: StreamPlan, step: int, files: Collection[str], *, with_base: bool
+) -> dict[str, Any]:
     told = _MEASURED_WORDS if MEASUREMENTS in files else ""
     own_words = synthesis.accuracy()
     if own_words is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import dpstream
 from dpstream.core.errors import ConfigError
-from dpstream.stream.release.fitness import unfit_rows
+from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report import sections_promise
@@ -81,8 +81,8 @@ class FamilyPage:
                 where="private data",
                 allowed="the run's configuration file",
             )
-        unfit = unfit_rows(folder.manifest_of, folder.steps[-1])
-        return assemble(self.draw(folder, pairs, private), private=private, unfit=unfit)
+        fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
+        return assemble(self.draw(folder, pairs, private), private=private, fit=fit)
 
 
 def charts_of(run: Told) -> Charts:
@@ -90,12 +90,12 @@ def charts_of(run: Told) -> Charts:
     return Charts({facts.step: facts.period.split("/")[0] for facts in run.shown if facts.period})
 
 
-def assemble(made: Page, *, private: bool, unfit: str | None = None) -> str:
+def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
     """The whole page as text.
 
     Args:
         private: whether it holds private truth.
-        unfit: why the newest table's number of rows cannot be believed.
+        fit: what the newest table is fit for.
     """
     run = made.run
     links = [("promise", "Protection"), *((name, title) for name, title, _ in made.sections if title)]
@@ -119,10 +119,10 @@ def assemble(made: Page, *, private: bool, unfit: str | None = None) -> str:
         head,
         element(
             "body",
-            sections_promise.banner(run, private, unfit),
+            sections_promise.banner(run, private, fit.unfit),
             element(
                 "div",
-                sections_promise.header(run, private, made.tiles),
+                sections_promise.header(run, private, made.tiles, fit.verdicts),
                 element(
                     "nav",
                     [element("a", text, href=f"#{name}") for name, text in links],

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts.explanation import sentence
+from dpstream.core.contracts.verdicts import MEANING, NOT_KNOWN, Verdict
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
@@ -39,8 +40,13 @@ def banner(run: Told, private: bool, unfit: str | None) -> Html:
     return element("div", warnings, role="alert") if warnings else Html("")
 
 
-def header(run: Told, private: bool, tiles: Sequence[Html]) -> Html:
-    """Title and the few numbers to remember; ``tiles``: those about what is released."""
+def header(run: Told, private: bool, tiles: Sequence[Html], verdicts: Sequence[Verdict] = ()) -> Html:
+    """Title and the few numbers to remember.
+
+    Args:
+        tiles: those about what is released.
+        verdicts: what the newest table is fit for; none where its manifest is of an early version.
+    """
     manifest = run.manifest
     name = "Evaluation" if private else "Privacy and quality report"
     return element(
@@ -48,6 +54,7 @@ def header(run: Told, private: bool, tiles: Sequence[Html]) -> Html:
         element("p", name, class_="kicker"),
         element("h1", element("bdi", str(manifest["stream"]))),
         element("p", _when(run), class_="lead"),
+        _fit_for(verdicts),
         element(
             "dl",
             tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
@@ -56,6 +63,23 @@ def header(run: Told, private: bool, tiles: Sequence[Html]) -> Html:
             class_="tiles",
         ),
     )
+
+
+def _fit_for(verdicts: Sequence[Verdict]) -> Html | None:
+    if not verdicts:
+        return None
+    tiles = [tile(one.use.capitalize(), one.word, _short_reason(one)) for one in verdicts]
+    meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
+    return join([
+        element("p", "What the newest table is fit for", class_="kicker"),
+        element("dl", tiles, class_="tiles"),
+        element("p", f"{meaning}.", class_="note"),
+    ])  # fmt: skip
+
+
+def _short_reason(one: Verdict) -> str:
+    """The sentence without its verdict, which stands above it."""
+    return one.words.rsplit(f"{NOT_KNOWN}: ", 1)[-1].split(": ", 1)[-1].rstrip(".")
 
 
 def promise(run: Told) -> Html:

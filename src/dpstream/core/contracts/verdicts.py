@@ -1,0 +1,160 @@
+"""Whether a table is fit for its uses: one word and one sentence per use, from standard errors against its size.
+
+The thresholds, and where they come from: docs/guide/verdicts.md. Everything here is public.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from dpstream.core.contracts.expectations import MarginalError
+
+__all__ = [
+    "EXACT",
+    "MEANING",
+    "NOT_KNOWN",
+    "PREDICTED",
+    "SIMULATED",
+    "THRESHOLDS",
+    "CellError",
+    "How",
+    "Use",
+    "Verdict",
+    "errors_of",
+    "is_unfit",
+    "verdicts",
+    "verdicts_from",
+]
+
+#: Where a standard error comes from: the law of the noise of a release, the plan, or simulations.
+How = Literal["exact", "predicted", "simulated"]
+EXACT: How = "exact"
+PREDICTED: How = "predicted"
+SIMULATED: How = "simulated"
+Use = Literal["totals", "columns", "pairs", "small groups"]
+
+#: The largest standard error that a word allows, as a share of the number it belongs to; above all of them: unfit.
+THRESHOLDS: Mapping[str, float] = {"good": 0.05, "usable": 0.15, "poor": 0.30}
+#: The word where no error is known. It is no good word.
+NOT_KNOWN = "not known"
+#: What each word means, for readers.
+MEANING: Mapping[str, str] = {
+    "good": f"one standard error is at most {100 * THRESHOLDS['good']:g} %",
+    "usable": f"at most {100 * THRESHOLDS['usable']:g} %, so give the error with the number",
+    "poor": f"at most {100 * THRESHOLDS['poor']:g} %, for rough comparisons only",
+    "unfit": f"above {100 * THRESHOLDS['poor']:g} %, do not use it",
+}
+#: A small group holds this share of the table.
+SMALL_GROUP = 0.01
+
+_OF: Mapping[Use, str] = {
+    "totals": "the number of records",
+    "columns": "a typical count of one column",
+    "pairs": "a typical count of two columns together",
+    "small groups": f"a count of {100 * SMALL_GROUP:g} % of the table",
+}
+_HOW: Mapping[str, str] = {
+    "exact": "exact",
+    "predicted": "predicted by the plan",
+    "simulated": "by simulation",
+}
+
+
+@dataclass(frozen=True)
+class CellError:
+    """The standard error of one cell, in records, of a marginal with so many cells; and where it comes from."""
+
+    error: float
+    cells: int
+    how: How
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a table is fit for one use.
+
+    Attributes:
+        use: which one.
+        word: good, usable, poor, unfit; or not known.
+        share: one standard error as a share of a typical number of this use; None where it is not known, or where the
+            table has no records.
+        how: where the error comes from; None where it is not known.
+        words: the same in one sentence.
+    """
+
+    use: Use
+    word: str
+    share: float | None
+    how: How | None
+    words: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+
+def verdicts(
+    size: float, total: CellError | None, columns: Sequence[CellError], pairs: Sequence[CellError]
+) -> tuple[Verdict, ...]:
+    """One verdict for each use.
+
+    A typical count of a marginal is the table's size divided by the marginal's cells. Where several marginals are
+    known, the verdict is about the median one. A small group is one cell that holds 1 % of the table: of a pair where
+    pairs are known, else of a column.
+
+    Args:
+        size: number of records, as released or expected.
+        total: of the number of records.
+        columns, pairs: of those marginals whose errors are known.
+    """
+    small = [CellError(one.error, round(1 / SMALL_GROUP), one.how) for one in (pairs or columns)]
+    cases: Sequence[tuple[Use, Sequence[CellError]]] = (
+        ("totals", [] if total is None else [total]),
+        ("columns", columns),
+        ("pairs", pairs),
+        ("small groups", small),
+    )
+    return tuple(_verdict(use, size, errors) for use, errors in cases)
+
+
+def verdicts_from(
+    size: float,
+    total: float | None,
+    marginals: Iterable[MarginalError],
+    how: How,
+    total_how: How | None = None,
+) -> tuple[Verdict, ...]:
+    """The same from marginals' errors that all come from one place; the total's may come from another."""
+    known = tuple(marginals)
+    whole = None if total is None else CellError(total, 1, total_how or how)
+    return verdicts(size, whole, errors_of(known, 1, how), errors_of(known, 2, how))
+
+
+def errors_of(marginals: Iterable[MarginalError], width: int, how: How) -> list[CellError]:
+    """The errors of the marginals of so many columns."""
+    return [CellError(one.error, one.cells, how) for one in marginals if len(one.columns) == width]
+
+
+def is_unfit(found: Iterable[Verdict]) -> bool:
+    """Whether a table is unfit as a whole: its number of records, or its columns, are."""
+    return any(one.word == "unfit" and one.use in ("totals", "columns") for one in found)
+
+
+def _verdict(use: Use, size: float, errors: Sequence[CellError]) -> Verdict:
+    name = use.capitalize()
+    if size <= 0:
+        return Verdict(use, "unfit", None, None, f"{name} are unfit: the table has no records.")
+    if not errors:
+        return Verdict(use, NOT_KNOWN, None, None, f"{name}: not known: run dpstream errors.")
+    shares = [one.error * one.cells / size for one in errors]
+    share = statistics.median(shares)
+    how = errors[0].how
+    word = next((word for word, most in THRESHOLDS.items() if share <= most), "unfit")
+    # Rounded away from the better word, so that the number and the word agree.
+    shown = f"{math.ceil(share * 1000 - 1e-9) / 10:g} %" if share < 10 else "more than 1000 %"
+    sentence = f"{name} are {word}: one standard error is {shown} of {_OF[use]} ({_HOW[how]})."
+    return Verdict(use, word, share, how, sentence)

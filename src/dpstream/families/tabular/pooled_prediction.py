@@ -1,0 +1,127 @@
+"""Standard errors of pooled streams before any data are read: from borders, designs and noise, which are public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError
+from dpstream.core.contracts.expectations import check_steps
+from dpstream.families.tabular.pooled_division import Design
+from dpstream.families.tabular.pooled_epochs import Epochs
+from dpstream.families.tabular.pooled_run import Runner
+
+__all__ = ["EpochNoise", "Prediction"]
+
+#: Expected numbers of events are rounded down to so many significant binary digits: designs change with them slowly.
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class EpochNoise:
+    """Variances of the noise of one epoch's run: in a cell of each column, and in the number of events."""
+
+    columns: tuple[float, ...]
+    total: float
+
+    def __add__(self, other: EpochNoise) -> EpochNoise:
+        columns = tuple(a + b for a, b in zip(self.columns, other.columns, strict=True))
+        return EpochNoise(columns, self.total + other.total)
+
+
+@dataclass
+class Prediction:
+    """What a stream's epochs will measure of an expected table, as far as it is known before they begin.
+
+    Every epoch is taken to measure all columns, as it does until columns are found not to drift; after that it measures
+    fewer, and the released counts rest on all epochs. Which wider marginals are measured follows from the data: of them
+    nothing is predicted.
+
+    Attributes:
+        sides: how many kinds of events are followed apart.
+        known: the noise of epochs that were asked for before, by their expected number of events.
+    """
+
+    runner: Runner
+    epochs: Epochs
+    sides: int
+    known: dict[float, EpochNoise] = field(default_factory=dict)
+
+    def errors(
+        self, steps: Sequence[int], horizon: int | None, expected: ExpectedTable
+    ) -> tuple[ExpectedErrors, ...]:
+        """As of the last border up to each step.
+
+        Errors:
+            HorizonError: a step beyond the horizon. ConfigError: no number of a step.
+        """
+        asked = check_steps(steps, horizon)
+        own = self.runner.followed
+        sums = EpochNoise((0.0,) * own.columns, 0.0)
+        found, last, public = dict[int, EpochNoise](), 0, self.runner.division.public_total
+        rates = [0.0] * self.sides
+        for step in sorted(set(asked)):
+            while (border := self.epochs.after(last)) <= step and last != horizon:
+                events = [expected.came, expected.left][: self.sides]
+                for side, upto in enumerate(events):
+                    came = upto(border) - upto(last)
+                    # As in ``PooledPlan``: the epoch before lets expect, unless numbers of events are public.
+                    guess = came if public else rates[side] * (border - last)
+                    rates[side] = came / (border - last)
+                    sums = sums + self._epoch(guess)
+                last = border
+            found[step] = sums
+        names = [own.workload.domain.names[c[0]] for c in own.cells.cliques[: own.columns]]
+        cells = own.cells.sizes.tolist()
+        return tuple(
+            ExpectedErrors(
+                step,
+                expected.size_at(step),
+                math.sqrt(found[step].total),
+                tuple(
+                    MarginalError((name,), size, math.sqrt(variance))
+                    for name, size, variance in zip(names, cells, found[step].columns, strict=False)
+                ),
+            )
+            for step in asked
+        )
+
+    def _epoch(self, events: float) -> EpochNoise:
+        rounded = _rounded(events)
+        if rounded not in self.known:
+            self.known[rounded] = _noise(self.runner, self.runner.design(rounded, drifts=True))
+        return self.known[rounded]
+
+
+def _rounded(events: float) -> float:
+    """
+    >>> [_rounded(n) for n in (0.0, 1.0, 100.0, 1000.0)]
+    [0.0, 1.0, 96.0, 960.0]
+    """
+    if events <= 0.0:
+        return 0.0
+    mantissa, exponent = math.frexp(events)
+    return math.ldexp(math.floor(mantissa * 2**_DIGITS), exponent - _DIGITS)
+
+
+def _noise(runner: Runner, design: Design) -> EpochNoise:
+    """The noise of a run that measures all columns."""
+    division, cells = runner.division, runner.followed.cells
+    joint = runner.signs.singles if division.joint(design) else ()
+    alone = [i for i in range(runner.followed.columns) if i not in joint]
+    single = runner.noise(design).variance if division.histograms(design) else math.inf
+    sums = [1.0 / (single * int(cells.sizes[i])) for i in alone]
+    signs = 0.0
+    if joint:
+        signs = runner.joint_draws(design)[0][0].variance
+        sums.append(1.0 / signs)
+    public = division.public_total
+    # The number of events when the columns of two values are made from it; later choices tell a little more of it.
+    first = 0.0 if public else 1.0 / sum(sums)
+    chosen = design.k - division.products(design)
+    if chosen > 0:
+        wide = cells.sizes[runner.followed.columns :]
+        sums.append(chosen * float((1.0 / wide).mean()) / single)
+    columns = tuple((first + signs) / 4.0 if i in joint else single for i in range(runner.followed.columns))
+    return EpochNoise(columns, 0.0 if public else 1.0 / sum(sums))

@@ -1,0 +1,299 @@
+"""Planning by error: what ``[expect]`` lets a plan predict, and the smallest budget that reaches a wanted error.
+
+Reads no data. All numbers are one standard error, of measured sums, from the law of their noise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import ExpectedErrors, PrintedTable, StreamPlan
+from dpstream.core.contracts.verdicts import PREDICTED, Verdict, verdicts_from
+from dpstream.core.errors import BudgetError, ConfigError, LimitError
+from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
+from dpstream.project.sections import round_down
+
+if TYPE_CHECKING:
+    from dpstream.project.config import Config
+
+__all__ = ["Wish", "expected_facts", "expected_table", "parse_wish", "smallest_budget"]
+
+#: Steps whose errors are predicted, up to the horizon, or up to the last of them.
+_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+_WITHOUT_HORIZON = 1000
+#: So many marginals have a column of their own in the printed table.
+_SHOWN = 6
+#: What the number of records is called in wishes.
+TOTAL = "total"
+#: Budgets that are tried have two digits: from 0.0010 up to this. Beyond, a guarantee protects hardly anything.
+_LARGEST = 30
+_WISH = re.compile(r"\s*(?P<what>.+?)\s+within\s+(?P<share>[0-9]{1,6}([.][0-9]{1,6})?)\s*%\s*")
+_WORDS = (
+    "standard errors of measured sums, from the law of their noise, for a table of the expected size. Shares are of "
+    "the expected number of records (total), or of a typical count: that number divided by the marginal's cells. "
+    "What a model adds to the sums is not included."
+)
+_ADAPTIVE = "Of marginals that are selected as the data say, nothing is predicted."
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A wanted error.
+
+    Attributes:
+        columns: of the marginal; empty for the number of records.
+        share: one standard error as a share of a typical count (or of the number of records), at most.
+        words: as it was written.
+    """
+
+    columns: tuple[str, ...]
+    share: Fraction
+    words: str
+
+
+def parse_wish(text: str, names: Sequence[str]) -> Wish:
+    """``total within 2 %``, ``zip within 5 %``, ``zip, cause within 10 %``.
+
+    Args:
+        names: what there is to wish for.
+
+    Errors:
+        ConfigError: another form, an unknown name, or no number above 0.
+    """
+    found = _WISH.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f"the wish {text!r} cannot be read", where="--want", allowed='words such as "zip within 5 %"'
+        )
+    share = Fraction(found["share"]) / 100
+    if not share:
+        raise ConfigError(
+            f"the wish {text!r} leaves no room for noise", where="--want", allowed="a number above 0"
+        )
+    columns = tuple(part.strip() for part in found["what"].split(","))
+    if columns == (TOTAL,):
+        return Wish((), share, text.strip())
+    for name in columns:
+        if name not in names:
+            known = ", ".join([TOTAL, *names])
+            raise ConfigError(f"there is no column {name!r}", where="--want", allowed=f"some of {known}")
+    if len(set(columns)) < len(columns):
+        raise ConfigError(f"the wish {text!r} names a column twice", where="--want", allowed="each once")
+    return Wish(columns, share, text.strip())
+
+
+def expected_facts(config: Config, plan: StreamPlan) -> dict[str, Any] | None:
+    """What is predicted at some steps, JSON-able, and the verdicts for the last of them; None without ``[expect]``."""
+    predicted = _predicted(config, plan, _steps(plan))
+    if predicted is None:
+        return None
+    return {
+        "words": f"{_WORDS} {_ADAPTIVE}",
+        "steps": [_as_dict(one) for one in predicted],
+        "verdicts": [one.as_dict() for one in _verdicts(predicted[-1])],
+    }
+
+
+def expected_table(facts: Mapping[str, Any]) -> PrintedTable:
+    """The same for readers: few marginals one by one, else the medians of columns and of pairs."""
+    steps = facts["steps"]
+    names = list(dict.fromkeys(m["name"] for one in steps for m in one["marginals"]))
+    headings = {"step": "step", "size": "records", "total": "number of records"}
+    if len(names) <= _SHOWN:
+        headings |= {f"of {name}": f"a cell of {name}" for name in names}
+    else:
+        headings |= {"1": "a cell of a column (median)", "2": "a cell of a pair (median)"}
+    rows = []
+    for one in steps:
+        row = {
+            "step": one["step"],
+            "size": round(one["size"]),
+            "total": _text(one["total"], one["total_share"]),
+        }
+        for key in list(headings)[3:]:
+            mine = [
+                m
+                for m in one["marginals"]
+                if (f"of {m['name']}" == key if key.startswith("of ") else len(m["columns"]) == int(key))
+            ]
+            shares = [m["share"] for m in mine if m["share"] is not None]
+            error = median(m["standard_error"] for m in mine) if mine else None
+            row[key] = _text(error, median(shares) if shares else None)
+        rows.append(row)
+    if all(row.get("2") == "not predicted" for row in rows):
+        headings.pop("2", None)
+    return PrintedTable(headings, rows)
+
+
+def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> dict[str, Any]:
+    """The smallest budget on a grid of two digits that fulfils all wishes at a step; JSON-able.
+
+    Errors:
+        ConfigError: a wish that cannot be read or predicted, no ``[expect]``, or no such step.
+    """
+    plan = config.plan()
+    step = _step(plan, at)
+    one = _at(config, plan, step)
+    names = [*plan.domain.names, *(m.columns[0] for m in one.marginals if len(m.columns) == 1)]
+    asked = [parse_wish(text, list(dict.fromkeys(names))) for text in wishes]
+    for wish in asked:
+        _require(plan, one, wish)
+    name, budgets = _grid(config)
+    least = _bisect(config, budgets, step, asked)
+    found = None if least is None else _share_of_all(config, budgets[least][1], step, asked)
+    return {
+        "step": step,
+        "amount": name,
+        "smallest": None if least is None else budgets[least][0],
+        "largest_tried": budgets[-1][0],
+        "wishes": [
+            {
+                "words": wish.words,
+                "with_the_file": _share(one, wish),
+                "with_the_smallest": None if found is None else found[i],
+            }
+            for i, wish in enumerate(asked)
+        ],
+    }
+
+
+def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
+    return None if config.expected is None else plan.expected_errors(steps, config.expected.table)
+
+
+def _steps(plan: StreamPlan) -> list[int]:
+    last = plan.horizon or _WITHOUT_HORIZON
+    return sorted({*(step for step in _STEPS if step <= last), last})
+
+
+def _step(plan: StreamPlan, at: int | None) -> int:
+    if at is None:
+        if plan.horizon is None:
+            raise ConfigError(
+                "the stream has no horizon, so it is not clear when the wish is to hold",
+                where="--want",
+                allowed="--at STEP, or [budget] horizon",
+            )
+        return plan.horizon
+    if plan.horizon is not None and at > plan.horizon:
+        raise ConfigError(
+            f"step {at} lies beyond the horizon", where="--at", allowed=f"a step up to {plan.horizon}"
+        )
+    return at
+
+
+def _at(config: Config, plan: StreamPlan, step: int) -> ExpectedErrors:
+    if config.expected is None:
+        raise ConfigError(
+            "nothing says how large the table will be",
+            where="--want",
+            allowed="[expect] with size or records_per_step, as anybody may guess them",
+        )
+    predicted = _predicted(config, plan, [step])
+    if predicted is None:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} predicts no errors",
+            where="--want",
+            allowed="dpstream errors, which finds them by simulation once there is a release",
+        )
+    return predicted[0]
+
+
+def _require(plan: StreamPlan, one: ExpectedErrors, wish: Wish) -> None:
+    if _share(one, wish) is not None:
+        return
+    known = [*([TOTAL] if one.total is not None else []), *(", ".join(m.columns) for m in one.marginals)]
+    what = ", ".join(wish.columns) or TOTAL
+    raise ConfigError(
+        f"{plan.name!r} predicts no error of {what} at step {one.step}: whether it is measured follows from the data",
+        where="--want",
+        allowed=f"what is predicted: {'; '.join(known) or 'nothing'}",
+    )
+
+
+def _share(one: ExpectedErrors, wish: Wish) -> float | None:
+    if not wish.columns:
+        return None if one.total is None or one.size <= 0 else one.total / one.size
+    found = one.of(wish.columns)
+    return None if found is None or one.size <= 0 else found.error * found.cells / one.size
+
+
+def _grid(config: Config) -> tuple[str, list[tuple[str, Budget]]]:
+    """Amounts of two digits and the budgets they stand for: of epsilon (with the file's delta), or of rho."""
+    texts = [f"{Fraction(m, 10**e)}" for e in (4, 3, 2, 1) for m in range(10, 100)]
+    texts += [str(m) for m in range(10, _LARGEST + 1)]
+    shown = [_decimal(Fraction(text)) for text in texts]
+    if not isinstance(config.budget.budget, ZCDP):
+        return "epsilon", [(word, PureDP.of(text)) for word, text in zip(shown, texts, strict=True)]
+    if config.budget.stated is None:
+        return "rho", [(word, ZCDP.of(text)) for word, text in zip(shown, texts, strict=True)]
+    delta = config.budget.stated[1]
+    made = [round_down(approximate_to_zcdp(text, delta)) for text in texts]
+    return f"epsilon (delta = {_decimal(Fraction(delta))})", list(zip(shown, made, strict=True))
+
+
+def _decimal(value: Fraction) -> str:
+    return f"{float(value):g}"
+
+
+def _bisect(
+    config: Config, budgets: Sequence[tuple[str, Budget]], step: int, wishes: Sequence[Wish]
+) -> int | None:
+    """The first budget that fulfils all; None where the largest does not. Errors are taken to fall with the budget."""
+    low, high = 0, len(budgets) - 1
+    if not _fulfils(config, budgets[high][1], step, wishes):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if _fulfils(config, budgets[middle][1], step, wishes):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _fulfils(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) -> bool:
+    try:
+        shares = _share_of_all(config, budget, step, wishes)
+    except (BudgetError, LimitError):
+        return False  # so small that its noise does not fit
+    return all(share is not None and share <= wish.share for share, wish in zip(shares, wishes, strict=True))
+
+
+def _share_of_all(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) -> list[float | None]:
+    one = _at(config, config.plan(budget), step)
+    return [_share(one, wish) for wish in wishes]
+
+
+def _verdicts(one: ExpectedErrors) -> tuple[Verdict, ...]:
+    return verdicts_from(one.size, one.total, one.marginals, PREDICTED)
+
+
+def _as_dict(one: ExpectedErrors) -> dict[str, Any]:
+    return {
+        "step": one.step,
+        "size": one.size,
+        "total": one.total,
+        "total_share": None if one.total is None or one.size <= 0 else one.total / one.size,
+        "marginals": [
+            {
+                "name": ", ".join(own.columns),
+                "columns": list(own.columns),
+                "cells": own.cells,
+                "standard_error": own.error,
+                "share": own.error * own.cells / one.size if one.size > 0 else None,
+            }
+            for own in one.marginals
+        ],
+    }
+
+
+def _text(error: float | None, share: float | None) -> str:
+    if error is None:
+        return "not predicted"
+    return f"{error:.4g}" if share is None else f"{error:.4g} ({100 * share:.3g} %)"

@@ -1,0 +1,106 @@
+"""What a release is fit for: streams that deserve each word, in terminal, manifest, report and statement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_stream import ROWS, dpstream, make, status, write_step
+from click.testing import CliRunner
+
+from dpstream.cli import main
+from dpstream.cli.health import ATTENTION, UNFIT
+from dpstream.stream.release.fitness import fitness_of
+
+#: Rows of one step, at epsilon = 1: noise of 3.5 records in the number, and of 5.4 in both cells of a column together.
+DESERVED = {
+    2000: ("good", "good"),
+    88: ("good", "usable"),
+    29: ("usable", "poor"),
+    15: ("poor", "unfit"),
+    0: ("unfit", "unfit"),
+}
+
+
+def run(folder: Path, rows: int) -> Path:
+    config = make(folder, 1)
+    write_step(folder, 1, (ROWS * (rows // len(ROWS) + 1))[:rows])
+    dpstream("run", config)
+    return config
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("\\", "").split())
+
+
+@pytest.mark.parametrize("rows", DESERVED)
+def test_every_word_everywhere(tmp_path: Path, rows: int) -> None:
+    config, (totals, columns) = run(tmp_path, rows), DESERVED[rows]
+    manifest = json.loads((tmp_path / "releases/step-000001/manifest.json").read_text())
+    told = {one["use"]: one for one in manifest["accuracy"]["verdicts"]}
+    assert list(told) == ["totals", "columns", "pairs", "small groups"]
+    found = {one["use"]: one for one in status(config)["verdicts"]}
+    assert (found["totals"]["word"], found["columns"]["word"]) == (totals, columns)
+    if rows:
+        assert (told["totals"]["how"], told["columns"]["how"]) == ("exact", "predicted")
+        assert found["pairs"]["words"] == "Pairs: not known: run dpstream errors."
+    # The same sentences wherever a steward or a reader looks.
+    dpstream("report", config, "--out", tmp_path / "report.html")
+    report = (tmp_path / "report.html").read_text()
+    terminal = words(dpstream("status", config).stdout)
+    statement = words(dpstream("statement", config).stdout)
+    for one in found.values():
+        assert words(one["words"]) in terminal
+        assert words(one["words"]) in statement
+        assert words(one["words"].split(": ")[-1].rstrip(".")) in words(report)
+        assert f'<dd class="big">{one["word"]}</dd>' in report
+    bad = "unfit" in (totals, columns)
+    assert ("unfit: the table of step 1" in terminal, "DO NOT USE THE NEWEST TABLE" in statement) == (
+        bad,
+        bad,
+    )
+    assert ("<strong>unfit:</strong>" in report) == bad
+    done = CliRunner().invoke(main, ["status", str(config), "--health"])
+    assert done.exit_code == (UNFIT if bad else 0)
+    assert ("test: unfit:" in done.stdout) == bad
+
+
+def test_a_stream_becomes_unfit_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    config = make(tmp_path, 2, op_column='"op"')
+    rows = [f"insert,{row}" for row in ROWS * 60]
+    for step, op in ((1, "insert"), (2, "delete")):
+        body = "".join(f"{step},{row.replace('insert', op, 1)}\n" for row in rows)
+        (tmp_path / "data" / f"{step:03d}.csv").write_text(f"step,op,zip,paid,kind\n{body}")
+    dpstream("run", config, "--until", 1)
+    dpstream("status", config, "--health")
+    dpstream("run", config)
+    assert CliRunner().invoke(main, ["status", str(config), "--health"]).exit_code == UNFIT != ATTENTION
+
+
+def test_errors_by_simulation_take_the_place_of_predicted_ones(tmp_path: Path) -> None:
+    run(tmp_path, 2000)
+    releases = tmp_path / "releases"
+    before = {one.use: one for one in fitness_of(releases).verdicts}
+    assert (before["columns"].how, before["pairs"].word) == ("predicted", "not known")
+    (releases / "errors").mkdir()
+    marginals = [
+        {"columns": ["zip"], "cells": 3, "standard_error": 70.0},
+        {"columns": ["zip", "kind"], "cells": 6, "standard_error": 90.0},
+    ]
+    facts = {"total": {"standard_error": 500.0, "invented": 2000.0}, "marginals": marginals}
+    (releases / "errors" / "step-000001.json").write_text(json.dumps(facts))
+    after = {one.use: one for one in fitness_of(releases).verdicts}
+    assert after["totals"] == before["totals"], "an exact error stays"
+    assert (after["columns"].word, after["columns"].how) == ("usable", "simulated")
+    assert (after["pairs"].word, after["small groups"].word) == ("poor", "unfit")
+    assert "by simulation" in after["pairs"].words
+    # Files that are no such facts change nothing.
+    for broken in (
+        "{",
+        "[]",
+        '{"total": {}}',
+        '{"total": {"standard_error": 1, "invented": 1}, "marginals": [1]}',
+    ):
+        (releases / "errors" / "step-000001.json").write_text(broken)
+        assert {one.use: one for one in fitness_of(releases).verdicts} == before
