@@ -9,9 +9,10 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Pooled
+from dpstream.families.tabular import AIM, MWEMPGM, Baseline, Pooled
 from dpstream.lab.audits.pooled_audit import Leaking, drawn_and_published
 from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -144,3 +145,22 @@ def test_a_plan_says_how_many_numbers_it_publishes() -> None:
     )
     wide = PLANS["deletions"].explain().facts["noisy_counts"]
     assert (wide["first"], wide["most"]) == (12, 38)
+
+
+@pytest.mark.parametrize("offline", [MWEMPGM(k=3), AIM(rounds=3, unions=False, max_cells=14), AIM()])
+@pytest.mark.parametrize("budget", [PureDP.of(1), ZCDP.of("1/8")])
+def test_a_baseline_publishes_what_its_runs_drew(offline, budget) -> None:
+    plan = Baseline(PAIRS, offline=offline, deletions=True).calibrate(budget)
+    stream, state, tape, counts = batches(3, 60, deletes=True), plan.start(), Tape(), list[NoisyCounts]()
+    for batch in stream:
+        made = plan.step(state, batch, TapedNoise(Randomness.seeded(len(counts)), tape)).noisy_counts
+        said = plan.explain().facts["noisy_counts"]
+        assert said["first"] <= sum(len(one.values) for one in made) <= said["most"]
+        counts += made
+    drawn = [
+        (noise, drawn + exact(one, stream)) for (noise, drawn), one in zip(tape.draws, counts, strict=True)
+    ]
+    assert only_drawn(drawn, counts)
+    assert {(one.first, one.last, one.counted) for one in counts} == {
+        (step, step, side) for step in (1, 2, 3) for side in ("inserts", "deletes")
+    }

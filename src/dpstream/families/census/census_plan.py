@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ import numpy as np
 from dpstream.core.contracts import (
     BatchReads,
     Explanation,
+    NoisyCounts,
     Packed,
     Part,
     PredictedError,
@@ -23,6 +24,7 @@ from dpstream.core.contracts import (
     Terms,
     check_share,
     check_unit,
+    marginal_query,
     option,
 )
 from dpstream.core.errors import ConfigError
@@ -54,6 +56,7 @@ from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit
 from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.run_outputs import published
 
 __all__ = ["Census", "CensusPlan"]
 
@@ -255,11 +258,15 @@ class CensusPlan(StreamPlan):
         state.step += 1
         self.note_departures(state, present)
         level = self.schedule.level(state.step, state.last)
+        measured: list[NoisyCounts] = []
         if level is not None:
-            self.count_departures(state, randomness)
+            measured += self.count_departures(state, randomness)
+            first = self.window(state, level) + 1
             run = self.take_census(state, level, present, randomness)
+            name = f"step {state.step}, census of level {level}"
+            measured += published(run.outputs, name, "present", first, state.step, state.step)
             self._enter(state, level, run)
-        return self._release(state, present, census=level is not None)
+        return replace(self._release(state, present, census=level is not None), noisy_counts=tuple(measured))
 
     def note_departures(self, state: CensusState, present: PresentRecords) -> None:
         """Add each record that left to its cohort's level; those whom no census has counted are nowhere."""
@@ -267,12 +274,21 @@ class CensusPlan(StreamPlan):
         for level, number in enumerate(np.bincount(found, minlength=len(state.left)).tolist()):
             state.left[level] += number
 
-    def count_departures(self, state: CensusState, randomness: Randomness) -> None:
-        """One noisy count for each level with an open cohort, of those whom no count has read before."""
+    def count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
+        """One noisy count for each level with an open cohort, of those whom no count has read before; gives those that
+        have noise."""
+        counts = list[NoisyCounts]()
         noise, steps = self.amounts.departure_noise, state.step - last_of(state.last, 0)
         for level in sorted({cohort.level for cohort in state.cohorts}):
             found = self.noisy(state.left[level], noise, randomness)
             state.left[level] = 0
+            if noise is not None:
+                own_cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
+                first, last = own_cohorts[0].low + 1, own_cohorts[-1].high
+                name, values = f"step {state.step}, left of level {level}", np.array([found], np.int64)
+                counts.append(
+                    NoisyCounts(name, "left", first, last, marginal_query(()), values, noise, state.step)
+                )
             variance = 0.0 if noise is None else noise.variance
             own = state.totals[level]
             kept = own.count(steps, float(found), variance, full=self._full)
@@ -280,6 +296,7 @@ class CensusPlan(StreamPlan):
             state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
             number, spread = state.counted[level]
             state.counted[level] = (number - found, spread + variance)
+        return counts
 
     def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
         """One count of departures; audits put one there that follows a script."""

@@ -11,7 +11,7 @@ from dpstream.core.privacy.unit import Record
 from dpstream.families.census.census_schedule import last_of, with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.counted_total import column_deviation, predicted_errors
-from dpstream.families.tabular.description import explain_table
+from dpstream.families.tabular.description import explain_table, with_measurements
 
 __all__ = ["Told", "explain_census"]
 
@@ -152,6 +152,14 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
         else "how wrong its number of records may be if stays are as the model has them; at a census also the number "
         "as counted, with its exact standard error"
     )
+    numbers = [plan.run_of(level).numbers() for level in range(told.levels)]
+    left = 0 if plan.public_presence else told.levels
+    least, most = min(n for n, _ in numbers), max(n for _, n in numbers) + left
+    own = with_measurements(
+        own,
+        f"at a census, {least:,} to {most:,} numbers; at other steps none",
+        {"first": least, "most": most, "at": "censuses"},
+    )
     return replace(
         own,
         number_told=number,
@@ -171,8 +179,9 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
                 listed,
             ),
         ),
-        further=tuple(words.values()),
+        further=(*words.values(), *own.further),
         facts={
+            **own.facts,
             "census": {
                 "turnover": None if plan.turnover is None else str(plan.turnover),
                 "gap": plan.schedule.gap,
@@ -180,7 +189,7 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
                 "first": listed,
                 "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(told.levels)},
                 "words": words,
-            }
+            },
         },
         growth="then as many models as there are open cohorts, whatever the number of rows and steps",
         predicted="total: the number of records as the last census up to that step counted it, from noise alone, at "

@@ -22,8 +22,9 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
+from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.families.tabular.plans import check_fit
+from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
@@ -97,6 +98,7 @@ class AIMRun:
         total, total_variance: noisy number of records from these, and the variance of its noise (0 where it is public).
         rounds: how many selections were made; 0 where there was nothing to select.
         spent: the amount of the budget that the parts add up to.
+        outputs: the same measurements as whole numbers, for publishing.
     """
 
     model: Model
@@ -105,6 +107,7 @@ class AIMRun:
     total_variance: float
     rounds: int
     spent: Fraction
+    outputs: tuple[RunOutput, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,12 +215,23 @@ class AIMPlan(OfflinePlan):
         """One run on one part of a batch."""
         return self.run_on(batch.count(self.counted, part), randomness, prior=prior).model
 
-    def run_with_variance(
+    def full_run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> tuple[Model, float]:
-        """See ``OfflinePlan.run_with_variance``."""
+    ) -> OfflineRun:
+        """See ``OfflinePlan.full_run``."""
         run = self.run_on(batch.count(self.counted, part), randomness, prior=prior)
-        return run.model, run.total_variance
+        return OfflineRun(run.model, run.total_variance, run.outputs)
+
+    def numbers(self) -> tuple[int, int]:
+        """See ``OfflinePlan.numbers``: the number of records, columns, and what the most rounds can choose."""
+        own, domain = self.candidates, self.workload.domain
+        cover = sum(domain.cells(own.cliques[i]) for i in own.cover)
+        if self.whole:
+            return cover, cover
+        columns = (sum(map(domain.cells, own.groups)), sum(domain.sizes[i] for (i,) in own.columns))
+        total, largest = int(self.unit.relation != "replace"), max(map(domain.cells, own.cliques))
+        chosen = max((self.recipe.rounds or _MOST_ROUNDS) * largest, cover)
+        return total + min(columns), total + max(columns) + chosen
 
     def run_on(
         self,
@@ -266,6 +280,7 @@ class _Progress:
     known: Sequence[Measurement]
     prior: Model | None
     measured: list[Measurement] = field(default_factory=list)
+    outputs: list[RunOutput] = field(default_factory=list)
     taken: list[Clique] = field(default_factory=list)
     spent: Fraction = Fraction(0)
     rounds: int = 0
@@ -310,8 +325,9 @@ class _Progress:
     def _measure(self, clique: Clique, budget: Budget) -> None:
         noise = self.plan.noise(budget)
         exact = self.of[clique]
-        values = (exact + self.randomness.draw(noise, len(exact))).astype(np.float64)
-        measurement = Measurement(clique, values, max(noise.variance, LEAST_VARIANCE))
+        values = exact + self.randomness.draw(noise, len(exact))
+        self.outputs.append(RunOutput.of_marginal(self.domain, clique, values, noise))
+        measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self.spent += budget.amount
         self.measured.append(measurement)
         self._note(measurement)
@@ -412,4 +428,5 @@ class _Progress:
         """What the run released."""
         variance = 0.0 if self.public_total is not None else estimate_total(self.measured)[1]
         model = self.model.with_total(self.total)
-        return AIMRun(model, tuple(self.measured), self.total, variance, self.rounds, self.spent)
+        measured, outputs = tuple(self.measured), tuple(self.outputs)
+        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     Explanation,
     Nested,
+    NoisyCounts,
     Packed,
     Part,
     PredictedError,
@@ -33,7 +34,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import check_steps
 from dpstream.families.tabular.aim import AIM
-from dpstream.families.tabular.description import TICKS, explain_table
+from dpstream.families.tabular.description import TICKS, explain_table, with_measurements
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
@@ -42,6 +43,7 @@ from dpstream.families.tabular.plans import (
     event_unit,
     refuse_deletes,
 )
+from dpstream.families.tabular.run_outputs import published
 from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
@@ -148,6 +150,11 @@ class BaselinePlan(StreamPlan):
         variance = self.offline.noise.variance if isinstance(self.offline, MWEMPGMPlan) else None
         sums = {} if variance is None else {str(n): math.sqrt(variance) * math.sqrt(n) for n in TICKS}
         own = explain_table(super().explain(), self.recipe.workload, sums.get("1"), sums)
+        numbers = self.offline.numbers()
+        if numbers is not None:
+            least, most = (number * (2 if self.recipe.deletions else 1) for number in numbers)
+            words = f"at every step, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
+            own = with_measurements(own, words, {"first": least, "most": most, "at": "every_step"})
         return replace(
             own,
             growth="growing with the synthetic table",
@@ -181,29 +188,38 @@ class BaselinePlan(StreamPlan):
         refuse_deletes(batch, deletions=self.recipe.deletions)
         # Seeds for drawing records from public models: any unpredictable number does.
         seeds = [int(word >> np.uint64(1)) for word in randomness.words(2)]
-        inserted = self._run(state, batch, "inserts", randomness)
+        measured: list[NoisyCounts] = []
+        inserted = self._run(state, batch, "inserts", randomness, measured)
         state.total += inserted.total
         state.owed_inserts += inserted.total
         rows = min(max(0, round(state.owed_inserts)), _MOST_ROWS)
         state.owed_inserts -= rows
         state.codes = np.concatenate([state.codes, inserted.sample(rows, seeds[0])])
         if self.recipe.deletions:
-            deleted = self._run(state, batch, "deletes", randomness)
+            deleted = self._run(state, batch, "deletes", randomness, measured)
             state.total -= deleted.total
             state.owed_deletes += deleted.total
             gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MOST_DELETES)
             state.owed_deletes -= gone
             state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
         state.step += 1
-        return _synthesis(self.domain, state)
+        return replace(_synthesis(self.domain, state), noisy_counts=tuple(measured))
 
     def _run(
-        self, state: BaselineState, batch: PrivateBatch, part: BatchPart, randomness: Randomness
+        self,
+        state: BaselineState,
+        batch: PrivateBatch,
+        part: BatchPart,
+        randomness: Randomness,
+        measured: list[NoisyCounts],
     ) -> Model:
-        """One offline run, from the same part's previous model where that is asked for."""
+        """One offline run, from the same part's previous model where that is asked for; what it drew is added to
+        ``measured``."""
         prior = state.models.get(part) if self.recipe.prior == "previous" else None
         prior = None if prior is None else prior.bounded(PRIOR_BOUND)
-        model, variance = self.offline.run_with_variance(batch, part, randomness, prior)
+        run, step = self.offline.full_run(batch, part, randomness, prior), state.step + 1
+        model, variance = run.model, run.total_variance
+        measured += published(run.outputs, f"step {step}, {part}", part, step, step)
         # Runs are independent, whether their records are added or taken away.
         if state.variance is not None:
             state.variance = None if variance is None else state.variance + variance

@@ -21,11 +21,26 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import check_fit
+from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
 
-__all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan"]
+__all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan", "OfflineRun"]
+
+
+@dataclass(frozen=True)
+class OfflineRun:
+    """One run; all of it public.
+
+    Attributes:
+        total_variance: of the noise in ``model.total``; None where public scales do not give it.
+        outputs: what was measured, as it came out.
+    """
+
+    model: Model
+    total_variance: float | None = None
+    outputs: tuple[RunOutput, ...] = ()
 
 
 class OfflinePlan(ABC):
@@ -55,11 +70,15 @@ class OfflinePlan(ABC):
         ``prior``: a public model of what such batches look like, to start from; None: the uniform distribution.
         """
 
-    def run_with_variance(
+    def full_run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> tuple[Model, float | None]:
-        """``run``, and the variance of the noise in ``model.total`` where public scales give it (else None)."""
-        return self.run(batch, part, randomness, prior), None
+    ) -> OfflineRun:
+        """``run``, and what else is public of it, as far as the mechanism tells."""
+        return OfflineRun(self.run(batch, part, randomness, prior))
+
+    def numbers(self) -> tuple[int, int] | None:
+        """How many numbers a run measures, at least and at most; None where the mechanism does not tell."""
+        return None
 
 
 class OfflineMechanism(ABC):
@@ -172,7 +191,12 @@ class MWEMPGMPlan(OfflinePlan):
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> Model:
         """One run on one part of a batch."""
-        return self.run_with_variance(batch, part, randomness, prior)[0]
+        return self.full_run(batch, part, randomness, prior).model
+
+    def numbers(self) -> tuple[int, int]:
+        """See ``OfflinePlan.numbers``."""
+        sizes = np.sort(Cells(self.workload).sizes)
+        return int(sizes[: self.k].sum()), int(sizes[-self.k :].sum())
 
     def total_variance(self) -> float:
         """Variance of the noise in a run's total, predicted before any data is read.
@@ -185,10 +209,10 @@ class MWEMPGMPlan(OfflinePlan):
         others = precisions[1:].mean() if self.k > 1 else 0.0
         return float(self.noise.variance / (precisions[0] + (self.k - 1) * others))
 
-    def run_with_variance(
+    def full_run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> tuple[Model, float]:
-        """See ``OfflinePlan.run_with_variance``: that of an inverse-variance mean, given what was selected."""
+    ) -> OfflineRun:
+        """See ``OfflinePlan.full_run``: the variance is that of an inverse-variance mean, given what was selected."""
         domain = self.workload.domain
         score, (_, select) = self._score, self._split()
         cells = score.cells
@@ -198,6 +222,7 @@ class MWEMPGMPlan(OfflinePlan):
         public_total = float(counts[0].sum()) if self.unit.relation == "replace" else None
         model = Model.uniform(domain, 0.0) if prior is None else prior
         measured: list[Measurement] = []
+        outputs: list[RunOutput] = []
         remaining = list(range(len(cells.cliques)))
         taken: list[int] = []
         for round_number in range(self.k):
@@ -214,10 +239,10 @@ class MWEMPGMPlan(OfflinePlan):
                 )
             remaining.remove(chosen)
             taken.append(chosen)
-            noise = randomness.draw(self.noise, int(cells.sizes[chosen]))
-            values = (counts[chosen] + noise).astype(np.float64)
-            variance = max(self.noise.variance, LEAST_VARIANCE)
-            measured.append(Measurement(cells.cliques[chosen], values, variance))
+            values = counts[chosen] + randomness.draw(self.noise, int(cells.sizes[chosen]))
+            variance, clique = max(self.noise.variance, LEAST_VARIANCE), cells.cliques[chosen]
+            outputs.append(RunOutput.of_marginal(domain, clique, values, self.noise))
+            measured.append(Measurement(clique, values.astype(np.float64), variance))
             total = estimate_total(measured)[0] if public_total is None else public_total
             model = fit(
                 domain,
@@ -229,4 +254,5 @@ class MWEMPGMPlan(OfflinePlan):
                 max_cells=self.recipe.max_cells,
                 regularisation=0.0 if prior is None else self.recipe.prior_weight,
             )
-        return model, 0.0 if public_total is not None else estimate_total(measured)[1]
+        spread = 0.0 if public_total is not None else estimate_total(measured)[1]
+        return OfflineRun(model, spread, tuple(outputs))

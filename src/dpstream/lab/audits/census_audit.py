@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PresentRecords
+from dpstream.core.contracts import NoisyCounts, PresentRecords
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import ZCDP, DiscreteGaussian, Noise, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, AnyNoise, DiscreteGaussian, Noise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
@@ -42,8 +42,9 @@ from dpstream.lab.audits.census_stays import (
     parts_read,
 )
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.published_list import published_lines
 
-__all__ = ["audit_census", "census_loss", "exact_census", "exact_stays", "keyed_ends"]
+__all__ = ["audit_census", "census_loss", "drawn_and_published", "exact_census", "exact_stays", "keyed_ends"]
 
 #: Audits by integers: steps, gaps, ratios, levels.
 _GRIDS: dict[AuditLength, tuple[int, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {
@@ -193,12 +194,13 @@ class _EveryLevel(CountedPlan):
 class _NotReset(CountedPlan):
     """BROKEN: a count is not reset after it was released, so a departure is in two counts."""
 
-    def count_departures(self, state: CensusState, randomness: Randomness) -> None:
+    def count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
         fresh = getattr(self, "_fresh", [])
         now = list(state.left)
         state.left[:] = [own + (fresh[i] if i < len(fresh) else 0) for i, own in enumerate(now)]
-        super().count_departures(state, randomness)
+        counts = super().count_departures(state, randomness)
         object.__setattr__(self, "_fresh", now)
+        return counts
 
 
 class _Growing(CountedPlan):
@@ -382,12 +384,14 @@ class _Log:
         lean: the sign of all noise, or 0 for random noise.
         runs: each census, with the counts that it read and its transcript.
         counts: each count of departures: noise, output, exact count.
+        drawn: the noise and the output of every draw, in order.
     """
 
     script: _Log | None = None
     lean: int = 0
     runs: list[tuple[AIMPlan, tuple[Sequence[NDArray[np.int64]], Transcript]]] = field(default_factory=list)
     counts: list[tuple[Noise | None, int, int]] = field(default_factory=list)
+    drawn: list[tuple[AnyNoise, NDArray[np.int64]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -414,13 +418,25 @@ class _ScriptedRun:
             base, one = log.script.runs[len(log.runs)][1]
             transcript = run_again(self.plan, one, base, counts, randomness, None, prior)
         log.runs.append((self.plan, (counts, transcript)))
+        tape, exact = transcript.tape, dict(zip(self.plan.counted, counts, strict=True))
+        for measurement, (noise, drawn) in zip(transcript.run.measurements, tape.draws, strict=True):
+            true = exact[measurement.clique] if measurement.clique else counts[0].sum(keepdims=True)
+            log.drawn.append((noise, true + drawn))
         return transcript.run
 
 
 def _releases(
-    plan: CensusPlan, log: _Log, batches: Sequence[PresentBatch], randomness: Randomness
+    plan: CensusPlan,
+    log: _Log,
+    batches: Sequence[PresentBatch],
+    randomness: Randomness,
+    published: list[NoisyCounts] | None = None,
 ) -> list[NDArray[Any]]:
-    """Everything that a stream releases, as arrays: totals, metadata, whole models."""
+    """Everything that a stream releases, as arrays: totals, metadata, whole models, noisy counts.
+
+    Args:
+        published: gets the noisy counts, too.
+    """
     own = type(plan)
 
     class Scripted(own):  # type: ignore[misc, valid-type]
@@ -434,15 +450,30 @@ def _releases(
                 output = log.script.counts[len(log.counts)][1]
                 output = exact if noise is None else output
             log.counts.append((noise, output, exact))
+            if noise is not None:
+                log.drawn.append((noise, np.array([output], np.int64)))
             return output
 
     scripted = Scripted(plan.recipe, plan.budget, plan.unit, plan.horizon)
     state, released = scripted.start(), list[NDArray[Any]]()
     for batch in batches:
-        packed = scripted.step(state, batch, randomness).pack()
+        synthesis = scripted.step(state, batch, randomness)
+        packed = synthesis.pack()
         released.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
         released.extend(packed.arrays.values())
+        released.append(published_lines(synthesis))
+        if published is not None:
+            published += synthesis.noisy_counts
     return released
+
+
+def drawn_and_published(
+    plan: CensusPlan, batches: Sequence[PresentBatch], randomness: Randomness
+) -> tuple[list[tuple[AnyNoise, NDArray[np.int64]]], list[NoisyCounts]]:
+    """What a stream drew, as the transcript has it; and what it publishes of it."""
+    log, published = _Log(), list[NoisyCounts]()
+    _releases(plan, log, batches, randomness, published)
+    return log.drawn, published
 
 
 class _EarlyPlan(CensusPlan):

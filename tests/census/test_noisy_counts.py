@@ -1,0 +1,98 @@
+"""A census publishes what it drew, all of it and nothing else; it is about the records that it says it is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.core.contracts import NoisyCounts, marginal_query
+from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.schema.domain import Domain
+from dpstream.families.census.census_plan import CensusPlan
+from dpstream.lab.audits.census_audit import KeyedStay, drawn_and_published, keyed_ends, transcript_plan
+from dpstream.lab.audits.published_list import only_drawn
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+STEPS = 9
+
+
+def stays(many: int) -> list[KeyedStay]:
+    generator = np.random.default_rng(3)
+    found = []
+    for _ in range(many):
+        comes = int(generator.integers(1, STEPS))
+        values = tuple(int(generator.integers(0, size)) for size in DOMAIN.sizes)
+        leaves = comes + 1 + int(generator.integers(0, STEPS))
+        found.append(KeyedStay(comes, leaves if leaves <= STEPS else None, {comes: values}))
+    return found
+
+
+class Leaking(CensusPlan):
+    """BROKEN: publishes how many records left, without noise."""
+
+    def step(self, state: Any, batch: Any, randomness: Randomness) -> Any:
+        made = super().step(state, batch, randomness)
+        exact, noise = np.array([len(batch.present.departed)], np.int64), self.amounts.of_departures
+        leak = NoisyCounts(
+            f"step {state.step}",
+            "left",
+            1,
+            state.step,
+            marginal_query(()),
+            exact,
+            self.run_of(0).noise(noise),
+        )
+        return replace(made, noisy_counts=(*made.noisy_counts, leak))
+
+
+@pytest.mark.parametrize("budget", [PureDP.of(2), ZCDP.of("1/2")])
+@pytest.mark.parametrize("options", [{}, {"max_cells": 1000}])
+def test_a_census_publishes_what_its_transcript_holds(budget: Budget, options: dict[str, Any]) -> None:
+    batches = keyed_ends(stays(80), STEPS, DOMAIN)
+    plan = transcript_plan(CensusPlan, budget, Record(), **options)
+    drawn, counts = drawn_and_published(plan, batches, Randomness.seeded(1))
+    assert only_drawn(drawn, counts)
+    assert {one.counted for one in counts} == {"present", "left"}
+    leaking = transcript_plan(Leaking, budget, Record(), **options)
+    assert not only_drawn(*drawn_and_published(leaking, batches, Randomness.seeded(1)))
+
+
+def test_where_presence_is_public_only_censuses_are_published() -> None:
+    plan = transcript_plan(CensusPlan, PureDP.of(2), Record("replace"))
+    drawn, counts = drawn_and_published(plan, keyed_ends(stays(80), STEPS, DOMAIN), Randomness.seeded(1))
+    assert only_drawn(drawn, counts)
+    assert {one.counted for one in counts} == {"present"}
+
+
+def exact(one: NoisyCounts, known: list[KeyedStay], since: int) -> np.ndarray:
+    """What a query says of the records themselves; ``since``: the census before."""
+    assert one.as_of is not None
+    assert one.columns is not None
+    own = [stay for stay in known if one.first <= stay.comes <= one.last]
+    if one.counted == "left":
+        gone = [stay for stay in own if stay.leaves is not None and since < stay.leaves <= one.as_of]
+        return np.array([len(gone)])
+    positions = [DOMAIN.names.index(name) for name in one.columns]
+    table = np.zeros([DOMAIN.sizes[i] for i in positions], dtype=np.int64)
+    for stay in own:
+        values = stay.at(one.as_of)
+        if values is not None:
+            table[tuple(values[i] for i in positions)] += 1
+    return table.ravel()
+
+
+def test_windows_and_steps_are_those_of_the_records_that_were_counted() -> None:
+    """Nearly without noise, so that a wrong window shows."""
+    known = stays(300)
+    plan = transcript_plan(CensusPlan, PureDP.of(900), Record())
+    _, counts = drawn_and_published(plan, keyed_ends(known, STEPS, DOMAIN), Randomness.seeded(1))
+    censuses = sorted({one.as_of for one in counts if one.as_of is not None})
+    assert len(censuses) > 3
+    for one in counts:
+        before = max((step for step in censuses if step < (one.as_of or 0)), default=0)
+        assert np.abs(one.values - exact(one, known, before)).max() <= 2, one.draw
+    assert len({one.draw.split(", ")[1] for one in counts}) == 4  # censuses and departures of two levels
