@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +221,18 @@ def test_steps_that_are_not_there(tmp_path: Path, step: int) -> None:
         release.measured(["zip"], step=step)
     with pytest.raises(dp.errors.ConfigError, match="no step"):
         release.measurements("last")  # type: ignore[arg-type]
+
+
+def test_the_guide_runs_as_it_stands(tmp_path: Path) -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs/guide/measurements.md"
+    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 6
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "exact: from the law of the noise" in result.stdout
