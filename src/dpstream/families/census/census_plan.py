@@ -261,7 +261,7 @@ class CensusPlan(StreamPlan):
         measured: list[NoisyCounts] = []
         if level is not None:
             measured += self.count_departures(state, randomness)
-            first = self.window(state, level) + 1
+            first = last_of(state.last, level) + 1
             run = self.take_census(state, level, present, randomness)
             name = f"step {state.step}, census of level {level}"
             measured += published(run.outputs, name, "present", first, state.step, state.step)
