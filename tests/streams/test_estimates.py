@@ -173,7 +173,11 @@ def test_of_present_records_only_one_census_counts() -> None:
     assert estimate(census, ["zip"], as_of=6).values.tolist() == [5, 5, 5]
     gap = missing(census, ["zip"], as_of=4)
     assert gap.steps == ((1, 2),)
-    assert "must not be added" in gap.reason
+    assert "counts as of other steps must not be added" in gap.reason
+    assert (
+        estimate([*census, marginal(["zip"], [9, 9, 9], 9, 9, counted="present", as_of=9)], ["zip"]).as_of
+        == 8
+    )
     assert "No census" in missing(census, ["zip"], as_of=3).reason
 
 

@@ -217,18 +217,25 @@ class Published:
     def _present(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
         """Of records that are present at one step: only what was counted as of that step may be added."""
         own = [one for one in self.counts if one.counted == "present"]
-        ends = [_as_of(one) for one in own]
-        end = max(ends) if as_of is None else as_of
-        now = [one for one, at in zip(own, ends, strict=True) if at == end]
-        if not now:
-            return Missing((), f"No census counted the records that were present at the end of step {end}.")
-        chosen = self._cover(names, now, end, combine)
-        if isinstance(chosen, Missing):
-            return replace(
-                chosen,
-                reason=f"{chosen.reason} Counts of records that were present at other steps must not be added to them.",
-            )
-        return self._sum(names, end, chosen)
+        ends = sorted({_as_of(one) for one in own}, reverse=True) if as_of is None else [as_of]
+        newest: Missing | None = None
+        for end in ends:
+            now = [one for one in own if _as_of(one) == end]
+            if not now:
+                return Missing(
+                    (), f"No census counted the records that were present at the end of step {end}."
+                )
+            chosen = self._cover(names, now, end, combine)
+            if not isinstance(chosen, Missing):
+                return self._sum(names, end, chosen)
+            newest = newest or chosen
+        assert newest is not None
+        words = (
+            "No census counted this of all records that were present at one step. At the end of step "
+            f"{ends[0]} it was not counted of those that came in steps {_told(newest.steps)}, and counts as of other "
+            "steps must not be added."
+        )
+        return replace(newest, reason=words)
 
     def _cover(
         self, names: tuple[str, ...], counts: Sequence[NoisyCounts], end: int, combine: Combine
@@ -396,12 +403,14 @@ def _gaps(names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, en
         lacking[reach + 1 : end + 1] = True
     edges = np.flatnonzero(np.diff(lacking.astype(int))).tolist()
     steps = tuple((low + 1, high) for low, high in zip(edges[::2], edges[1::2], strict=True))
-    told = [f"{low}" if low == high else f"{low} to {high}" for low, high in steps]
-    more = f" and {len(told) - 5} more groups" if len(told) > 5 else ""
-    what = (
-        f"the columns {', '.join(names)} were not measured together" if names else "records were not counted"
-    )
-    if len(names) == 1:
-        what = f"the column {names[0]} was not measured"
+    what = "records were not counted"
+    if names:
+        several_columns = f"the columns {', '.join(names)} were not measured together"
+        what = several_columns if len(names) > 1 else f"the column {names[0]} was not measured"
     several = "s" if len(steps) > 1 or steps[0][0] != steps[0][1] else ""
-    return Missing(steps, f"In step{several} {', '.join(told[:5])}{more} {what}.")
+    return Missing(steps, f"In step{several} {_told(steps)} {what}.")
+
+
+def _told(steps: Sequence[tuple[int, int]]) -> str:
+    told = [f"{low}" if low == high else f"{low} to {high}" for low, high in steps]
+    return ", ".join(told[:5]) + (f" and {len(told) - 5} more groups" if len(told) > 5 else "")
