@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from config_files import load
+from config_files import KEYED, load
 
 from dpstream.core.errors import DpstreamError
 
@@ -64,3 +64,8 @@ def test_other_mechanisms_measure_none(name: str, tmp_path: Path) -> None:
     with pytest.raises(DpstreamError, match="measures no headlines") as caught:
         load(tmp_path, mechanism=f'name = "{name}"', rest=HEADLINE)
     assert "pooled" in str(caught.value.allowed)
+
+
+def test_a_census_takes_headlines(tmp_path: Path) -> None:
+    config = load(tmp_path, rest=HEADLINE, **KEYED["census"] | {"mechanism": 'name = "census"\nturnover = 3'})
+    assert config.plan().options()["headline"] == [["zip"], ["zip", "kind"]]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
 from dpstream.core.contracts import NoisyCounts
+from dpstream.core.counters import counter_by_name
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, MWEMPGM, Baseline, Pooled
+from dpstream.families.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular.accuracy import gain_law
+from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.lab.audits.pooled_audit import Leaking, drawn_and_published
 from dpstream.lab.audits.published_list import only_drawn
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
+from dpstream.lab.audits.transcripts import transcript_loss
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -164,3 +170,56 @@ def test_a_baseline_publishes_what_its_runs_drew(offline, budget) -> None:
     assert {(one.first, one.last, one.counted) for one in counts} == {
         (step, step, side) for step in (1, 2, 3) for side in ("inserts", "deletes")
     }
+
+
+@pytest.mark.parametrize("counter", ["simple", "block", "tree", "hybrid", "unbounded-block-closed"])
+def test_what_an_interval_counter_gains_has_the_exact_law(counter: str) -> None:
+    """Against the matrices of the counter: a gain is a difference of two rows of its decoder."""
+    own = counter_by_name(counter, horizon=12).calibrate(PureDP.of(1), Event())
+    matrices = own.materialize(12)
+    for tick in range(1, 13):
+        row = matrices.decoder[tick - 1] - (matrices.decoder[tick - 2] if tick > 1 else 0)
+        wanted = sorted(noise.scale for weight, noise in zip(row, matrices.scales, strict=True) if weight)
+        law = gain_law(own, tick)
+        assert sorted(noise.scale for noise, count in law.parts for _ in range(count)) == wanted
+        assert law.variance == pytest.approx(own.gain_variance(tick))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("budget", [PureDP.of(3), ZCDP.of("1/8")])
+def test_dpstabs_publishes_what_its_counters_release(k: int, budget) -> None:
+    plan = DPStabs(PAIRS, k=k, deletions=True, iterations=5).calibrate(budget, horizon=6)
+    stream, state, sums = batches(6, deletes=True), plan.start(), k == 3
+    before = [side.estimates.copy() for side in state.sides]
+    for step, batch in enumerate(stream, 1):
+        made = plan.step(state, batch, Randomness.seeded(step)).noisy_counts
+        assert len(made) == 2 * k
+        for one in made:
+            number = plan.recipe.sides.index(one.counted)
+            part = plan.cells.part(plan.cells.cliques.index(DOMAIN.clique(one.columns)))
+            output = state.sides[number].estimates[part]
+            np.testing.assert_array_equal(one.values, output if sums else output - before[number][part])
+            assert (one.first, one.last) == (1 if sums else step, step)
+            assert one.series == f"{one.counted}, {' x '.join(one.columns)}"
+            assert np.abs(one.values - exact(one, stream)).max() < 8 * one.variance**0.5
+        said = plan.explain().facts["noisy_counts"]
+        assert said["first"] <= sum(len(one.values) for one in made) <= said["most"]
+        before = [side.estimates.copy() for side in state.sides]
+
+
+class LeakingCounters(DPStabsPlan):
+    """BROKEN: publishes one exact count beside the noisy ones."""
+
+    def step(self, state, batch, randomness):
+        made, leak = super().step(state, batch, randomness), batch.count(self.cells.cliques[:1])[0]
+        counts = made.noisy_counts
+        return replace(made, noisy_counts=(*counts, replace(counts[0], draw="leak", values=leak)))
+
+
+def test_the_audit_of_dpstabs_sees_what_is_published() -> None:
+    plan = DPStabs(PAIRS, k=2, iterations=5, counter="hybrid").calibrate(PureDP.of(3), horizon=3)
+    one = batches(3, 40)
+    other = [*one[:2], batches(3, 41)[2]]
+    leaking = LeakingCounters(*(getattr(plan, item.name) for item in fields(plan)))
+    assert transcript_loss(plan, one, other, Randomness.seeded(1)).total < np.inf
+    assert transcript_loss(leaking, one, other, Randomness.seeded(1)).total == np.inf

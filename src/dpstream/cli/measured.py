@@ -124,7 +124,7 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
     shown = [
         [
             *(str(row[name]) for name in estimate.columns),
-            *(f"{row[name]:,.1f}" for name in ("measured", "low", "high")),
+            *("" if row[name] is None else f"{row[name]:,.1f}" for name in ("measured", "low", "high")),
         ]
         for row in rows
     ]

@@ -104,10 +104,10 @@ class PublicRelease:
             columns: names; none for the number of records.
             step: use what was published up to it.
             as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
-            combine: what is made of several measurements of the same steps. ``mean``: those that have all of the
-                columns and were not chosen by what others said, weighted by the inverse of their variances. ``least
-                squares``: all that overlap with the columns; it is more precise as a rule, and may have a small bias
-                where measurements were chosen.
+            combine: what is made of the measurements of some steps. ``mean``: those that have all of the columns and
+                were not chosen by what was measured before, weighted by the inverse of their variances. ``least
+                squares``: all that overlap with the columns; more precise as a rule, and without an interval where
+                measurements were chosen.
 
         Returns:
             None where records of some steps were not measured in this way: ``missing`` says which steps.

@@ -9,12 +9,15 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    HEADLINE_SHARE,
     BatchReads,
     ExpectedErrors,
     ExpectedTable,
     Explanation,
+    Headline,
     NoisyCounts,
     Packed,
     Part,
@@ -30,7 +33,7 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.errors import ConfigError
-from dpstream.core.graphical import Model
+from dpstream.core.graphical import Measurement, Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
@@ -55,10 +58,12 @@ from dpstream.families.census.totals_filter import (
     blend,
 )
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
+from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit
 from dpstream.families.tabular.pooled_run import Followed
-from dpstream.families.tabular.run_outputs import published
+from dpstream.families.tabular.run_outputs import RunOutput, published
+from dpstream.families.tabular.targets import LEAST_VARIANCE
 
 __all__ = ["Census", "CensusPlan"]
 
@@ -85,6 +90,8 @@ class Census(Recipe["CensusPlan"]):
         departures_share: part of the budget for counting who left.
         totals, tracker, leaving_by_value: how numbers and distributions are followed; post-processing.
         iterations, max_cells: of the fits.
+        headline: marginals, by names of columns, that every census measures by themselves, whatever it does else.
+        headline_share: part of each census's amount for them, in equal parts.
 
     Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
     State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
@@ -100,6 +107,8 @@ class Census(Recipe["CensusPlan"]):
     leaving_by_value: bool = option(True, options.LEAVING_BY_VALUE)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
+    headline: Headline = ()
+    headline_share: Fraction = HEADLINE_SHARE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turnover", options.check_turnover(self.turnover))
@@ -110,6 +119,9 @@ class Census(Recipe["CensusPlan"]):
             raise ConfigError(f"totals = {self.totals!r}", where="mechanism", allowed="simple, full")
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
+        checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
+        object.__setattr__(self, "headline", checked[0])
+        object.__setattr__(self, "headline_share", checked[1])
         if self.turnover is None and self.levels not in (None, 1):
             raise ConfigError(
                 f'levels = {self.levels} with turnover = "none"',
@@ -169,6 +181,8 @@ class CensusPlan(StreamPlan):
             schedule=CensusSchedule(gap, own.ratio, levels),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
             census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
+            headline=headline_cliques(own.workload.domain, own.headline),
+            headline_share=own.headline_share,
         )
 
     @property
@@ -188,7 +202,7 @@ class CensusPlan(StreamPlan):
     @cached_property
     def followed(self) -> Followed:
         """The marginals that cohorts are described by."""
-        return Followed(self.recipe.workload)
+        return Followed(self.recipe.workload, self.terms.headline)
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -241,6 +255,7 @@ class CensusPlan(StreamPlan):
             "leaving_by_value": own.leaving_by_value,
             "iterations": own.iterations,
             "max_cells": own.max_cells,
+            **headline_options(own.headline, own.headline_share),
         }
 
     def start(self) -> CensusState:
@@ -267,7 +282,7 @@ class CensusPlan(StreamPlan):
         measured: list[NoisyCounts] = []
         if level is not None:
             measured += self.count_departures(state, randomness)
-            first = self.window(state, level) + 1
+            first = last_of(state.last, level) + 1
             run = self.take_census(state, level, present, randomness)
             name = f"step {state.step}, census of level {level}"
             measured += published(run.outputs, name, "present", first, state.step, state.step)
@@ -316,11 +331,28 @@ class CensusPlan(StreamPlan):
         self, state: CensusState, level: int, present: PresentRecords, randomness: Randomness
     ) -> AIMRun:
         """Measure the present records that came after the last census of this level, or of a higher one."""
-        plan = self.run_of(level)
-        counts = present.count(plan.counted, self.window(state, level))
+        plan, after = self.run_of(level), self.window(state, level)
+        counts = present.count(plan.counted, after)
         known = next((model for model in reversed(state.latest[: level + 1]) if model is not None), None)
         prior = None if known is None else known.bounded(PRIOR_BOUND)
-        return plan.run_on(counts, randomness, prior=prior)
+        run = plan.run_on(counts, randomness, prior=prior)
+        noise = self.terms.headline_noise(level)
+        if noise is None:
+            return run
+        measured, outputs = list(run.measurements), list(run.outputs)
+        for clique, exact in zip(self.terms.headline, present.count(self.terms.headline, after), strict=True):
+            values = self.noisy_cells(exact, noise, randomness)
+            measured.append(
+                Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
+            )
+            outputs.append(RunOutput.of_marginal(self.domain, clique, values, noise, "headline"))
+        return replace(run, measurements=tuple(measured), outputs=tuple(outputs))
+
+    def noisy_cells(
+        self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness
+    ) -> NDArray[np.int64]:
+        """One headline; audits put one there that follows a script."""
+        return exact + randomness.draw(noise, len(exact))
 
     def _enter(self, state: CensusState, level: int, run: AIMRun) -> None:
         """Book a census that was taken. Everything here is public."""
@@ -377,7 +409,9 @@ class CensusPlan(StreamPlan):
     ) -> tuple[tuple[Any, Any], Model | None]:
         """Shares and variances of all followed marginals; and the run's own model where shapes are not tracked."""
         if not self.recipe.tracker:
-            return self.shapes.measured(run.measurements, records), run.model
+            # The run's model knows nothing of headlines.
+            model = None if self.terms.headline else run.model
+            return self.shapes.measured(run.measurements, records), model
         tracker = state.trackers[level]
         tracker.add(state.step, run.measurements, records, expected)
         return tracker.estimates(state.step), None

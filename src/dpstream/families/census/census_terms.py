@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from dpstream.core.contracts import HEADLINE_SHARE
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.unit import Record
+from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.census.amounts import Amounts
 from dpstream.families.census.census_schedule import CensusSchedule
 from dpstream.families.tabular.aim import AIM, AIMPlan
+from dpstream.families.tabular.headlines import split_budget
 
 __all__ = ["CensusTerms"]
 
@@ -23,6 +27,7 @@ class CensusTerms:
         turnover: in steps; None: hardly any record leaves.
         schedule: with the levels that can come within ``horizon``.
         census: what is run on the records of a census's window.
+        headline: marginals that every census measures by themselves, for ``headline_share`` of its amount.
     """
 
     workload: Workload
@@ -33,6 +38,8 @@ class CensusTerms:
     schedule: CensusSchedule
     amounts: Amounts
     census: AIM
+    headline: tuple[Clique, ...] = ()
+    headline_share: Fraction = HEADLINE_SHARE
     _runs: dict[int, AIMPlan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -43,6 +50,14 @@ class CensusTerms:
     def run_of(self, level: int) -> AIMPlan:
         """What one census of a level does."""
         if level not in self._runs:
-            budget = self.amounts.of_level(level)
+            budget = self._split(level)[0]
             self._runs[level] = self.census.calibrate(self.workload, budget, self.unit.counted)
         return self._runs[level]
+
+    def headline_noise(self, level: int) -> Noise | None:
+        """The noise of each cell of a headline in a census of a level; None without any."""
+        each, changed = self._split(level)[1], self.unit.counted.changed_cells
+        return None if each is None else noise_for(each, changed, changed)
+
+    def _split(self, level: int) -> tuple[Budget, Budget | None]:
+        return split_budget(self.amounts.of_level(level), len(self.headline), self.headline_share)

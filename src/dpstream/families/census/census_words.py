@@ -11,7 +11,7 @@ from dpstream.core.privacy.unit import Record
 from dpstream.families.census.census_schedule import last_of, with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.counted_total import column_deviation, predicted_errors
-from dpstream.families.tabular.description import explain_table, with_measurements
+from dpstream.families.tabular.description import explain_table, with_headline, with_measurements
 
 __all__ = ["Told", "explain_census"]
 
@@ -40,9 +40,12 @@ class Told:
         plan, found = self.plan, list[Part]()
         for level in range(self.levels):
             runs = "; ".join(f"{part.name}: {part.detail}" for part in plan.run_of(level).parts())
-            found.append(
-                Part(f"census of level {level}", 1, plan.amounts.of_level(level), f"an AIM run: {runs}")
-            )
+            detail, head = f"an AIM run: {runs}", plan.headline_noise(level)
+            if head is not None:
+                detail += (
+                    f"; and {plan.headline_share} for the headlines, each by itself with {head.describe()}"
+                )
+            found.append(Part(f"census of level {level}", 1, plan.amounts.of_level(level), detail))
         if plan.schedule.levels is None:
             detail = f"each further level gets half of what the one before it has; level {self.levels} and on"
             found.append(Part("further levels", 1, plan.amounts.beyond(self.levels), detail))
@@ -153,8 +156,18 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
         "as counted, with its exact standard error"
     )
     numbers = [plan.run_of(level).numbers() for level in range(told.levels)]
-    left = 0 if plan.public_presence else told.levels
-    least, most = min(n for n, _ in numbers), max(n for _, n in numbers) + left
+    left, domain = 0 if plan.public_presence else told.levels, plan.workload.domain
+    heads = sum(domain.cells(clique) for clique in plan.headline)
+    least, most = min(n for n, _ in numbers) + heads, max(n for _, n in numbers) + heads + left
+    own = with_headline(
+        own,
+        [domain.label(clique) for clique in plan.headline],
+        plan.headline_share,
+        plan.headline_noise(0),
+        "at every census",
+        all_columns=False,
+        of="what a census of each level costs (here of level 0)",
+    )
     own = with_measurements(
         own,
         f"at a census, {least:,} to {most:,} numbers; at other steps none",

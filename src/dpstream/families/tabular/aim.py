@@ -322,11 +322,11 @@ class _Progress:
             return self.public_total
         return estimate_total(self.measured or self.known)[0]
 
-    def _measure(self, clique: Clique, budget: Budget) -> None:
+    def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
         noise = self.plan.noise(budget)
         exact = self.of[clique]
         values = exact + self.randomness.draw(noise, len(exact))
-        self.outputs.append(RunOutput.of_marginal(self.domain, clique, values, noise))
+        self.outputs.append(RunOutput.of_marginal(self.domain, clique, values, noise, chosen=chosen))
         measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self.spent += budget.amount
         self.measured.append(measurement)
@@ -409,7 +409,7 @@ class _Progress:
             )
             self.spent += select.amount
             self.rounds += 1
-            self._measure(own.cliques[chosen], measure)
+            self._measure(own.cliques[chosen], measure, chosen=True)
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
         self._fit(plan.recipe.final_iterations)

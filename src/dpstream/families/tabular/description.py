@@ -115,19 +115,21 @@ def with_headline(
     when: str,
     *,
     all_columns: bool,
+    of: str = "a record's budget",
 ) -> Explanation:
     """The same, with what is measured whenever anything is.
 
     Args:
         labels: of the headline marginals; ``noise``: of each of their cells; None without any.
         when: "where a group of steps ends".
+        of: what their share is part of.
         all_columns: whether every column is measured then, headline or not.
     """
     words = []
     if noise is not None:
         words.append(
             f"Headlines: {', '.join(labels)}. Each is measured {when}, by itself, whatever is measured besides. "
-            f"Together they get {share} of a record's budget: {noise.describe()} in every cell, each time."
+            f"Together they get {share} of {of}: {noise.describe()} in every cell, each time."
         )
     if all_columns:
         words.append(f"All columns are measured {when}: for single columns no headline is needed.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
     Events,
+    NoisyCounts,
     Packed,
     Part,
     PredictedError,
@@ -38,7 +39,8 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.families.tabular.choice import BEST, counter_for
-from dpstream.families.tabular.description import explain_counters, with_turnover
+from dpstream.families.tabular.counter_outputs import counter_outputs
+from dpstream.families.tabular.description import explain_counters, with_measurements, with_turnover
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
@@ -188,7 +190,15 @@ class DPStabsPlan(StreamPlan):
         usual, every = super().explain(), self.selector is None
         own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
         cancelled = self.recipe.come_and_go == "cancelled"
-        return with_turnover(own, cancelled=cancelled) if self.recipe.deletions else own
+        own = with_turnover(own, cancelled=cancelled) if self.recipe.deletions else own
+        if cell_law(self.counter, 1, 1) is None:
+            return own
+        sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
+        least, most = (int(own_sizes.sum()) * len(self.recipe.sides) for own_sizes in (sizes[:k], sizes[-k:]))
+        numbers = f"at every step, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
+        what = "running sums" if every else "what each measured marginal gained at the step"
+        facts = {"first": least, "most": most, "at": "every_step"}
+        return with_measurements(own, f"{numbers} ({what})", facts)
 
     @cached_property
     def cells(self) -> Cells:
@@ -229,12 +239,15 @@ class DPStabsPlan(StreamPlan):
         """Run one step of Algorithm 3."""
         batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
         state.step += 1
+        measured: list[NoisyCounts] = []
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             counts = batch.count(self.cells.cliques, part)
-            _Step(self, state, side, counts, randomness).run()
+            one = _Step(self, state, side, counts, randomness)
+            one.run()
+            measured += one.noisy_counts(part)
         if self.recipe.past == "predicted":
             state.models = (_fit_table(self, state),)
-        return self._synthesis(state)
+        return replace(self._synthesis(state), noisy_counts=tuple(measured))
 
     def _synthesis(self, state: DPStabsState) -> ModelSynthesis:
         """The release, with what public noise scales tell about it: nothing about counts where marginals are selected.
@@ -328,6 +341,8 @@ class _Step:
         self.joined = np.concatenate(counts)
         # Batch sizes may be read only where the owner declared them public ("replace").
         self.public_arrivals = float(counts[0].sum()) if plan.unit.relation == "replace" else None
+        # Noisy counts are what was gained since; running sums, where everything is measured at every step.
+        self.before = side.estimates.copy() if plan.selector is not None else np.zeros_like(side.estimates)
         self.chosen: list[int] = []
         self.increments: list[Measurement] = []
 
@@ -375,6 +390,16 @@ class _Step:
         self.chosen.append(index)
         variance = self.plan._targets.gain_variance(int(side.ticks[index]))
         self.increments.append(Measurement(self.cells.cliques[index], gained, variance))
+
+    def noisy_counts(self, part: Events) -> list[NoisyCounts]:
+        """What the counters released at this step."""
+        side, cells, sums = self.side, self.cells, self.plan.selector is None
+        measured = (
+            (cells.cliques[i], int(side.ticks[i]), (side.estimates - self.before)[cells.part(i)])
+            for i in self.chosen
+        )
+        domain, step = self.plan.domain, self.state.step
+        return counter_outputs(self.plan.counter, domain, part, step, measured, sums=sums)
 
     @property
     def predicted(self) -> float:

@@ -226,6 +226,7 @@ class MWEMPGMPlan(OfflinePlan):
         remaining = list(range(len(cells.cliques)))
         taken: list[int] = []
         for round_number in range(self.k):
+            fixed = round_number == 0 or select is None
             if round_number == 0 or select is None:
                 chosen = int(np.argmin(cells.sizes))
             else:
@@ -241,7 +242,7 @@ class MWEMPGMPlan(OfflinePlan):
             taken.append(chosen)
             values = counts[chosen] + randomness.draw(self.noise, int(cells.sizes[chosen]))
             variance, clique = max(self.noise.variance, LEAST_VARIANCE), cells.cliques[chosen]
-            outputs.append(RunOutput.of_marginal(domain, clique, values, self.noise))
+            outputs.append(RunOutput.of_marginal(domain, clique, values, self.noise, chosen=not fixed))
             measured.append(Measurement(clique, values.astype(np.float64), variance))
             total = estimate_total(measured)[0] if public_total is None else public_total
             model = fit(

@@ -76,8 +76,8 @@ class RunMeasurements:
         noise = self.by.histogram_noise(budget)
         values = self.by.noisy(self.counts[self.cells.part(index)], noise, self.randomness)
         clique = self.cells.cliques[index]
-        output = RunOutput.of_marginal(self.cells.workload.domain, clique, values, noise, kind)
-        self.outputs.append(output.as_chosen() if chosen else output)
+        domain = self.cells.workload.domain
+        self.outputs.append(RunOutput.of_marginal(domain, clique, values, noise, kind, chosen=chosen))
         measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self._book(index, measurement)
         self.sums.append(measurement)
@@ -101,7 +101,9 @@ class RunMeasurements:
         if self.public_total is None:
             terms.append(())
             exact.append(int(self.counts[self.cells.part(columns[0])].sum()))
-        values, variance = self._sums(terms, exact, budget)
+        # Where there is no room for all pairs, earlier epochs say which ones are measured.
+        some = [self.cells.cliques[i] for i in pairs] if len(pairs) < len(self.own.pairs) else []
+        values, variance = self._sums(terms, exact, budget, some)
         if self.public_total is None:
             # As a histogram of one cell; its column does not matter to the sum.
             self.sums.append(Measurement((), np.array(values[-1:]), variance))
@@ -122,24 +124,19 @@ class RunMeasurements:
         for index in rest:
             self.histogram(index, budget.scaled(Fraction(each, whole)), chosen=True)
         if products:
-            values, variance = self._sums(
-                [self.cells.cliques[i] for i in products],
-                self.own.read(self.counts, products),
-                budget.scaled(Fraction(weight, whole)),
-                chosen=True,
-            )
+            terms, own = [self.cells.cliques[i] for i in products], budget.scaled(Fraction(weight, whole))
+            values, variance = self._sums(terms, self.own.read(self.counts, products), own, terms)
             total = self.total
             for index, value in zip(products, values, strict=True):
                 self._pair(index, (value, variance), total)
 
     def _sums(
-        self, terms: list[Clique], exact: list[int], budget: Budget, *, chosen: bool = False
+        self, terms: list[Clique], exact: list[int], budget: Budget, chosen: Sequence[Clique]
     ) -> tuple[list[float], float]:
         noise = self.by.sign_noise(budget, len(exact))
         values = self.by.noisy(np.array(exact, dtype=np.int64), noise, self.randomness)
-        query = signs_query(self.cells.workload.domain, terms)
-        output = RunOutput("signs", query, values, noise)
-        self.outputs.append(output.as_chosen() if chosen else output)
+        query = signs_query(self.cells.workload.domain, terms, chosen)
+        self.outputs.append(RunOutput("signs", query, values, noise))
         return values.astype(np.float64).tolist(), max(noise.variance, LEAST_VARIANCE)
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:

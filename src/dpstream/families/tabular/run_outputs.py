@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,24 +30,37 @@ class RunOutput:
     values: NDArray[np.int64]
     noise: AnyNoise
 
-    def as_chosen(self) -> RunOutput:
-        """The same, with the mark of what was measured because of what the run had measured before."""
-        return replace(self, query={**self.query, "chosen": True})
-
     @classmethod
     def of_marginal(
-        cls, domain: Domain, clique: Clique, values: NDArray[np.int64], noise: AnyNoise, kind: str = ""
+        cls,
+        domain: Domain,
+        clique: Clique,
+        values: NDArray[np.int64],
+        noise: AnyNoise,
+        kind: str = "",
+        *,
+        chosen: bool = False,
     ) -> RunOutput:
-        """All cells of a marginal; ``kind`` tells apart who measured it."""
+        """All cells of a marginal.
+
+        Args:
+            kind: tells apart who measured it.
+            chosen: whether it was measured because of what was measured before; the query says so then.
+        """
         columns = [domain.names[i] for i in clique]
         name = " x ".join(columns) if columns else "number"
-        return cls(f"{kind} {name}".strip(), marginal_query(columns), values, noise)
+        query = {**marginal_query(columns), **({"chosen": True} if chosen else {})}
+        return cls(f"{kind} {name}".strip(), query, values, noise)
 
 
-def signs_query(domain: Domain, terms: Sequence[Clique]) -> dict[str, Any]:
+def signs_query(domain: Domain, terms: Sequence[Clique], chosen: Sequence[Clique] = ()) -> dict[str, Any]:
     """Sums over all records of products of signs: +1 for a column's second value, -1 for its first. A product of no
-    columns is 1: the number of records."""
-    return {"kind": "signs", "terms": [[domain.names[i] for i in term] for term in terms]}
+    columns is 1: the number of records. ``chosen``: terms that were measured because of what was measured before."""
+
+    def named(cliques: Sequence[Clique]) -> list[list[str]]:
+        return [[domain.names[i] for i in clique] for clique in cliques]
+
+    return {"kind": "signs", "terms": named(terms), **({"chosen": named(chosen)} if chosen else {})}
 
 
 def published(

@@ -24,6 +24,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
 from dpstream.families.tabular.plans import read_come_and_go
+from dpstream.lab.audits.published_list import published_lines
 from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedChoice,
@@ -106,8 +107,8 @@ def _run(
     randomness: Randomness,
     begin: StartTable | None,
 ) -> list[NDArray[Any]]:
-    """Everything that is released: totals, the models' marginals, the counters' outputs, and the packed synthesis with
-    its stated errors and measurements."""
+    """Everything that is released: totals, the models' marginals, the counters' outputs, the packed synthesis with its
+    stated errors and measurements, and the published noisy counts."""
     rounds = plan.recipe.rounds * len(plan.recipe.sides)
     if plan.selector is not None:
         plan = replace(plan, selector=TapedSelector(plan.selector.budget, tape))
@@ -121,6 +122,7 @@ def _run(
         packed = synthesis.pack()
         released.append(np.frombuffer(json.dumps([packed.meta, list(packed.arrays)]).encode(), np.uint8))
         released.extend(packed.arrays.values())
+        released.append(published_lines(synthesis))
         if plan.selector is None:
             everything = [TapedChoice(index, 0, np.ones(1)) for index in range(plan.recipe.rounds)]
             tape.choices += everything * len(plan.recipe.sides)

@@ -22,15 +22,15 @@ from dpstream.core.schema import Schema
 from dpstream.core.tables.predicate import Predicate
 from dpstream.io.sinks.release_reader import read_manifest, read_measurements
 from dpstream.stream.release.interactions import least_squares
-from dpstream.stream.release.measured_parts import Combined, Part, Way, add_up, decoded, identity, projected
+from dpstream.stream.release.measured_parts import Combined, Part, Way, add_up, decoded, projected, was_chosen
 
 __all__ = ["MAX_CELLS", "Combine", "Estimate", "Missing", "Published", "error_words", "sum_of_cells"]
 
 #: Most cells of an estimated marginal.
 MAX_CELLS = 2_000_000
 
-#: What is made of several measurements of the same steps: the mean, by inverse variance, of those that have the columns
-#: and were not chosen by what others said; or the least squares of all that overlap with the columns.
+#: What is made of the measurements of some steps: the mean, by inverse variance, of those that have the columns and
+#: would have been made whatever was measured before; or the least squares of all that overlap with the columns.
 Combine = Literal["mean", "least squares"]
 
 
@@ -44,8 +44,8 @@ class Estimate:
         values: numbers of records, one axis a column; negative ones are normal.
         as_of: the step at whose end the estimate holds.
         epochs: the groups of steps (first, last) that were added up.
-        chosen: whether measurements enter that were chosen by what others of the same steps said, with weights that
-            depend on the noise: the estimate may have a small bias.
+        chosen: whether measurements enter that were chosen by what was measured before. Then there is no interval:
+            what is chosen every time is what has unusual noise.
     """
 
     columns: tuple[str, ...]
@@ -76,14 +76,17 @@ class Estimate:
         """Whether intervals are computed from the law of the noise itself. Else from its variance, which is wider."""
         return self.law().exact
 
-    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Low and high ends for every cell: each cell's truth is inside with that probability or more, all together
-        with less.
+        with less. None where ``chosen``.
 
         Errors:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
         """
-        width = self.law().half_width(check_confidence(confidence))
+        check_confidence(confidence)
+        if self.chosen:
+            return None
+        width = self.law().half_width(confidence)
         return self.values - width, self.values + width
 
     @property
@@ -95,14 +98,16 @@ class Estimate:
         """One row a cell: the labels, ``measured``, ``standard_error``, ``low`` and ``high``, as a pyarrow Table."""
         import pyarrow as pa
 
-        low, high = self.interval(confidence)
+        interval = self.interval(confidence)
+        low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
+        nothing = pa.nulls(self.values.size, pa.float64())
         cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
         data = {
             name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
             for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
         }
         error = np.full(self.values.size, self.standard_error)
-        ends = {"low": low.ravel(), "high": high.ravel()}
+        ends = {"low": nothing if low is None else low, "high": nothing if high is None else high}
         return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
 
 
@@ -212,18 +217,25 @@ class Published:
     def _present(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
         """Of records that are present at one step: only what was counted as of that step may be added."""
         own = [one for one in self.counts if one.counted == "present"]
-        ends = [_as_of(one) for one in own]
-        end = max(ends) if as_of is None else as_of
-        now = [one for one, at in zip(own, ends, strict=True) if at == end]
-        if not now:
-            return Missing((), f"No census counted the records that were present at the end of step {end}.")
-        chosen = self._cover(names, now, end, combine)
-        if isinstance(chosen, Missing):
-            return replace(
-                chosen,
-                reason=f"{chosen.reason} Counts of records that were present at other steps must not be added to them.",
-            )
-        return self._sum(names, end, chosen)
+        ends = sorted({_as_of(one) for one in own}, reverse=True) if as_of is None else [as_of]
+        newest: Missing | None = None
+        for end in ends:
+            now = [one for one in own if _as_of(one) == end]
+            if not now:
+                return Missing(
+                    (), f"No census counted the records that were present at the end of step {end}."
+                )
+            chosen = self._cover(names, now, end, combine)
+            if not isinstance(chosen, Missing):
+                return self._sum(names, end, chosen)
+            newest = newest or chosen
+        assert newest is not None
+        words = (
+            "No census counted this of all records that were present at one step. At the end of step "
+            f"{ends[0]} it was not counted of those that came in steps {_told(newest.steps)}, and counts as of other "
+            "steps must not be added."
+        )
+        return replace(newest, reason=words)
 
     def _cover(
         self, names: tuple[str, ...], counts: Sequence[NoisyCounts], end: int, combine: Combine
@@ -231,6 +243,8 @@ class Published:
         """The blocks of steps from 1 to ``end``, each step in one of them, whose sum has the smallest variance."""
         spans: dict[tuple[int, int], list[NoisyCounts]] = {}
         for one in counts:
+            if one.series is not None and one.first > 1:
+                continue  # it shares draws with others of its series, which may stand in another group
             spans.setdefault((one.first, one.last), []).append(one)
         known = {
             span: combined
@@ -244,7 +258,11 @@ class Published:
                 if last not in best or variance < best[last][0]:
                     best[last] = variance, (first, last)
         if end not in best:
-            return _gaps(names, known, max(best), end)
+            gaps = _gaps(names, known, max(best), end)
+            if combine == "mean" and any(_chose(one, names) for one in counts):
+                why = "Other steps measured it only because of what was measured before: no interval holds for such a"
+                return replace(gaps, reason=f"{gaps.reason} {why} choice.")
+            return gaps
         path, at = list[_Block](), end
         while (span := best[at][1]) is not None:
             path.append(_Block(*span, known[span]))
@@ -259,20 +277,14 @@ class Published:
         usable = [one for one in counts if _usable(one, self._sizes)]
         if combine == "least squares":
             return least_squares(names, usable, self._sizes, number)
-        marginals = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
-        found = [projected(names, one, self._sizes) for one in marginals]
+        able = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
+        found = [projected(names, one, self._sizes) for one in able if not was_chosen(one)]
         if all(self._sizes[name] == 2 for name in names):
             found += decoded(names, [one for one in usable if one.columns is None], number)
         if not found:
             return None
-        fixed = [way for way in found if not way.chosen]
-        # Weights must not depend on the noise: the first one that was chosen has the weight 1, whatever follows.
-        order = {identity(one): place for place, one in enumerate(usable)}
-        ways = sorted(fixed, key=lambda way: way.variance) or [
-            min(found, key=lambda way: max(order[name] for name in way.shared))
-        ]
         taken, used = list[Way](), set[str]()
-        for way in ways:
+        for way in sorted(found, key=lambda way: way.variance):
             if used.isdisjoint(way.shared):
                 taken.append(way)
                 used.update(way.shared)
@@ -335,6 +347,11 @@ def sum_of_cells(
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
     """What a standard error and an interval mean: how they were found, and as of which step they hold."""
     many = len(estimate.epochs)
+    if estimate.chosen:
+        return (
+            f"standard error of the noise alone; it is about the records as of step {estimate.as_of}. Some "
+            "measurements were chosen by what was measured before, and no interval holds for such a choice"
+        )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if law.variance == 0.0:
         how = "exact: the number of records was declared public"
@@ -342,13 +359,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
         how = f"exact: from the law of the noise in {sums}"
     else:
         how = f"from the exact variance of the noise in {sums}, by Chebyshev's inequality"
-    words = f"{how}; it is about the records as of step {estimate.as_of}"
-    if estimate.chosen:
-        words += (
-            ". Some of its measurements were chosen by what others of the same steps said, so that its weights "
-            "depend on the noise, and it may have a small bias"
-        )
-    return words
+    return f"{how}; it is about the records as of step {estimate.as_of}"
 
 
 def _as_of(one: NoisyCounts) -> int:
@@ -375,6 +386,13 @@ def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
     return True
 
 
+def _chose(one: NoisyCounts, names: Sequence[str]) -> bool:
+    """Whether a measurement of these columns was chosen."""
+    if one.columns is not None:
+        return set(names) <= set(one.columns) and was_chosen(one)
+    return was_chosen(one, names)
+
+
 def _gaps(names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, end: int) -> Missing:
     """The steps of which nothing is known."""
     lacking = np.ones(end + 2, dtype=bool)
@@ -385,12 +403,14 @@ def _gaps(names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, en
         lacking[reach + 1 : end + 1] = True
     edges = np.flatnonzero(np.diff(lacking.astype(int))).tolist()
     steps = tuple((low + 1, high) for low, high in zip(edges[::2], edges[1::2], strict=True))
-    told = [f"{low}" if low == high else f"{low} to {high}" for low, high in steps]
-    more = f" and {len(told) - 5} more groups" if len(told) > 5 else ""
-    what = (
-        f"the columns {', '.join(names)} were not measured together" if names else "records were not counted"
-    )
-    if len(names) == 1:
-        what = f"the column {names[0]} was not measured"
+    what = "records were not counted"
+    if names:
+        several_columns = f"the columns {', '.join(names)} were not measured together"
+        what = several_columns if len(names) > 1 else f"the column {names[0]} was not measured"
     several = "s" if len(steps) > 1 or steps[0][0] != steps[0][1] else ""
-    return Missing(steps, f"In step{several} {', '.join(told[:5])}{more} {what}.")
+    return Missing(steps, f"In step{several} {_told(steps)} {what}.")
+
+
+def _told(steps: Sequence[tuple[int, int]]) -> str:
+    told = [f"{low}" if low == high else f"{low} to {high}" for low, high in steps]
+    return ", ".join(told[:5]) + (f" and {len(told) - 5} more groups" if len(told) > 5 else "")

@@ -87,7 +87,7 @@ def least_squares(
     shape = tuple(sizes[name] for name in names)
     values, cells = np.zeros(shape), math.prod(shape)
     shares: dict[int, list[tuple[Axes, float]]] = {}
-    variance = 0.0
+    variance, chosen = 0.0, False
     for many in range(len(names) + 1):
         for axes in itertools.combinations(range(len(names)), many):
             if not axes and number is not None:
@@ -104,10 +104,12 @@ def least_squares(
             for (place, term, _), weight in zip(told, weights, strict=True):
                 values += weight / others * _told(sources[place], term, axes, names, sizes)
                 shares.setdefault(place, []).append((axes, weight))
+                query = sources[place].query
+                chosen |= was_chosen(sources[place], query["terms"][term] if "terms" in query else None)
             free = math.prod(1.0 - 1.0 / shape[axis] for axis in axes)
             variance += free * float(np.square(weights) @ spreads) / others**2
     parts = tuple(_Told(sources[i], _common(names, sources[i]), tuple(own)) for i, own in shares.items())
-    return Combined(values, variance, parts, any(was_chosen(part.source) for part in parts))
+    return Combined(values, variance, parts, chosen)
 
 
 def _tellers(

@@ -98,11 +98,6 @@ class Way:
         """Draws, or series whose values share draws."""
         return {identity(part.source) for part in self.parts}
 
-    @property
-    def chosen(self) -> bool:
-        """Whether one of its draws was chosen by what others of the same steps said."""
-        return any(was_chosen(part.source) for part in self.parts)
-
 
 @dataclass(frozen=True)
 class Combined:
@@ -110,7 +105,7 @@ class Combined:
 
     Attributes:
         variance: of one cell.
-        chosen: whether its weights depend on what was measured in these steps.
+        chosen: whether it rests on measurements that were chosen.
     """
 
     values: NDArray[np.float64]
@@ -143,9 +138,12 @@ def identity(one: NoisyCounts) -> str:
     return f"draw {one.draw}" if one.series is None else f"series {one.series}"
 
 
-def was_chosen(one: NoisyCounts) -> bool:
-    """Whether it was measured because of what others of the same steps said."""
-    return one.query.get("chosen") is True
+def was_chosen(one: NoisyCounts, term: Sequence[str] | None = None) -> bool:
+    """Whether a marginal, or a sum of signs, was measured because of what was measured before."""
+    chosen = one.query.get("chosen", False)
+    if term is None or isinstance(chosen, bool):
+        return bool(chosen)
+    return any(set(term) == set(other) for other in chosen)
 
 
 def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) -> Way:
@@ -170,7 +168,8 @@ def sign_pattern(axes: int, chosen: Sequence[int]) -> NDArray[np.float64]:
 
 
 def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | None) -> list[Way]:
-    """A marginal of columns of two values from sums of products of their signs; nothing where one of them is missing.
+    """A marginal of columns of two values from sums of products of their signs that were not chosen; nothing where one
+    of them is missing.
 
     Args:
         number: of records, where it is public.
@@ -189,11 +188,11 @@ def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | N
                 (one, place)
                 for one in counts
                 for place, term in enumerate(one.query["terms"])
-                if set(term) == wanted
+                if set(term) == wanted and not was_chosen(one, term)
             ]
             if not able:
                 return []
-            one, place = min(able, key=lambda found: (was_chosen(found[0]), found[0].variance))
+            one, place = min(able, key=lambda found: found[0].variance)
             values = values + sign_pattern(len(names), axes) * float(one.values[place]) / values.size
             variance += one.variance / values.size**2
             terms.setdefault(one.draw, (one, []))[1].append(axes)

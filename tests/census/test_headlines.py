@@ -1,0 +1,107 @@
+"""Headlines of a census: every census of every level measures them within its amount, and cohorts keep to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.core.errors import DpstreamError
+from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.census.census_plan import Census, CensusPlan
+from dpstream.lab.audits.census_transcripts import KeyedStay, drawn_and_published, keyed_ends, transcript_plan
+from dpstream.lab.audits.published_list import only_drawn
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+HEADLINE = (("a",), ("b", "c"))
+STEPS = 12
+
+
+def stays(many: int, *, drift: bool) -> list[KeyedStay]:
+    generator, found = np.random.default_rng(5), []
+    shapes = generator.dirichlet(np.full(12, 0.5), STEPS + 1)
+    for _ in range(many):
+        comes = 1 if generator.random() < 0.3 else int(generator.integers(1, STEPS))
+        cell = generator.choice(12, p=shapes[comes if drift else 0])
+        values = tuple(int(code) for code in np.unravel_index(cell, DOMAIN.sizes))
+        leaves = comes + 1 + int(generator.integers(0, STEPS))
+        found.append(KeyedStay(comes, leaves if leaves <= STEPS else None, {comes: values}))
+    return found
+
+
+@pytest.mark.parametrize("budget", [PureDP.of(2), ZCDP.of("1/2")])
+@pytest.mark.parametrize("unit", [Record(), Record("replace")])
+def test_every_census_of_every_level_measures_the_headlines_with_its_share(
+    budget: Budget, unit: Record
+) -> None:
+    plan = transcript_plan(CensusPlan, budget, unit, headline=HEADLINE, max_cells=13, headline_share="1/4")
+    drawn, counts = drawn_and_published(
+        plan, keyed_ends(stays(80, drift=False), STEPS, DOMAIN), Randomness.seeded(1)
+    )
+    assert only_drawn(drawn, counts)
+    runs = {one.draw.rsplit(", ", 1)[0] for one in counts if one.counted == "present"}
+    assert {int(run[-1]) for run in runs} == {0, 1}
+    for run in runs:
+        level = int(run[-1])
+        own = {one.columns: one.noise for one in counts if one.draw.startswith(f"{run}, headline")}
+        each = plan.amounts.of_level(level).scaled(Fraction(1, 8))
+        assert own == dict.fromkeys(HEADLINE, plan.run_of(level).noise(each))
+        assert plan.run_of(level).budget == plan.amounts.of_level(level).scaled(Fraction(3, 4))
+
+
+@pytest.mark.parametrize("tracker", [True, False])
+def test_cohorts_keep_to_the_headlines_as_far_as_noise_allows(tracker: bool) -> None:
+    """Seeded, so that it cannot fail by chance: within two standard errors in 95 % of the cells, of two streams."""
+    within = []
+    for drift in (False, True):
+        recipe = Census(
+            Workload.all_k_way(DOMAIN, 2),
+            turnover=4,
+            ratio=2,
+            iterations=25,
+            tracker=tracker,
+            headline=HEADLINE,
+        )
+        plan = recipe.calibrate(epsilon=2, unit=Record())
+        state = plan.start()
+        for batch in keyed_ends(stays(4000, drift=drift), STEPS, DOMAIN):
+            counts = plan.step(state, batch, Randomness.seeded(state.step)).noisy_counts
+            own = [one for one in counts if "headline" in one.draw]
+            cohort = next((cohort for cohort in state.cohorts if cohort.high == state.step), None)
+            if cohort is None or not own or cohort.low + 1 != own[0].first:
+                continue  # of the last level: one cohort of several censuses
+            for one in own:
+                table = cohort.model.with_total(cohort.size).marginals([DOMAIN.clique(one.columns or ())])[0]
+                within.append(np.abs(table - one.values) <= 2.0 * one.variance**0.5)
+    assert len(within) > 20
+    assert np.concatenate(within).mean() >= 0.95
+
+
+def test_the_plan_shows_share_and_noise_and_old_plans_have_no_new_facts() -> None:
+    plain = Census(Workload.all_k_way(DOMAIN, 2), turnover=4)
+    own = replace(plain, headline=HEADLINE)
+    old, new = (one.calibrate(epsilon=1, unit=Record()) for one in (plain, own))
+    assert new.options() == {**old.options(), "headline": [["a"], ["b", "c"]], "headline_share": "1/5"}
+    assert sum(part.total for part in new.parts()) == sum(part.total for part in old.parts()) == 1
+    assert [part.total for part in new.parts()] == [part.total for part in old.parts()]
+    noise = new.terms.headline_noise(0)
+    assert noise is not None
+    assert noise.describe() in new.parts()[0].detail
+    facts = new.explain().facts["headline"]
+    assert facts["standard_deviation"] == pytest.approx(noise.variance**0.5, rel=1e-5)
+    assert "1/5 of what a census of each level costs" in facts["words"]
+    assert "headline" not in old.explain().facts
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"headline": (("d",),)}, {"headline": (("a", "b", "c"),), "max_cells": 10}]
+)
+def test_headlines_that_cannot_be_measured(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DpstreamError, match=r"\[accuracy\] headline"):
+        Census(Workload.all_k_way(DOMAIN, 2), turnover=4, **wrong)
