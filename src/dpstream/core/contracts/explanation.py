@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpstream.core.privacy.unit import Individual, Record, Unit
@@ -16,6 +16,7 @@ __all__ = [
     "sentence",
     "shown_bytes",
     "table_published",
+    "with_measurements",
 ]
 
 #: Follows what is said about the number of records.
@@ -134,6 +135,27 @@ def table_published(names: Sequence[str], made_from: str = "noisy counts", also:
         "A synthetic table is published ",
         f". It has the columns {', '.join(names)}. Its rows are invented by a program from {made_from}.{also} None is "
         "copied from a record of a person; one may look like such a record by chance.",
+    )
+
+
+def with_measurements(
+    own: Explanation, words: str, facts: Mapping[str, Any], size: str = "A number takes 2 to 8 bytes"
+) -> Explanation:
+    """The same explanation, with how many noisy counts are published, and when.
+
+    Args:
+        words: "at every step 12 numbers", ..., after "is published beside the tables, as it is measured: ".
+        facts: the same for programs.
+        size: how many bytes the files take, in words.
+    """
+    told = (
+        f"What is measured is published beside the tables, as it is measured: {words}. {size}. "
+        "These files are kept when tables expire. None are published with [output] measurements = false."
+    )
+    return replace(
+        own,
+        further=(*own.further, told),
+        facts={**own.facts, "noisy_counts": {**facts, "words": told}},
     )
 
 

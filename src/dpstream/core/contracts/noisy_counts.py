@@ -20,7 +20,7 @@ __all__ = ["Counted", "NoisyCounts", "marginal_query"]
 
 #: What is counted: events of the steps ``first .. last`` (inserts, deletes, or inserts less deletes); records that are
 #: present at the end of the step ``as_of``, or left since the count before, with first steps ``first .. last``; people
-#: of a panel; points.
+#: of a panel, in the periods ``first .. last``; the points number ``first .. last``.
 Counted = Literal["inserts", "deletes", "net", "present", "left", "people", "points"]
 
 
@@ -34,7 +34,8 @@ class NoisyCounts:
     Attributes:
         draw: name of the draw; no other draw of the stream has it, and the same draw is published once.
         counted: what is counted.
-        first, last: the steps that it is about, see ``Counted``.
+        first, last: the steps that it is about, see ``Counted``. Of points: the numbers of the points, as they were
+            read (their clock counts points, and the number of points of every step is public).
         query: which counts of them, JSON-able: ``{"kind": "marginal", "columns": ["zip", "paid"]}`` are all cells of a
             marginal in C order (no columns: the number of records); every other ``kind`` is described in
             docs/guide/measurements.md.

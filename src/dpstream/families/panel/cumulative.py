@@ -7,7 +7,7 @@ Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -291,8 +291,7 @@ class CumulativePlan:
         """
         check_period(state.period, self.recipe.periods)
         hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
-        if state.period == 0:
-            self._begin(state, randomness)
+        noisy_people = self._begin(state, randomness) if state.period == 0 else None
         state.period += 1
         largest = self.recipe.largest
         # For each b: how many people with exactly b ones get one more now.
@@ -305,15 +304,19 @@ class CumulativePlan:
             counter, kept = self.counters[b - 1], state.counters[b - 1]
             estimates[b] = counter.step(kept, increment, randomness)[0]
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        return self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
+        released = self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
+        return replace(released, noisy_people=noisy_people)
 
-    def _begin(self, state: CumulativeState, randomness: Randomness) -> None:
-        people = len(state.weights)
+    def _begin(self, state: CumulativeState, randomness: Randomness) -> int | None:
+        """The synthetic people; the noisy number of true ones, where their number is private."""
+        people, noisy = len(state.weights), None
         if self.total_noise is not None:
-            people = max(0, people + self.padding + int(randomness.draw(self.total_noise, 1)[0]))
+            noisy = people + int(randomness.draw(self.total_noise, 1)[0])
+            people = max(0, noisy + self.padding)
         state.synthetic = np.zeros(people, np.int32)
         state.reached = np.zeros(self.recipe.largest + 1, np.int64)
         state.reached[0] = people
+        return noisy
 
     def _extend(
         self, state: CumulativeState, estimates: NDArray[np.int64], generator: np.random.Generator
@@ -362,6 +365,7 @@ class CumulativeRelease:
         columns: the new symbol of every synthetic person, shape (people, 1).
         reached: synthetic people with at least b ones, for b = 0 .. B; ``reached[0]`` is all of them.
         estimates: the counters' own estimates of the same.
+        noisy_people: the number of people as measured, without padding: at the first period, where it is private.
     """
 
     plan: CumulativePlan
@@ -369,6 +373,7 @@ class CumulativeRelease:
     columns: NDArray[np.uint8]
     reached: NDArray[np.int64]
     estimates: NDArray[np.int64]
+    noisy_people: int | None = None
 
     @property
     def people(self) -> int:

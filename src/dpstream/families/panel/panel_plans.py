@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, groupby
@@ -20,6 +20,7 @@ from dpstream.core.contracts import (
     ExpectedTable,
     Explanation,
     MarginalError,
+    NoisyCounts,
     Packed,
     Part,
     Recipe,
@@ -27,6 +28,7 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -41,6 +43,7 @@ from dpstream.families.panel.cumulative import (
     CumulativeState,
     Split,
 )
+from dpstream.families.panel.noisy_people import counted_patterns, counted_thresholds
 from dpstream.families.panel.options import (
     COUNTED,
     COUNTER,
@@ -142,8 +145,11 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             least = [AtLeast(b, width) for b in _first_and_last(width)]
             asked += [(question.describe(), question.weights(2)) for question in least]
         panel = {"first_release": width, "padding": core.patterns * core.padding, "bound": core.bound}
+        measured = f"from period {width} on {core.patterns:,} numbers a period, those of the newest window"
+        facts = {"each": core.patterns, "all": core.patterns * core.histograms}
         errors = [(words, math.sqrt(last.error_variance(weights))) for words, weights in asked]
-        return self._explained(math.sqrt(core.noise.variance), panel, errors)
+        own = self._explained(math.sqrt(core.noise.variance), panel, errors)
+        return with_measurements(own, measured, facts)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """Of the newest period's reports: the number of people, every column, every pair of them."""
@@ -199,10 +205,11 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
     ) -> WindowSynthesis:
         assert state.core is not None
         released = self.core.step(state.core, symbols, randomness)
-        counts, new = np.zeros(self.core.patterns, np.int64), 0
+        counts, new, measured = np.zeros(self.core.patterns, np.int64), 0, tuple[NoisyCounts, ...]()
         if released is not None:
             state.history = append_columns(state.history, released.columns)
             counts, new = released.counts, released.columns.shape[1]
+            measured = counted_patterns(released, self.columns.names)
         people = self.public_people(state.core)
         return WindowSynthesis(
             self.columns,
@@ -215,6 +222,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             state.core.clipped,
             weighted=self.weights,
             period_names=self.period_names,
+            noisy_counts=measured,
         )
 
     def _pack_core(self, core: WindowState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -335,7 +343,16 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         panel = {"first_release": 1, "padding": core.padding, "bound": core.bounds[-1]}
         deviations = {b: math.sqrt(core.variance(b, last)) for b in _first_and_last(core.recipe.largest)}
         errors = [(f"at least {b} of all {last} periods", error) for b, error in deviations.items()]
-        return self._explained(deviations[1], panel, errors)
+        most, numbers = core.recipe.largest, sum(min(t, core.recipe.largest) for t in range(1, last + 1))
+        measured = f"at each period the running sums of thresholds, 1 at first and up to {most:,}"
+        if core.total is not None:
+            measured += ", and at the first period the number of people"
+        size = (
+            f"In all {last:,} periods these are {numbers:,} running sums, each on a line of 250 to 400 bytes"
+        )
+        facts = {"most": most, "all": numbers + (core.total is not None)}
+        own = self._explained(deviations[1], panel, errors)
+        return with_measurements(own, measured, facts, size)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """Of the number of people, and of those with at least so many counted reports: a yes or a no, so two cells."""
@@ -393,7 +410,8 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         assert state.core is not None
         released = self.core.step(state.core, symbols, randomness)
         state.history = append_columns(state.history, released.columns)
-        return self._synthesis(state.history, self.public_people(state.core), released)
+        made = self._synthesis(state.history, self.public_people(state.core), released)
+        return replace(made, noisy_counts=counted_thresholds(released, self.columns.names[0], self.counted))
 
     def _pack_core(self, core: CumulativeState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays: dict[str, NDArray[Any]] = {"weights": core.weights, "reached": core.reached}

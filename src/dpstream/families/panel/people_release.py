@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Packed, PeopleEstimate, SyntheticTable
+from dpstream.core.contracts import CellEstimate, NoisyCounts, Packed, PeopleEstimate, SyntheticTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
@@ -55,6 +55,8 @@ class PanelSynthesis(SyntheticTable):
     people: int | None
     weighted: bool = field(default=False, kw_only=True)
     period_names: tuple[str, ...] | None = field(default=None, kw_only=True)
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), kw_only=True, compare=False, repr=False)
 
     # Each synthesizer defines these.
 

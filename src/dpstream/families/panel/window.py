@@ -237,7 +237,7 @@ class FixedWindowPlan:
         state.synthetic = np.repeat(np.arange(self.patterns, dtype=np.int32), people)
         powers = self.recipe.symbols ** np.arange(self.recipe.window - 1, -1, -1, dtype=np.int32)
         columns = (state.synthetic[:, None] // powers % self.recipe.symbols).astype(np.uint8)
-        return WindowRelease(self, state.period, columns, people, state.clipped)
+        return WindowRelease(self, state.period, columns, people, state.clipped, noisy - self.padding)
 
     def _extend(
         self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
@@ -251,7 +251,8 @@ class FixedWindowPlan:
         column = extend(groups, numbers, generator)
         state.synthetic = groups * np.int32(symbols) + column
         state.clipped += clipped
-        return WindowRelease(self, state.period, column[:, None], numbers.ravel(), state.clipped)
+        counts = numbers.ravel()
+        return WindowRelease(self, state.period, column[:, None], counts, state.clipped, noisy - self.padding)
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,8 @@ class WindowRelease:
         columns: the new symbols of every synthetic person, shape (people, new periods): k of them at first.
         counts: synthetic people by the pattern of their last k periods.
         clipped: how many groups had to be clipped so far; answers are unbiased where it is 0.
+        noisy: people by pattern, as measured: true counts and noise, without padding; what ``counts`` is made from.
+            None in a release that was read back.
     """
 
     plan: FixedWindowPlan
@@ -294,6 +297,12 @@ class WindowRelease:
     columns: NDArray[np.uint8]
     counts: NDArray[np.int64]
     clipped: int
+    noisy: NDArray[np.int64] | None = None
+
+    @property
+    def noise(self) -> DiscreteGaussian:
+        """The noise of each count in ``noisy``, drawn independently."""
+        return self.plan.noises[self.period - self.plan.recipe.window]
 
     @property
     def people(self) -> int:

@@ -13,7 +13,7 @@ from dpstream.families.points.cell_counters import PointCells
 from dpstream.families.points.cell_schedule import Schedule
 from dpstream.families.points.consistency import pool
 
-__all__ = ["Blocks", "noisy"]
+__all__ = ["Blocks", "CellCounts", "noisy"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -22,6 +22,23 @@ Floats = NDArray[np.float64]
 def noisy(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Floats:
     """Whole numbers as floats: they stay far below 2^53."""
     return (exact + randomness.draw(noise, len(exact))).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """Noisy counts of all cells of one depth, as measured; public.
+
+    Attributes:
+        depth: of the cells; ``values`` are in the order of their addresses.
+        first, last: the ticks of the points that are counted.
+        noise: of each value, drawn independently.
+    """
+
+    depth: int
+    first: int
+    last: int
+    values: Floats
+    noise: DiscreteLaplace
 
 
 @dataclass
@@ -73,21 +90,25 @@ class Blocks:
             np.zeros(2 << depth, np.int64),
         )
 
-    def end(self, cells: PointCells, schedule: Schedule, level: int, randomness: Randomness) -> None:
-        """The shortest blocks that are open end now, and those of deeper cells that end with them."""
+    def end(
+        self, cells: PointCells, schedule: Schedule, level: int, randomness: Randomness
+    ) -> list[CellCounts]:
+        """The shortest blocks that are open end now, and those of deeper cells that end with them: their sums."""
         tick, begun = self.ends[self.done], schedule.start(level) - 1
         self.done += 1
-        ending = 0
+        ending, measured = 0, list[CellCounts]()
         for depth, rule in enumerate(cells.rules, start=1):
             if self.done % (len(self.ends) // schedule.blocks(depth, level)):
                 break
             at = slice(1 << depth, 2 << depth)
             block = noisy(cells.total[at] - self.counted[at], rule.block, randomness)
             self.counted[at] = cells.total[at]
+            measured.append(CellCounts(depth, self.known[depth - 1] + 1, tick, block, rule.block))
             self._add(depth - 1, block, rule.block.variance, tick)
             ending = depth
         pooled, bounds = pool(self.sums[:ending], self.variance[:ending], float(tick - begun))
         self.pooled[:ending], self.bounds[:ending] = pooled, bounds
+        return measured
 
     def _add(self, i: int, block: Floats, variance: float, tick: int) -> None:
         self.sums[i] = self.sums[i] + block

@@ -120,6 +120,20 @@ class Schedule:
         blocks = self.blocks(1, level)
         return tuple(self.start(level) - 1 + self.ticks(level) * i // blocks for i in range(1, blocks + 1))
 
+    def measured(self, level: int) -> int:
+        """How many noisy counts the cells of a level draw: the sums of its blocks, and the first counts of a depth that
+        begins with it."""
+        depth, numbers = self.depth(level), 0
+        if self.ticks(level):
+            numbers += sum(self.blocks(j, level) << j for j in range(1, depth + 1))
+        if 1 <= level <= self.max_depth:
+            reads = [
+                before for before in range(-1, level) if self.ticks(before) and self.reread(level, before)
+            ]
+            whole = self.rereads_all and self.design.history > 0
+            numbers += (min(1, len(reads)) if whole else len(reads)) << level
+        return numbers
+
     def depth(self, level: int) -> int:
         """The deepest cells of a level."""
         return min(max(level, 0), self.max_depth)

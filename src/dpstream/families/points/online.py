@@ -14,7 +14,7 @@ from dpstream.core.privacy.budget import Amount, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Unit
-from dpstream.families.points.blocks import Blocks, noisy
+from dpstream.families.points.blocks import Blocks, CellCounts, noisy
 from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import MAX_TICK, PAPER, Design, Schedule, default_design
 from dpstream.families.points.consistency import pool
@@ -172,6 +172,7 @@ class OnlinePointsPlan:
         Errors (before anything is drawn or changed): HorizonError.
         """
         self.check_room(state, len(codes))
+        state.measured = []
         done = 0
         while done < len(codes):
             tick = state.points + 1
@@ -184,7 +185,7 @@ class OnlinePointsPlan:
             state.points += len(part)
             done += len(part)
             if state.blocks.done < len(state.blocks.ends) and state.points == self._border(state):
-                state.blocks.end(state.cells, self.schedule, state.level, randomness)
+                state.measured += state.blocks.end(state.cells, self.schedule, state.level, randomness)
 
     def check_room(self, state: PointsState, more: int) -> None:
         """HorizonError where a stream cannot take so many points more; their number is public."""
@@ -264,7 +265,7 @@ class OnlinePointsPlan:
             state.variance.append(0.0)
             if ticks:
                 noise = DiscreteLaplace(1 / self.schedule.reread(following, state.level))
-                sums.append(noisy(self._count(state, following, [state.level]), noise, randomness))
+                sums.append(self._measured(state, following, [state.level], noise, randomness))
                 variances.append(noise.variance)
         if not ticks or not sums:
             # Nothing comes in a level without ticks, and which levels these are is public.
@@ -284,10 +285,24 @@ class OnlinePointsPlan:
             epsilon = self.schedule.reread(depth, 0)
             noise = DiscreteLaplace((1 if whole_sum else 2) / epsilon)
             for some in [levels] if whole_sum else [[level] for level in levels]:
-                stored += noisy(self._count(state, depth, some), noise, randomness)
+                stored += self._measured(state, depth, some, noise, randomness)
                 variance += noise.variance
         state.stored.append(stored)
         state.variance.append(variance)
+
+    def _measured(
+        self,
+        state: PointsState,
+        depth: int,
+        levels: list[int],
+        noise: DiscreteLaplace,
+        randomness: Randomness,
+    ) -> Floats:
+        """The noisy counts of the points of some levels in a row, which is also listed as measured."""
+        values = noisy(self._count(state, depth, levels), noise, randomness)
+        first, last = self.schedule.start(levels[0]), self.schedule.start(levels[-1] + 1) - 1
+        state.measured.append(CellCounts(depth, first, last, values, noise))
+        return values
 
     def _count(self, state: PointsState, depth: int, levels: list[int]) -> Ints:
         shift = self.recipe.max_depth - depth

@@ -14,6 +14,7 @@ from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
     MarginalError,
+    NoisyCounts,
     Packed,
     Part,
     PrivateBatch,
@@ -24,7 +25,13 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, sentence
+from dpstream.core.contracts.explanation import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    PrintedTable,
+    sentence,
+    with_measurements,
+)
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -233,6 +240,17 @@ class PointsStreamPlan(StreamPlan):
         """The point from which on there are cells of each depth."""
         schedule, most = self.core.schedule, self.core.horizon
         starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
+        # Up to the level of the deepest cells, or to the last one: what has been measured by its end.
+        level = min(self.space.depth, schedule.level_of(most))
+        numbers = sum(schedule.measured(one) for one in range(level + 1))
+        ends = min(most, schedule.start(level + 1) - 1)
+        measured = (
+            "whenever a block of points is full, the counts of all cells of some depths in it; "
+            f"{numbers:,} numbers by point {ends:,}"
+        )
+        if ends < most:
+            measured += f", then {schedule.measured(level + 1):,} whenever the points have doubled"
+        facts = {"by_point": ends, "all": numbers, "a_doubling": schedule.measured(level + 1)}
         points: dict[str, Any] = {
             "words": self.describe(),
             "coordinates": self.coordinates,
@@ -241,7 +259,7 @@ class PointsStreamPlan(StreamPlan):
             "most_points": most,
             "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
         }
-        return replace(
+        own = replace(
             super().explain(),
             published=(
                 "Synthetic points are published ",
@@ -265,6 +283,7 @@ class PointsStreamPlan(StreamPlan):
             compared=("first_cells", "first cells from point", starts[0][1]),
             growth="then up to about 40 bytes a cell, and with one coordinate 4 bytes a point",
         )
+        return with_measurements(own, measured, facts)
 
     def start(self) -> PointsState:
         """A fresh state."""
@@ -289,7 +308,7 @@ class PointsStreamPlan(StreamPlan):
             state.seed = int(randomness.words(1)[0])
         self.core.read(state, cells[shuffled(len(cells), randomness)], randomness)
         counts = self.space.gathered(self.core.counts(state))
-        return self._synthesis(state.points, counts, state.seed)
+        return replace(self._synthesis(state.points, counts, state.seed), noisy_counts=self._measured(state))
 
     def pack_state(self, state: PointsState) -> Packed:
         """The whole state; secret."""
@@ -305,6 +324,22 @@ class PointsStreamPlan(StreamPlan):
     def unpack_synthesis(self, packed: Packed) -> PointsSynthesis:
         """The inverse of ``PointsSynthesis.pack``."""
         return self._synthesis(packed.meta["points"], wide(packed.arrays["counts"]), packed.meta["seed"])
+
+    def _measured(self, state: PointsState) -> list[NoisyCounts]:
+        """The noisy counts of cells that the newest step drew."""
+        names = list(self.domain.names)
+        return [
+            NoisyCounts(
+                f"depth {one.depth}, points {one.first} to {one.last}",
+                "points",
+                one.first,
+                one.last,
+                {"kind": "cells", "columns": names, "depth": one.depth},
+                one.values.astype(np.int64),
+                one.noise,
+            )
+            for one in state.measured
+        ]
 
     def _synthesis(self, points: int, counts: NDArray[np.int64], seed: int) -> PointsSynthesis:
         return PointsSynthesis(self.space, self.recipe.schema, self.reading, points, counts, seed)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, SyntheticTable
+from dpstream.core.contracts import NoisyCounts, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch
@@ -45,6 +45,8 @@ class PointsSynthesis(SyntheticTable):
     points: int
     counts: NDArray[np.int64]
     seed: int
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False)
     #: The number of points is public.
     total_error = 0.0
 

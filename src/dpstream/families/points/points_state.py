@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.families.points.blocks import Blocks
+from dpstream.families.points.blocks import Blocks, CellCounts
 from dpstream.families.points.cell_counters import PointCells
 
 __all__ = ["PointsState"]
@@ -29,6 +29,7 @@ class PointsState:
         kept: codes of points by level, as long as some cells still read them.
         seed: of the places of released points; public.
         blocks: noisy counts of the open level's finished blocks; public.
+        measured: what was measured while the newest points were read; public, and not kept with the state.
     """
 
     points: int
@@ -39,3 +40,4 @@ class PointsState:
     kept: dict[int, list[Ints]]
     seed: int
     blocks: Blocks = field(default_factory=lambda: Blocks())
+    measured: list[CellCounts] = field(default_factory=list)

@@ -235,9 +235,10 @@ def _run(plan: Plan, panel: NDArray[np.int64], randomness: Randomness) -> list[N
     for column in panel.T:
         one = plan.step(state, column, randomness)  # type: ignore[arg-type]
         if isinstance(one, WindowRelease):
-            released += [one.columns, one.counts, np.array(one.clipped)]
+            noisy = np.zeros(0) if one.noisy is None else one.noisy
+            released += [one.columns, one.counts, np.array(one.clipped), noisy]
         elif isinstance(one, CumulativeRelease):
-            released += [one.columns, one.reached, one.estimates]
+            released += [one.columns, one.reached, one.estimates, np.array(one.noisy_people or 0)]
     return released
 
 
@@ -313,6 +314,6 @@ def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> A
 
 
 def _features(released: list[NDArray[np.generic]]) -> NDArray[np.float64]:
-    """The released counts and estimates; the synthetic columns follow from the counts."""
-    parts = [part.ravel() for i, part in enumerate(released) if i % 3]
+    """The released counts and estimates; the synthetic columns and what was measured are in them."""
+    parts = [part.ravel() for i, part in enumerate(released) if i % 4 in (1, 2)]
     return np.concatenate(parts).astype(np.float64)

@@ -21,8 +21,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
+from dpstream.families.points.blocks import CellCounts
 from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import PAPER
 from dpstream.families.points.partition import codes_of
@@ -42,7 +44,7 @@ from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.checks import certify
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
-__all__ = ["PointsSubject", "audit_points", "exact_points", "points_subjects"]
+__all__ = ["PointsSubject", "audit_points", "drawn_and_published", "exact_points", "points_subjects"]
 
 
 #: The confidence of each empirical bound.
@@ -183,9 +185,34 @@ def _run(plan: OnlinePointsPlan, codes: Ints, randomness: Randomness) -> list[ND
     for end in range(len(codes) // 4, len(codes) + 1, len(codes) // 4):
         plan.read(state, codes[done:end], randomness)
         done = end
+        released += [one.values for one in state.measured]
         released += [*state.stored, *state.blocks.sums, *state.blocks.newest, state.cells.counted]
         released += [np.array(state.variance), plan.counts(state)]
     return [array.copy() for array in released]
+
+
+def drawn_and_published(
+    plan: FarPlan, codes: Ints, randomness: Randomness
+) -> tuple[list[tuple[Noise, Ints]], list[CellCounts]]:
+    """Every noisy count of a stream, from the recorded noise and the points themselves, but for the noise of tests; and
+    what the stream publishes. Steps of 50 points.
+
+    Args:
+        codes: of the points' deepest cells, of depth 7.
+
+    Errors:
+        ConfigError: the stream drew more or less noise than its schedule has.
+    """
+    tape, state, published = Tape(), plan.fresh(), list[CellCounts]()
+    noise = TapedNoise(randomness, tape)
+    for first in range(0, len(codes), 50):
+        plan.read(state, codes[first : first + 50], noise)
+        published += state.measured
+    counts = _moves(plan, codes, codes[:0])
+    if len(tape.draws) != len(counts):
+        raise ConfigError("the points drew other noise than their schedule has", where="audit")
+    pairs = zip(tape.draws, counts, strict=True)
+    return [(law, exact + drawn) for (law, drawn), exact in pairs if exact is not None], published
 
 
 def _moves(plan: OnlinePointsPlan, base: Ints, neighbour: Ints) -> list[Ints | None]:

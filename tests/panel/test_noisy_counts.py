@@ -1,0 +1,149 @@
+"""Panels publish what they drew, all of it and nothing else, and it is the truth but for noise of the stated law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import NoisyCounts
+from dpstream.core.privacy import Individual, Randomness
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.families.panel import (
+    CumulativeStreamPlan,
+    PanelCumulative,
+    PanelWindow,
+    WindowStreamPlan,
+)
+from dpstream.io.sinks import Publisher, read_measurements
+from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.published_panel import panel_published, thresholds_measured, windows_measured
+from dpstream.stream import Batch, Publishing, open_stream
+
+WORK = Schema((Categorical("work", ("none", "part", "full")),))
+POOR = Schema((Boolean("poor"),))
+UNITS = [Individual(), Individual("replace")]
+
+
+def panel(people: int, periods: int, symbols: int, seed: int = 3) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, symbols, (people, periods))
+
+
+class LeakingWindow(WindowStreamPlan):
+    """BROKEN: one count of each published window is exact."""
+
+    def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
+        made = super()._advance(state, symbols, randomness)
+        exact = np.bincount(state.core.recent, minlength=self.core.patterns)
+        counts = [replace(one, values=np.append(one.values[:-1], exact[-1])) for one in made.noisy_counts]
+        return replace(made, noisy_counts=counts)
+
+
+class LeakingThresholds(CumulativeStreamPlan):
+    """BROKEN: a number that has no noise is published besides."""
+
+    def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
+        made = super()._advance(state, symbols, randomness)
+        last = made.noisy_counts[-1]
+        exact = np.array([(state.core.weights > 0).sum()])
+        return replace(made, noisy_counts=[*made.noisy_counts, replace(last, draw="more", values=exact)])
+
+
+def copied(kind: type, plan: Any) -> Any:
+    return kind(*(getattr(plan, name) for name in plan.__dataclass_fields__))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
+def test_a_window_publishes_what_its_transcript_holds(unit: Individual) -> None:
+    plan, people = PanelWindow(WORK, 2).calibrate(rho="1/2", unit=unit, horizon=5), panel(30, 5, 3)
+    draws, counts = panel_published(plan, people, Randomness.seeded(1))
+    assert only_drawn(windows_measured(plan, people, draws), counts)
+    assert [(one.first, one.last, one.series) for one in counts] == [(t - 1, t, None) for t in range(2, 6)]
+    assert {one.counted for one in counts} == {"people"}
+    assert counts[0].query == {"kind": "patterns", "columns": ["work"], "periods": 2}
+    draws, counts = panel_published(copied(LeakingWindow, plan), people, Randomness.seeded(1))
+    assert not only_drawn(windows_measured(plan, people, draws), counts)
+
+
+def same(expected: Any, counts: list[NoisyCounts]) -> bool:
+    """Whether running sums are the transcript's, value by value, with the variance that their draws have."""
+    known = list(expected)
+    return len(known) == len(counts) == len({one.draw for one in counts}) and all(
+        np.array_equal(values, one.values) and one.variance == pytest.approx(variance, rel=1e-4)
+        for (variance, values), one in zip(known, counts, strict=True)
+    )
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
+@pytest.mark.parametrize("counter", ["best", "simple", "tree", "toeplitz", "blt", "unbounded-block-closed"])
+def test_thresholds_publish_what_their_transcript_holds(unit: Individual, counter: str) -> None:
+    recipe = PanelCumulative(POOR, counter=counter, thresholds=4)
+    plan, people = recipe.calibrate(rho="1/20", unit=unit, horizon=6), panel(30, 6, 2)
+    draws, counts = panel_published(plan, people, Randomness.seeded(1))
+    assert same(thresholds_measured(plan, people, draws), counts)
+    private = unit.relation == "add-remove"
+    assert len(counts) == private + 1 + 2 + 3 + 4 * 3
+    assert (counts[0].query == {"kind": "marginal", "columns": []}) == private
+    last = counts[-1]
+    assert (last.first, last.last, last.series) == (1, 6, "at least 4")
+    assert last.query == {"kind": "at least", "columns": ["poor"], "codes": [1], "times": 4}
+    draws, counts = panel_published(copied(LeakingThresholds, plan), people, Randomness.seeded(1))
+    assert not same(thresholds_measured(plan, people, draws), counts)
+
+
+def judged(errors: NDArray[np.float64], variance: float) -> bool:
+    """Whether independent errors of Gaussian noise have mean 0 and the stated variance.
+
+    False alarms: below 1e-6 each. Both statistics are within five and a half standard deviations.
+    """
+    mean = abs(float(errors.mean())) < 5.5 * np.sqrt(variance / errors.size)
+    return mean and abs(float((errors**2).mean()) / variance - 1.0) < 5.5 * np.sqrt(2.0 / errors.size)
+
+
+def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_variance() -> None:
+    """False alarms below 1e-6; the controls state half of the variance, and leave the padding in."""
+    plan, people = PanelWindow(POOR, 10).calibrate(rho="1/10", horizon=13), panel(100, 13, 2)
+    _, counts = panel_published(plan, people, Randomness.system())
+    powers = 2 ** np.arange(9, -1, -1)
+    errors = np.concatenate(
+        [
+            one.values - np.bincount(people[:, one.first - 1 : one.last] @ powers, minlength=1024)
+            for one in counts
+        ]
+    )
+    assert errors.size == 4096
+    assert judged(errors, counts[0].variance)
+    assert not judged(errors, counts[0].variance / 2)
+    assert not judged(errors + plan.core.padding, counts[0].variance)
+
+
+RECIPES = [PanelWindow(POOR, 2, weights=True), PanelCumulative(POOR)]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=["window", "cumulative"])
+def test_a_stream_publishes_them_beside_a_table_that_stays_as_it_is(tmp_path: Path, recipe: Any) -> None:
+    people, files = panel(40, 4, 2), dict[bool, dict[str, bytes]]()
+    plan = recipe.calibrate(rho="1/2", unit=UNITS[1], horizon=4)
+    for published in (True, False):
+        home = tmp_path / str(published)
+        options = {
+            "publish_to": Publisher(home / "releases"),
+            "randomness": Randomness.seeded(1),
+            "publishing": Publishing(measurements=published),
+        }
+        with open_stream(plan, POOR, home / "state", **options) as stream:
+            for step, column in enumerate(people.T, start=1):
+                users = [str(person) for person in range(len(people))]
+                stream.step(Batch(column[:, None].astype(np.int32), users=users), f"b{step}")
+        tables = home.glob("releases/*/table.*")
+        files[published] = {str(path.relative_to(home)): path.read_bytes() for path in tables}
+    assert files[True] == files[False] != {}
+    read = read_measurements(tmp_path / "True" / "releases")
+    told = plan.explain().facts["noisy_counts"]
+    assert sum(len(one.values) for one in read) == told["all"]
+    assert {one.last for one in read} == set(range(2 if "window" in plan.name else 1, 5))
+    assert read_measurements(tmp_path / "False" / "releases") == []
