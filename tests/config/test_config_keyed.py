@@ -143,7 +143,7 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
             {"source": SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3')},
             "time_column has no meaning",
         ),
-        ({"source": SNAPSHOTS + '\nbroken = "drop-and-count-nothing"'}, "would delete its record"),
+        ({"source": SNAPSHOTS + '\nbroken = "drop-and-count-nothing"'}, "would be a record that left"),
         ({"source": SNAPSHOTS.replace("data/*.csv", "-")}, "standard input"),
         ({"source": STAYS.replace('\ndelete_time_column = "until"', "")}, "delete_time_column is missing"),
         ({"source": STAYS.replace("end = 9", 'end = "data"')}, "does not fit stays"),

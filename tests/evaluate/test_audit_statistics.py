@@ -184,5 +184,5 @@ def test_wrong_arguments():
         lower_bound(fine * np.nan, fine, confidence=0.9)
     with pytest.raises(DataError, match="one side has 3 columns and the other 2"):
         distinguish(np.zeros((9, 3)), np.zeros((9, 2)), confidence=0.9, seed=0)
-    with pytest.raises(DataError, match="outside"):
+    with pytest.raises(DataError, match="not between 0 and trials"):
         clopper_pearson(3, 2, 0.1)

@@ -184,7 +184,7 @@ BAD_CALLS = [
     (lambda place: dp.DateTime("at", start=5), "at"),
     (lambda place: dp.Workload.all_k_way(SCHEMA.domain, "two"), "k"),
     (lambda place: dp.Workload.parse(SCHEMA.domain, 5), "workload"),
-    (lambda place: dp.Publisher(5), "folder"),
+    (lambda place: dp.Publisher(5), "not a path"),
 ]
 
 

@@ -337,6 +337,7 @@ def test_the_guides_statements_are_enough(server: Cluster, monkeypatch: pytest.M
     page = (Path(__file__).resolve().parents[2] / "docs/guide/postgres.md").read_text(encoding="utf-8")
     column, replicate, drop = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     tables = re.findall(r"```toml\n\[source\]\n(.*?)```", page, re.DOTALL)
+    tables = [text for text in tables if "key_column" not in text]
     begin = (FIRST - datetime.date(1970, 1, 1)).days
     monkeypatch.setattr(replication, "commit_day", lambda _: begin)
     with server.connect() as db:

@@ -116,7 +116,7 @@ def test_a_query_gives_the_history_that_a_file_tells(database: Database, tmp_pat
         ("SELECT id, nothing FROM t", ConfigError, "refuses the query"),
         ("SELECT * FROM nothing", ConfigError, "refuses the query"),
         ("SELECT * FROM t WHERE", ConfigError, "refuses the query"),
-        ("SELECT *, id FROM t", ConfigError, "two columns have one name"),
+        ("SELECT *, id FROM t", ConfigError, "two columns have the same name"),
         ("SELECT * FROM t WHERE since < $1 AND until > $2", ConfigError, "the query has 2 parameters"),
         ("DELETE FROM t", ConfigError, "the query is no SELECT"),
         ("UPDATE t SET size = 1 RETURNING *", ConfigError, "the query is no SELECT"),

@@ -345,6 +345,7 @@ def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> N
         assert states(tmp_path) == ["full", "withdrawn", "change"]
         assert sorted(path.name for path in (root / "step-000002").iterdir()) == [
             "manifest.json",
+            "measurements.ndjson",
             "withdrawn.json",
         ]
         assert read_manifest(root, 2)["withdrawn"] == {"reason": "sent twice"}

@@ -56,7 +56,7 @@ class TableSnapshots(ServerSource):
         check_start(start_step)
         return self._read(*self.options.due(self._today), start_step)
 
-    def _read(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
         whole = WholeTable(self.options, self._columns, parameters=(0, 1), allowed=_ALLOWED)
         if last < first == 1:
             whole.look()

@@ -137,7 +137,7 @@ class _QuerySession(Session):
         names = [answer.fname(number).decode() for number in range(answer.nfields)]
         if first_repeated(names) is not None:
             raise ConfigError(
-                "two columns have one name", where=_QUERY, allowed="each name once (AS gives another)"
+                "two columns have the same name", where=_QUERY, allowed="each name once (AS gives another)"
             )
         return {name: answer.ftype(number) for number, name in enumerate(names)}, answer.nparams
 
