@@ -93,12 +93,13 @@ def with_measurements(own: Explanation, words: str, facts: Mapping[str, Any]) ->
     """The same, with how many noisy counts are published, and when.
 
     Args:
-        words: "at every step 12", ..., after "numbers that were measured are published beside the tables: ".
+        words: when, and how many: "at every step, 12 numbers".
         facts: the same for programs.
     """
     told = (
-        f"What is measured is published beside the tables, as it is measured: {words}. A number takes 2 to 8 bytes. "
-        "These files are kept when tables expire. None are published with [output] measurements = false."
+        f"What is measured is published beside the tables, as it is measured: {words}. That is a line of about 200 "
+        "bytes for each marginal, and 2 to 8 bytes for each number. These files are kept when tables expire. None are "
+        "published with [output] measurements = false."
     )
     return replace(
         own,
