@@ -153,6 +153,7 @@ def test_of_running_sums_the_newest_one_counts() -> None:
     )
     gains = [marginal(["zip"], [1, 1, 1], step, step, series="zip") for step in (1, 2, 3)]
     assert missing(gains, ["zip"]).steps == ((2, 3),), "what shares draws must not be added up"
+    assert "Gains of single steps" in missing(gains, ["zip"]).reason
     loose = [marginal(["zip"], [1, 1, 1], noise=WeightedLaplace(Fraction(50)))]
     assert estimate(loose, ["zip"]).law().half_width(0.9) == WeightedLaplace(Fraction(50)).half_width(0.9)
     mixed = estimate([*loose, marginal(["zip"], [1, 1, 1], 2, 2)], ["zip"])

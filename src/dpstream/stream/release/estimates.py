@@ -262,6 +262,9 @@ class Published:
             if combine == "mean" and any(_chose(one, names) for one in counts):
                 why = "Other steps measured it only because of what was measured before: no interval holds for such a"
                 return replace(gaps, reason=f"{gaps.reason} {why} choice.")
+            if any(one.series is not None and one.first > 1 for one in counts):
+                why = "Gains of single steps that share noise with each other are not added up."
+                return replace(gaps, reason=f"{gaps.reason} {why}")
             return gaps
         path, at = list[_Block](), end
         while (span := best[at][1]) is not None:
