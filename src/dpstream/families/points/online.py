@@ -298,10 +298,11 @@ class OnlinePointsPlan:
         noise: DiscreteLaplace,
         randomness: Randomness,
     ) -> Floats:
-        """The noisy counts of the points of some levels in a row, which is also listed as measured."""
+        """The noisy counts of the points of some levels in a row, which are listed as measured (of no level: noise)."""
         values = noisy(self._count(state, depth, levels), noise, randomness)
-        first, last = self.schedule.start(levels[0]), self.schedule.start(levels[-1] + 1) - 1
-        state.measured.append(CellCounts(depth, first, last, values, noise))
+        if levels:
+            first, last = self.schedule.start(levels[0]), self.schedule.start(levels[-1] + 1) - 1
+            state.measured.append(CellCounts(depth, first, last, values, noise))
         return values
 
     def _count(self, state: PointsState, depth: int, levels: list[int]) -> Ints:
