@@ -225,6 +225,10 @@ def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
     for one in found["verdicts"]:
         assert one["words"] in text
     assert "a cell of zip" in text
+    statement = CliRunner().invoke(main, ["statement", str(config(tmp_path))]).output.replace("\\", "")
+    assert "What is expected of step 52:" in statement
+    for one in found["verdicts"]:
+        assert one["words"] in statement
     # Without guesses nothing is called fine.
     silent = config(tmp_path, expect="")
     assert plan(silent, "--json")["expected_errors"] is None

@@ -119,6 +119,7 @@ def expected_errors(
                     found[done[bisect_right(done, one.step) - 1]][1:].tolist(),
                     strict=True,
                 )
+                if math.isfinite(variance)
             ),
         )
         for one in totals
