@@ -371,3 +371,17 @@ def test_a_typical_word_follows_from_the_share() -> None:
         assert [one.word for one in found] == [word, "not known", "not known", "not known"]
         assert all("run dpstream errors" in one.words for one in found[1:])
     assert {one.word for one in verdicts(0.0, CellError(0.0, 1, "exact"), [], [])} == {"unfit"}
+
+
+def test_bounds_call_nothing_unfit() -> None:
+    from dpstream.core.contracts.verdicts import CellError, only_good_news, verdicts
+
+    found = only_good_news(
+        verdicts(
+            100.0,
+            CellError(90.0, 1, "exact"),
+            [CellError(1.0, 4, "predicted")],
+            [CellError(9.0, 9, "predicted")],
+        )
+    )
+    assert [one.word for one in found] == ["unfit", "good", "not known", "not known"]

@@ -121,6 +121,7 @@ def expected_errors(
                 )
                 if math.isfinite(variance)
             ),
+            at_most=True,
         )
         for one in totals
     )
