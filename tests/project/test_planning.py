@@ -225,6 +225,10 @@ def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
     for one in found["verdicts"]:
         assert one["words"] in text
     assert "a cell of zip" in text
+    statement = CliRunner().invoke(main, ["statement", str(config(tmp_path))]).output.replace("\\", "")
+    assert "What is expected of step 52:" in statement
+    for one in found["verdicts"]:
+        assert one["words"] in statement
     # Without guesses nothing is called fine.
     silent = config(tmp_path, expect="")
     assert plan(silent, "--json")["expected_errors"] is None
@@ -367,3 +371,17 @@ def test_a_typical_word_follows_from_the_share() -> None:
         assert [one.word for one in found] == [word, "not known", "not known", "not known"]
         assert all("run dpstream errors" in one.words for one in found[1:])
     assert {one.word for one in verdicts(0.0, CellError(0.0, 1, "exact"), [], [])} == {"unfit"}
+
+
+def test_bounds_call_nothing_unfit() -> None:
+    from dpstream.core.contracts.verdicts import CellError, only_good_news, verdicts
+
+    found = only_good_news(
+        verdicts(
+            100.0,
+            CellError(90.0, 1, "exact"),
+            [CellError(1.0, 4, "predicted")],
+            [CellError(9.0, 9, "predicted")],
+        )
+    )
+    assert [one.word for one in found] == ["unfit", "good", "not known", "not known"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpstream.stream.release.fitness import unfit_rows, unfit_table
+from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 
 
 def manifest(step: int, rows: int, error: float | None = 1.0, **accuracy: Any) -> dict[str, Any]:
@@ -58,6 +59,14 @@ def test_rows_far_from_what_was_counted_are_not_fit(rows: int, fit: bool) -> Non
     assert found(at) == words
     # Until the next census nothing better is known.
     assert found(at, manifest(7, rows, None, **census)) == words
+
+
+def test_of_a_table_of_an_early_version_little_is_known_and_that_is_said() -> None:
+    told = manifest(3, 100, 10.0, measured_every_step={"standard_error": None, "marginals": []})
+    found = fitness_of_step(Path("none"), lambda _: told, 3).verdicts
+    assert [one.word for one in found] == ["usable", "not known", "not known", "not known"]
+    assert all("run dpstream errors" in one.words for one in found[1:])
+    assert fitness_of_step(Path("none"), lambda _: manifest(3, 100), 3).verdicts == (), "no table"
 
 
 def test_a_folder_that_cannot_be_read_is_told_elsewhere(tmp_path: Any) -> None:

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import ExpectedErrors, PrintedTable, StreamPlan
-from dpstream.core.contracts.verdicts import PREDICTED, Verdict, verdicts_from
+from dpstream.core.contracts.verdicts import PREDICTED, Verdict, only_good_news, verdicts_from
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
 from dpstream.project.sections import round_down
@@ -39,6 +39,11 @@ _WORDS = (
     "What a model adds to the sums is not included."
 )
 _ADAPTIVE = "Of marginals that are selected as the data say, nothing is predicted."
+
+_AT_MOST = (
+    "These numbers are bounds: this mechanism measures more than it promises, and may be many times better. So no "
+    "release is called poor or unfit because of them."
+)
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,9 @@ def expected_facts(config: Config, plan: StreamPlan) -> dict[str, Any] | None:
     predicted = _predicted(config, plan, _steps(plan))
     if predicted is None:
         return None
+    bound = f" {_AT_MOST}" if predicted[-1].at_most else ""
     return {
-        "words": f"{_WORDS} {_ADAPTIVE}",
+        "words": f"{_WORDS} {_ADAPTIVE}{bound}",
         "steps": [_as_dict(one) for one in predicted],
         "verdicts": [one.as_dict() for one in _verdicts(predicted[-1])],
     }
@@ -271,7 +277,8 @@ def _share_of_all(config: Config, budget: Budget, step: int, wishes: Sequence[Wi
 
 
 def _verdicts(one: ExpectedErrors) -> tuple[Verdict, ...]:
-    return verdicts_from(one.size, one.total, one.marginals, PREDICTED)
+    found = verdicts_from(one.size, one.total, one.marginals, PREDICTED)
+    return only_good_news(found) if one.at_most else found
 
 
 def _as_dict(one: ExpectedErrors) -> dict[str, Any]:

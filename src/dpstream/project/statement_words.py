@@ -15,6 +15,7 @@ from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_tex
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
 from dpstream.project.plan_description import guarantee
+from dpstream.project.planning import expected_facts
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words
@@ -89,7 +90,7 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
     plan, base = config.plan(), config.facts().get("base")
     sections = [
         ("What is published", _published(config, plan, progress, base), False),
-        *((("What it is fit for", _fit_for(progress), False),) if progress.verdicts else ()),
+        *((("What it is fit for", fit, False),) if (fit := _fit_for(config, plan, progress)) else ()),
         ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
         ("What it costs", _costs(config, plan, progress), False),
         *((("The stream before this one", _before(config, base), False),) if base else ()),
@@ -122,10 +123,22 @@ def _published(
     )
 
 
-def _fit_for(progress: Progress) -> tuple[str, ...]:
+def _fit_for(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+    """Of the newest table; before there is one, what the plan expects of the last one."""
     meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
-    unfit = (f"DO NOT USE THE NEWEST TABLE: {progress.unfit}.",) if progress.unfit else ()
-    return (*unfit, *progress.verdicts, f"What the words mean: {meaning}.")
+    found = progress.verdicts
+    before: tuple[str, ...] = (f"DO NOT USE THE NEWEST TABLE: {progress.unfit}.",)
+    if not progress.steps:
+        expected = expected_facts(config, plan)
+        if expected is None:
+            return ()
+        found = tuple(one["words"] for one in expected["verdicts"])
+        before = (
+            f"Nothing has been published yet. What is expected of step {expected['steps'][-1]['step']}:",
+        )
+    elif progress.unfit is None:
+        before = ()
+    return (*before, *found, f"What the words mean: {meaning}.") if found else ()
 
 
 def _often(options: SourceOptions) -> str:

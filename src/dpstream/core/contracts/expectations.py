@@ -68,12 +68,14 @@ class ExpectedErrors:
         size: expected number of records then.
         total: of the number of records; None where it is not predicted.
         marginals: of marginals that are measured whatever the records are. Of all others nothing is predicted.
+        at_most: whether these are bounds, which may be many times too large.
     """
 
     step: int
     size: float
     total: float | None
     marginals: tuple[MarginalError, ...] = ()
+    at_most: bool = False
 
     def of(self, columns: Iterable[str]) -> MarginalError | None:
         """The error of one marginal; None where it is not predicted."""

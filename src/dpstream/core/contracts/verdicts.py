@@ -26,6 +26,7 @@ __all__ = [
     "Verdict",
     "errors_of",
     "is_unfit",
+    "only_good_news",
     "verdicts",
     "verdicts_from",
 ]
@@ -132,6 +133,14 @@ def verdicts_from(
     known = tuple(marginals)
     whole = None if total is None else CellError(total, 1, total_how or how)
     return verdicts(size, whole, errors_of(known, 1, how), errors_of(known, 2, how))
+
+
+def only_good_news(found: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Of verdicts from bounds that may be many times too large: those that are good or usable; else it is not known."""
+    return tuple(
+        one if one.word in ("good", "usable") or one.how != PREDICTED else _verdict(one.use, 1.0, ())
+        for one in found
+    )
 
 
 def errors_of(marginals: Iterable[MarginalError], width: int, how: How) -> list[CellError]:

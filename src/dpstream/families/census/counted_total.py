@@ -119,7 +119,9 @@ def expected_errors(
                     found[done[bisect_right(done, one.step) - 1]][1:].tolist(),
                     strict=True,
                 )
+                if math.isfinite(variance)
             ),
+            at_most=True,
         )
         for one in totals
     )

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.contracts.expectations import MarginalError
-from dpstream.core.contracts.verdicts import NOT_KNOWN, PREDICTED, SIMULATED, Verdict, is_unfit, verdicts_from
+from dpstream.core.contracts.verdicts import (
+    EXACT,
+    NOT_KNOWN,
+    PREDICTED,
+    SIMULATED,
+    CellError,
+    Verdict,
+    is_unfit,
+    verdicts,
+    verdicts_from,
+)
 from dpstream.core.errors import DataError, InputError, StoreError
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks import read_catalogue, read_manifest
@@ -33,7 +43,7 @@ class Fitness:
     """What a table is fit for.
 
     Attributes:
-        verdicts: one for each use; empty where nothing is released, and for manifests of early versions.
+        verdicts: one for each use; empty where nothing is released, or no table.
         unfit: why nobody should use the table; None where nothing speaks against it.
     """
 
@@ -66,20 +76,24 @@ def unfit_table(releases: str | Path) -> str | None:
 def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> Fitness:
     """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
-    told = (manifest.get("accuracy") or {}).get("verdicts", [])
-    found = {one["use"]: Verdict(**one) for one in told}
+    told = manifest.get("accuracy") or {}
+    found = {one["use"]: Verdict(**one) for one in told.get("verdicts", ())}
+    if not found and "measured_every_step" in told:
+        # A table of an early version, which had no verdicts: little is known, and that is said.
+        error = _error(told)
+        whole = None if error is None else CellError(float(error), 1, EXACT)
+        found = {one.use: one for one in verdicts(float(manifest["rows"]), whole, (), ())}
     for one in _simulated(folder, step) if found else ():
         if found[one.use].how == PREDICTED or found[one.use].word == NOT_KNOWN:
             found[one.use] = one
     if rows is not None and "totals" in found:
         found["totals"] = replace(found["totals"], word="unfit", words=f"Totals are unfit: {rows}.")
-    verdicts = tuple(found.values())
-    if rows is None and is_unfit(verdicts):
-        bad = next(one for one in verdicts if is_unfit([one]))
-        return Fitness(
-            verdicts, f"the table of step {step}: {bad.words[:1].lower()}{bad.words[1:].rstrip('.')}"
-        )
-    return Fitness(verdicts, rows)
+    judged = tuple(found.values())
+    if rows is None and is_unfit(judged):
+        bad = next(one for one in judged if is_unfit([one]))
+        words = f"{bad.words[:1].lower()}{bad.words[1:].rstrip('.')}"
+        return Fitness(judged, f"the table of step {step}: {words}")
+    return Fitness(judged, rows)
 
 
 def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:

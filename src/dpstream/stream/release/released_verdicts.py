@@ -8,7 +8,14 @@ from typing import Any
 
 from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis
 from dpstream.core.contracts.expectations import with_columns
-from dpstream.core.contracts.verdicts import EXACT, PREDICTED, Verdict, verdicts, verdicts_from
+from dpstream.core.contracts.verdicts import (
+    EXACT,
+    PREDICTED,
+    Verdict,
+    only_good_news,
+    verdicts,
+    verdicts_from,
+)
 from dpstream.core.privacy.unit import Individual, Record
 
 __all__ = ["released_verdicts"]
@@ -32,15 +39,18 @@ def released_verdicts(
     if total is None:
         # By a model of stays.
         total, how = told.get("total_model_standard_error"), PREDICTED
-    marginals, marginals_how = _exact(synthesis, plan), EXACT
+    marginals, marginals_how, bounds = _exact(synthesis, plan), EXACT, False
     if not with_base and (not marginals or total is None):
         predicted = plan.expected_errors([step], _like(synthesis, plan, step, size))
         if predicted is not None:
             if not marginals:
                 marginals, marginals_how = predicted[0].marginals, PREDICTED
+                bounds = predicted[0].at_most
             if total is None:
                 total, how = predicted[0].total, PREDICTED
-    return verdicts_from(size, total, marginals, marginals_how, how)
+    found = verdicts_from(size, total, marginals, marginals_how, how)
+    # The number of records has an error of its own where the marginals have bounds only.
+    return (found[0], *only_good_news(found[1:])) if bounds else found
 
 
 def _exact(synthesis: Synthesis, plan: StreamPlan) -> tuple[MarginalError, ...]:
