@@ -67,6 +67,7 @@ def changes_of(
 
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
+    config.table_recipe("simulating errors")
     schema, plan = config.schema(), config.plan()
     domain = plan.reading_schema(schema).domain
     if domain != schema.domain:

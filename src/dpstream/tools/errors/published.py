@@ -16,6 +16,7 @@ import dpstream
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables.predicate import parse_predicate
+from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.simulated_errors import FOLDER, error_files, unseen
 from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation
 from dpstream.tools.errors.spread import StepErrors, root_mean_square, t_factor
@@ -137,6 +138,11 @@ def publish_errors(
         for name, content in zip(error_files(step), (text.encode(), data), strict=True):
             durable.replace_file(place / name, content, mode=0o644)
         found.append(facts)
+    for entry in read_catalogue(simulation.releases.folder)["steps"]:
+        # A table that was taken back leaves no invented counts of it behind.
+        if entry["state"] == "withdrawn" and entry["step"] not in simulation.steps:
+            for name in error_files(int(entry["step"])):
+                durable.unlink(place / name)
     return found
 
 

@@ -152,6 +152,12 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
             where=f"{config.path} [base]",
             allowed="a stream that began empty",
         )
+    if config.family.asked:
+        raise ConfigError(
+            "the stream answers questions and publishes no tables, so there is nothing to simulate errors on",
+            where=str(config.path),
+            allowed="a stream that publishes tables",
+        )
     catalogue = read_catalogue(folder)
     hashed = plan_hash(config.facts())
     if catalogue.get("plan_hash") != hashed:
@@ -221,8 +227,6 @@ def _run(task: _Task, number: int) -> None:
     """One run, whose result becomes a file."""
     config, family = task.load()
     plan, invented = config.plan(), _invented(task)
-    if plan.asks is not None:
-        raise ConfigError("a stream that is asked publishes no tables", where=str(config.path))
     randomness = Randomness.seeded(f"errors by simulation {task.seed} {number}")
     state = plan.start()
     arrays: dict[str, Any] = {}

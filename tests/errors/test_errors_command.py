@@ -1,0 +1,172 @@
+"""``dpstream errors`` for every family, ``[accuracy] simulate`` in a run, and standard errors of statistics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_stream import certain, dpstream, make
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
+from dpstream.io.sinks.simulated_errors import FOLDER
+from dpstream.project import Config
+from dpstream.tools.errors import difference, estimate, least_squares, mean, simulate_errors
+from dpstream.tools.simulate import Stock, simulate
+
+
+def facts(*arguments: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(dpstream("errors", *arguments, "--json").stdout)
+    return found
+
+
+def test_of_tables(tmp_path: Path) -> None:
+    path = certain(tmp_path, mechanism='name = "pooled"')
+    dpstream("run", path, "--test-seed", 1)
+    text = dpstream("errors", path, "--runs", 2, "--question", "zip = 'a' or paid").output
+    assert "by simulation" in text
+    assert "zip = 'a' or paid" in text
+    assert "cannot see" in " ".join(text.split())
+    assert [one["step"] for one in facts(path, "--runs", 2)] == [1, 2, 4]
+    assert [one["step"] for one in facts(path, "--runs", 2, "--until", 3)] == [1, 2, 3]
+    assert "street" in dpstream("errors", path, "--question", "street = 'a'", code=2).stderr
+    assert "tell no spread" in dpstream("errors", path, "--runs", 1, code=2).stderr
+
+
+def test_of_records_with_keys(tmp_path: Path) -> None:
+    path = simulate("stock", 3, tmp_path / "stock", stock=Stock(records=60, columns=3))
+    dpstream("run", path, "--test-seed", 1)
+    found = facts(path, "--runs", 2)
+    assert [one["step"] for one in found] == [1, 2, 3]
+    assert found[-1]["total"]["standard_error"] > 0
+
+
+def test_of_panels(tmp_path: Path) -> None:
+    """Padding is no error: weights take it out on both sides."""
+    path = simulate("panel", 4, tmp_path / "panel", rows_per_step=300)
+    dpstream("run", path, "--test-seed", 1)
+    found = facts(path, "--runs", 3)
+    assert [one["step"] for one in found] == [4]
+    plan = Config.load(path).plan()
+    padding = plan.core.padding * plan.core.patterns  # type: ignore[attr-defined]
+    assert found[0]["total"]["standard_error"] < padding
+    refused = dpstream("errors", path, "--question", "poor", code=2).stderr
+    assert "streams of tables" in refused
+
+
+def test_of_panels_that_count(tmp_path: Path) -> None:
+    path = simulate("panel", 3, tmp_path / "panel", rows_per_step=300)
+    text = path.read_text().replace('"panel-window"', '"panel-cumulative"').replace("window = 3\n", "")
+    path.write_text(text)
+    dpstream("run", path, "--test-seed", 1)
+    found = facts(path, "--runs", 2)
+    assert [one["step"] for one in found] == [1, 2, 3]
+    assert found[-1]["marginals"][0]["columns"] == ["times so far"]
+
+
+def test_of_points(tmp_path: Path) -> None:
+    path = simulate("points", 2, tmp_path / "points", rows_per_step=100)
+    dpstream("run", path, "--test-seed", 1)
+    found = facts(path, "--runs", 2)
+    assert found[-1]["total"] == {
+        "standard_error": 0.0,
+        "bias": 0.0,
+        "invented": found[-1]["total"]["invented"],
+    }
+    assert 0 < found[-1]["distances"]["W1"]["mean"] < 1
+
+
+def accurate(folder: Path, lines: str) -> Path:
+    path = make(folder, 3, mechanism='name = "pooled"')
+    path.write_text(path.read_text() + f"[accuracy]\n{lines}\n", encoding="utf-8")
+    return path
+
+
+def test_a_run_simulates_where_steps_double(tmp_path: Path) -> None:
+    path = accurate(tmp_path, "simulate = 2")
+    dpstream("run", path, "--steps", 1)
+    assert sorted(file.name for file in (tmp_path / "releases" / FOLDER).glob("*.json")) == [
+        "step-000001.json"
+    ]
+    dpstream("run", path)
+    there = sorted(file.name for file in (tmp_path / "releases" / FOLDER).glob("*.json"))
+    assert there == ["step-000001.json", "step-000002.json"]
+
+
+def test_a_simulation_that_fails_harms_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dpstream.tools.errors as errors
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("a value that nobody may see")
+
+    monkeypatch.setattr(errors, "simulate_errors", fails)
+    told = dpstream("run", accurate(tmp_path, "simulate = 2"))
+    assert "errors were not simulated: ValueError" in told.stderr
+    assert "nobody may see" not in told.output
+    assert "3 new steps" in told.stdout
+
+
+def test_runs_that_time_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpstream.tools.errors import simulation
+
+    clock = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(simulation.time, "process_time", lambda: next(clock))
+    told = dpstream("run", accurate(tmp_path, "simulate = 5\nsimulate_seconds = 50"))
+    assert "2 of 5 runs were done" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("simulate = 1", "one run tells no spread"),
+        ("simulate = 1001", "more than are ever needed"),
+        ("simulate_seconds = 5", "there are none"),
+        ("simulated = 5", "did you mean 'simulate'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(tmp_path: Path, lines: str, sentence: str) -> None:
+    assert sentence in dpstream("plan", accurate(tmp_path, lines), code=2).stderr
+
+
+def test_standard_errors_of_statistics(tmp_path: Path) -> None:
+    columns = (
+        '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n[schema.columns.paid]\ntype = "boolean"\n'
+        '[schema.columns.rent]\ntype = "integer"\nedges = [0, 10, 20, 30]\n'
+    )
+    measured = 'name = "dpstabs"\nk = 2\nworkload = [["paid", "rent"], ["zip", "rent"]]'
+    path = certain(tmp_path, 1, mechanism=measured, columns=columns)
+    rows = [f"1,{'ab'[i % 2]},{'true' if i % 3 else 'false'},{5 + 10 * (i % 3)}" for i in range(300)]
+    (tmp_path / "data" / "001.csv").write_text(
+        "step,zip,paid,rent\n" + "\n".join(rows) + "\n", encoding="utf-8"
+    )
+    config = Config.load(path)
+    for _ in config.run(randomness=Randomness.seeded(1)):
+        pass
+    simulation = simulate_errors(config, runs=4)
+    found = estimate(simulation, mean(simulation, "rent", "zip = 'a'"))
+    assert abs(found.values[0] - 15.0) < 1.0
+    truth = simulation.invented.truth[1].table.codes
+    scores = np.array([5.0, 15.0, 25.0])
+    own = [scores[codes[codes[:, 0] == 0, 2]].mean() for codes in (run[1].codes for run in simulation.runs)]
+    off = np.array(own) - scores[truth[truth[:, 0] == 0, 2]].mean()
+    assert np.isclose(found.standard_errors[0], np.sqrt((off**2).mean()))
+    apart = estimate(simulation, difference(simulation, "rent", "paid", "not paid"))
+    assert abs(apart.values[0] - 15.0) < 1.5
+    fitted = estimate(simulation, least_squares(simulation, "rent", ["paid"]))
+    # With one column of two values the slope is the difference of two means.
+    assert np.isclose(fitted.values[1], apart.values[0])
+    assert np.isclose(fitted.standard_errors[1], apart.standard_errors[0])
+    assert fitted.intervals.shape == (2, 2)
+    with pytest.raises(ConfigError, match="are no numbers"):
+        mean(simulation, "zip")
+    with pytest.raises(ConfigError, match="there is no column"):
+        mean(simulation, "street")
+    with pytest.raises(ConfigError, match="no column to explain"):
+        least_squares(simulation, "rent", [])
+    with pytest.raises(ConfigError, match="cannot be computed"):
+        estimate(simulation, mean(simulation, "rent", "zip = 'a' and zip = 'b'"))
+    with pytest.raises(ConfigError, match="was not simulated"):
+        estimate(simulation, mean(simulation, "rent"), step=9)
