@@ -1,7 +1,7 @@
 """What a census would gain if it counted who left *by value*: an experiment, not a mechanism of the library.
 
     python benchmarks/census_departures.py [--streams LIST] [--epsilons LIST] [--repeats 4]
-        [--ways LIST]
+        [--ways LIST] [--named COLUMNS]
 
 Streams as in ``keyed_streams.py``, of real ones the first half only. AvgWE and TV (in brackets) of model marginals, and
 the relative error of the number of records, as in ``changing_tables.py``; the mean TV of single columns beside them.
@@ -220,7 +220,7 @@ def tilted(model: Model, tilt: np.ndarray) -> Model:
     return Model(model.tree, potentials, model.total, cliques=model.cliques, report=model.report)
 
 
-def run(stream: KeyedStream, way: Way, epsilon: str, repeat: int) -> dict[str, float]:
+def run(stream: KeyedStream, way: Way, epsilon: str, repeat: int, named: Sequence[str]) -> dict[str, float]:
     """Mean errors of one run."""
     workload = Workload.all_k_way(stream.domain, 2)
     last = stream.steps // 2 if stream.real else stream.steps
@@ -230,7 +230,7 @@ def run(stream: KeyedStream, way: Way, epsilon: str, repeat: int) -> dict[str, f
     recipe = Census(workload, turnover=turnover, departures_share=way.number + way.values)
     known = recipe.calibrate(epsilon=epsilon, horizon=stream.steps)
     plan = ByValue(recipe, known.budget, known.unit, known.horizon)
-    names = NAMED[stream.name if stream.real else "stock"] if way.named else stream.domain.names
+    names = (named or NAMED[stream.name if stream.real else "stock"]) if way.named else stream.domain.names
     object.__setattr__(plan, "way", way)
     object.__setattr__(plan, "columns", tuple(stream.domain.names.index(name) for name in names))
     state, randomness = plan.start(), Randomness.seeded(f"{stream.name} census {epsilon} {repeat}")
@@ -255,6 +255,7 @@ def main() -> None:
     parser.add_argument("--streams", nargs="+", default=list(STREAMS))
     parser.add_argument("--epsilons", nargs="+", default=["1", "2"])
     parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--named", nargs="+", help="columns of the ways that count named ones")
     parser.add_argument("--ways", nargs="+", default=[way.name for way in WAYS])
     chosen = parser.parse_args()
     print("| stream | epsilon | departures by value | AvgWE (TV) | columns | number |\n|" + "---|" * 6)
@@ -264,7 +265,10 @@ def main() -> None:
             continue
         for epsilon in chosen.epsilons:
             for way in (way for way in WAYS if way.name in chosen.ways):
-                runs = [run(load(name, repeat), way, epsilon, repeat) for repeat in range(chosen.repeats)]
+                runs = [
+                    run(load(name, repeat), way, epsilon, repeat, chosen.named)
+                    for repeat in range(chosen.repeats)
+                ]
                 mean = {key: np.mean([one[key] for one in runs]) for key in runs[0]}
                 cells = f"{mean['we_model']:.4f} ({mean['tv_model']:.3f})"
                 rest = f"{mean['columns']:.3f} | {mean['total']:.3f}"
