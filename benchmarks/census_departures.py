@@ -13,8 +13,8 @@ column, the likeliest of several), taken off the columns of the level's cohorts,
 
 * as it is: a tenth of the budget for numbers, at censuses.
 * 1/5: all columns with that share, and a twentieth for numbers, at censuses; "each step": at every step.
-* named: only the columns that are known (to us) to decide who leaves; no mechanism could choose better.
-* exact: values without noise, and for nothing: what no division of the budget reaches. NOT private.
+* named: only some columns, which we chose by looking at true errors of these streams; an owner may know them.
+* exact: values without noise, and for nothing: what this estimator would reach. NOT private.
 
 The values are those that a record had last; what an update changed since its census is a bias of the estimate only.
 """
