@@ -115,11 +115,11 @@ class ByValue(CensusPlan):
         if level is not None or self.way.each_step:
             self.count_departures(state, randomness)
         if level is not None:
-            self._enter(state, level, self.take_census(state, level, present, randomness))
+            self.books.enter(state, level, self.take_census(state, level, present, randomness))
         steps, parts = state.step - state.counted_at, []
         for cohort in state.cohorts:
             stays = state.totals[cohort.level].staying(steps)
-            parts.append((self._left_of(state, cohort, steps), cohort.size * stays))
+            parts.append((self.books.left_of(state, cohort, steps), cohort.size * stays))
         since = state.step - last_of(state.last, 0)
         if since:
             hazard = math.exp(state.totals[0].log_hazard)

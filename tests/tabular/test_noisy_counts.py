@@ -9,11 +9,11 @@ import pytest
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.counters import counter_by_name
+from dpstream.core.counters.cell_law import gain_law
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
-from dpstream.families.tabular.accuracy import gain_law
 from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.lab.audits.pooled_audit import Leaking, drawn_and_published
 from dpstream.lab.audits.published_list import only_drawn

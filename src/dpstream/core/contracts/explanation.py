@@ -138,8 +138,12 @@ def table_published(names: Sequence[str], made_from: str = "noisy counts", also:
     )
 
 
+#: How large noisy counts are.
+_LINE_SIZE = "That is a line of about 200 bytes for each measurement, and 2 to 8 bytes for each number"
+
+
 def with_measurements(
-    own: Explanation, words: str, facts: Mapping[str, Any], size: str = "A number takes 2 to 8 bytes"
+    own: Explanation, words: str, facts: Mapping[str, Any], size: str = _LINE_SIZE
 ) -> Explanation:
     """The same explanation, with how many noisy counts are published, and when.
 

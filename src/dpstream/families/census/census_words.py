@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpstream.core.contracts import Explanation, Part, PrintedTable
+from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.privacy.unit import Record
 from dpstream.families.census.census_schedule import last_of, with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.counted_total import column_deviation, predicted_errors
-from dpstream.families.tabular.description import explain_table, with_headline, with_measurements
+from dpstream.families.tabular.description import explain_table, with_headline
 
 __all__ = ["Told", "explain_census"]
 

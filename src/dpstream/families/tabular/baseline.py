@@ -26,6 +26,7 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
@@ -34,7 +35,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.aim import AIM
-from dpstream.families.tabular.description import TICKS, explain_table, with_measurements
+from dpstream.families.tabular.description import TICKS, explain_table
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,

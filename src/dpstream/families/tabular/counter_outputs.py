@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, NoisyCounts, marginal_query
 from dpstream.core.counters import CalibratedCounter
+from dpstream.core.counters.cell_law import cell_law, gain_law
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.tabular.accuracy import cell_law, gain_law
 
 __all__ = ["counter_outputs"]
 

@@ -19,7 +19,6 @@ __all__ = [
     "explain_table",
     "turnover_words",
     "with_headline",
-    "with_measurements",
     "with_turnover",
 ]
 
@@ -86,25 +85,6 @@ def with_turnover(own: Explanation, *, cancelled: bool) -> Explanation:
     turnover = {"words": turnover_words(cancelled=cancelled)}
     return replace(
         own, further=(*own.further, turnover["words"]), facts={**(own.facts or {}), "turnover": turnover}
-    )
-
-
-def with_measurements(own: Explanation, words: str, facts: Mapping[str, Any]) -> Explanation:
-    """The same, with how many noisy counts are published, and when.
-
-    Args:
-        words: when, and how many: "at every step, 12 numbers".
-        facts: the same for programs.
-    """
-    told = (
-        f"What is measured is published beside the tables, as it is measured: {words}. That is a line of about 200 "
-        "bytes for each marginal, and 2 to 8 bytes for each number. These files are kept when tables expire. None are "
-        "published with [output] measurements = false."
-    )
-    return replace(
-        own,
-        further=(*own.further, told),
-        facts={**(own.facts or {}), "noisy_counts": {**facts, "words": told}},
     )
 
 

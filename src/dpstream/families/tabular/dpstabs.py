@@ -27,8 +27,9 @@ from dpstream.core.contracts import (
     check_words,
     option,
 )
-from dpstream.core.contracts.explanation import Explanation
+from dpstream.core.contracts.explanation import Explanation, with_measurements
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
+from dpstream.core.counters.cell_law import cell_law
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget
@@ -36,22 +37,12 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options
-from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
+from dpstream.families.tabular import options, plans
+from dpstream.families.tabular.accuracy import arrival_weights, check_steps, predict
 from dpstream.families.tabular.choice import BEST, counter_for
 from dpstream.families.tabular.counter_outputs import counter_outputs
-from dpstream.families.tabular.description import explain_counters, with_measurements, with_turnover
+from dpstream.families.tabular.description import explain_counters, with_turnover
 from dpstream.families.tabular.limits import check_each, within
-from dpstream.families.tabular.plans import (
-    PRIOR_BOUND,
-    ComeAndGo,
-    check_come_and_go,
-    check_domain,
-    check_fit,
-    default_rounds,
-    event_unit,
-    read_come_and_go,
-)
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
@@ -106,7 +97,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
     past: Past = option("predicted", options.PAST)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
     deletions: bool = False
-    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
+    come_and_go: plans.ComeAndGo = option("counted", options.COME_AND_GO)
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
     max_cells: int = option(5_000, options.TREE_CELLS)
@@ -118,7 +109,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
             raise ConfigError(what, where="mechanism", allowed=f"1 to {count}")
         check_words(self)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
-        check_fit(self.iterations, self.max_cells, self.prior_weight)
+        plans.check_fit(self.iterations, self.max_cells, self.prior_weight)
         check_each(self.workload, self.max_cells)
 
     @property
@@ -136,12 +127,12 @@ class DPStabs(Recipe["DPStabsPlan"]):
     @property
     def rounds(self) -> int:
         """``k``, or its default for this workload."""
-        return default_rounds(self.workload) if self.k is None else self.k
+        return plans.default_rounds(self.workload) if self.k is None else self.k
 
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
-        protected = event_unit(terms.unit)
-        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
+        protected = plans.event_unit(terms.unit)
+        plans.check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)
@@ -225,7 +216,7 @@ class DPStabsPlan(StreamPlan):
     def start_from(self, base: StartTable) -> DPStabsState:
         """The state that begins with the base: its marginals are booked (``r_i``), and the first models are fitted
         to them."""
-        check_domain(base, self.domain)
+        plans.check_domain(base, self.domain)
         state = self.start()
         start_with(state, base, np.concatenate(base.marginals(self.cells.cliques)))
         state.rebuild_at = 0
@@ -237,7 +228,7 @@ class DPStabsPlan(StreamPlan):
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Run one step of Algorithm 3."""
-        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
+        batch = plans.read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
         state.step += 1
         measured: list[NoisyCounts] = []
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
@@ -451,7 +442,7 @@ class _PredictedReading:
 
     def __init__(self, step: _Step) -> None:
         self.step, self.plan = step, step.plan
-        self.prior = self.batch = step.side.batch.bounded(PRIOR_BOUND)
+        self.prior = self.batch = step.side.batch.bounded(plans.PRIOR_BOUND)
         self.current = self._shares_of(self.batch)
         self.rounds: list[NDArray[np.float64]] = []
 

@@ -30,6 +30,7 @@ from dpstream.core.contracts import (
     check_share,
     option,
 )
+from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
@@ -41,7 +42,6 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.description import (
     explain_table,
     with_headline,
-    with_measurements,
     with_turnover,
 )
 from dpstream.families.tabular.headlines import (

@@ -1,0 +1,213 @@
+"""What is made of a census's counts: numbers, shapes, cohorts, and the released table. Public post-processing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpstream.core.contracts import PresentRecords
+from dpstream.core.graphical import Model
+from dpstream.families.census.attrition import Aged
+from dpstream.families.census.census_release import CensusSynthesis, mixture
+from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.census_state import CensusState
+from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.census_words import Told
+from dpstream.families.census.cohorts import Cohort, Shapes
+from dpstream.families.census.counted_total import counted_total
+from dpstream.families.census.shape_tracker import Expected, ShapeTracker
+from dpstream.families.census.totals_filter import LevelTotal, blend
+from dpstream.families.tabular.aim import AIMPlan, AIMRun
+
+__all__ = ["Books"]
+
+#: Cohorts that a level keeps apart; older ones are folded.
+_MOST_COHORTS = 16
+#: A mean stay that is assumed where none is declared.
+_LONG_STAY = 1000
+
+
+@dataclass(frozen=True)
+class Books:
+    """Books each census that was taken, and makes the release.
+
+    Guarantee: reads noisy counts and public facts only; where the owner declared presence public, also the number of
+    records that are there.
+
+    Attributes:
+        run_of: the plan of a level's census.
+        tracker, leaving_by_value, full: the options of ``Census`` (``full``: ``totals = "full"``).
+    """
+
+    terms: CensusTerms
+    schedule: CensusSchedule
+    shapes: Shapes
+    run_of: Callable[[int], AIMPlan]
+    tracker: bool
+    leaving_by_value: bool
+    full: bool
+
+    def enter(self, state: CensusState, level: int, run: AIMRun) -> None:
+        """Book a census that was taken. Everything here is public."""
+        after, steps = last_of(state.last, level), state.step - last_of(state.last, 0)
+        self._open(state, level)
+        if level > 0:
+            self._learn(state, level, run, steps)
+        expected = self._expected(state, level, steps) if level > 0 and self.tracker else None
+        number, variance = self._number(state, level, run, steps)
+        for lower in range(level):
+            state.totals[lower].empty()
+            state.left[lower], state.counted[lower] = 0, (0.0, 0.0)
+        state.cohorts = [cohort for cohort in state.cohorts if cohort.level >= level]
+        own, (seen, spread) = state.totals[level], state.counted[level]
+        own.size += number
+        own.variance += variance
+        total, noise = counted_total(self.run_of(level), run)
+        state.counted[level] = (seen + total, spread + noise)
+        shape, model = self._shape(state, level, run, max(number, 1.0), expected)
+        cohort = self.shapes.cohort(level, (after, state.step), number, shape, model)
+        state.latest[level] = cohort.model
+        state.cohorts.append(cohort)
+        self._fold(state, level)
+        state.last = with_census(state.last, level, state.step)
+
+    def _open(self, state: CensusState, level: int) -> None:
+        """Room for a level's first census."""
+        turnover = float(self.terms.turnover or _LONG_STAY)
+        while len(state.totals) <= level:
+            state.left.append(0)
+            state.counted.append((0.0, 0.0))
+            state.totals.append(LevelTotal.fresh(turnover))
+            state.latest.append(None)
+            if self.tracker:
+                state.trackers.append(ShapeTracker.fresh(self.shapes.followed.cells))
+
+    def _number(self, state: CensusState, level: int, run: AIMRun, steps: int) -> tuple[float, float]:
+        """How many records a census found, with its variance; exact where presence is public."""
+        measured, hazard = (run.total, run.total_variance), math.exp(state.totals[0].log_hazard)
+        number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
+        if level == 0 and state.step > 1:
+            state.newcomers.add(measured, hazard, steps)
+        if self.terms.public_presence:
+            return measured
+        if level > 0 or (self.full and state.step > 1):
+            below = state.totals[:level]
+            number += sum(own.size for own in below)
+            variance += sum(own.variance for own in below)
+            measured = blend(measured, (number, variance))
+        return max(measured[0], 1.0), measured[1]
+
+    def _shape(
+        self, state: CensusState, level: int, run: AIMRun, records: float, expected: Expected | None
+    ) -> tuple[tuple[Any, Any], Model | None]:
+        """Shares and variances of all followed marginals; and the run's own model where shapes are not tracked."""
+        if not self.tracker:
+            # The run's model knows nothing of headlines.
+            model = None if self.terms.headline else run.model
+            return self.shapes.measured(run.measurements, records), model
+        tracker = state.trackers[level]
+        tracker.add(state.step, run.measurements, records, expected)
+        return tracker.estimates(state.step), None
+
+    def _expected(self, state: CensusState, level: int, steps: int) -> Expected | None:
+        """What the records that lower levels counted look like by now, and newcomers with them.
+
+        Errors of cohorts are added up as if all were alike: they come from one tracker.
+        """
+        lower = [cohort for cohort in state.cohorts if cohort.level < level]
+        newest = state.latest[0]
+        if not lower or newest is None:
+            return None
+        came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]
+        parts = [(c.size, c.exposure, c.variances, self.left_of(state, c, 0)) for c in lower]
+        parts.append((came, state.totals[0].exposure(steps), lower[-1].variances, newest))
+        whole = sum(size for size, *_ in parts)
+        if whole <= 0.0:
+            return None
+        cells = self.shapes.followed.cells
+        shares, deviations, moved = np.zeros(cells.total), np.zeros(len(cells.cliques)), 0.0
+        for size, exposure, variances, model in parts:
+            part = size / whole
+            shares += part * np.concatenate(model.with_total(1.0).marginals(cells.cliques))
+            deviations += part * np.sqrt(variances)
+            moved += part * exposure
+        return Expected(shares, deviations**2, moved)
+
+    def _learn(self, state: CensusState, level: int, run: AIMRun, steps: int) -> None:
+        """What became of the columns of those who were counted at lower levels: which values leave sooner."""
+        if not self.leaving_by_value:
+            return
+        lower = [cohort for cohort in state.cohorts if cohort.level < level]
+        came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]
+        parts = [Aged(cohort.model, cohort.size, cohort.exposure) for cohort in lower]
+        newest = state.latest[0]
+        if newest is not None:
+            parts.append(Aged(newest, came, 0.0))
+        whole = sum(part.weight for part in parts)
+        if whole <= 0.0:
+            return
+        shares, variances = self.shapes.measured(run.measurements, max(run.total, 1.0))
+        for cohort in lower:
+            variances = variances + (cohort.size / whole) ** 2 * cohort.variances
+        cells = self.shapes.followed.cells
+        columns = [i for i, clique in enumerate(cells.cliques) if len(clique) == 1]
+        state.attrition.learn(
+            parts,
+            [cells.cliques[i][0] for i in columns],
+            [shares[cells.part(i)] for i in columns],
+            variances[columns],
+        )
+
+    def left_of(self, state: CensusState, cohort: Cohort, steps: int) -> Model:
+        """What a cohort looks like so many steps after the last count of departures."""
+        exposure = cohort.exposure + state.totals[cohort.level].exposure(steps)
+        return state.attrition.aged(cohort.model, exposure)
+
+    def _fold(self, state: CensusState, level: int) -> None:
+        """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
+        last = self.schedule.levels is not None and level == self.schedule.levels - 1
+        own = [cohort for cohort in state.cohorts if cohort.level == level]
+        while len(own) > (1 if last else _MOST_COHORTS):
+            # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.
+            old = self.shapes.renewed(own[0], self.left_of(state, own[0], 0)) if last else own[0]
+            own[:2] = [self.shapes.folded(old, own[1])]
+        state.cohorts = sorted(
+            [*own, *(c for c in state.cohorts if c.level != level)], key=lambda cohort: cohort.low
+        )
+
+    def release(self, state: CensusState, present: PresentRecords, *, census: bool) -> CensusSynthesis:
+        """The cohorts as they are expected to be by now, and those who came since the last census."""
+        steps, told = state.step - last_of(state.last, 0), Told(self.terms)
+        hazard = math.exp(state.totals[0].log_hazard)
+        newest = state.latest[0]
+        assert newest is not None, "step 1 is a census of level 0"
+        if self.terms.public_presence:
+            return self._exact(state, present, newest)
+        stays = [own.staying(steps) for own in state.totals]
+        parts = [(self.left_of(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
+        variance = sum(own.predicted(steps)[1] for own in state.totals)
+        if steps:
+            number, spread = state.newcomers.present(hazard, steps)
+            parts.append((newest, number))
+            variance += spread if math.isfinite(spread) else 0.0
+        total = sum(number for _, number in parts)
+        counted = None
+        if census:
+            counted = (sum(n for n, _ in state.counted), math.sqrt(sum(v for _, v in state.counted)))
+        return mixture(parts, total, None, told.accuracy(state.step, math.sqrt(variance), counted))
+
+    def _exact(self, state: CensusState, present: PresentRecords, newest: Model) -> CensusSynthesis:
+        """Presence is public: who left since the last census, and who came, are exact numbers."""
+        parts, steps = [], state.step - last_of(state.last, 0)
+        for cohort in state.cohorts:
+            own = state.totals[cohort.level]
+            kept = 1.0 - state.left[cohort.level] / own.size if own.size > 0.0 else 0.0
+            parts.append((self.left_of(state, cohort, steps), cohort.size * kept))
+        came = int(present.count(((),), last_of(state.last, 0))[0].sum())
+        parts.append((newest, float(came)))
+        total = came + round(sum(own.size for own in state.totals)) - sum(state.left)
+        return mixture(parts, float(total), 0.0, Told(self.terms).accuracy(state.step, 0.0, None))
