@@ -170,3 +170,13 @@ def test_standard_errors_of_statistics(tmp_path: Path) -> None:
         estimate(simulation, mean(simulation, "rent", "zip = 'a' and zip = 'b'"))
     with pytest.raises(ConfigError, match="was not simulated"):
         estimate(simulation, mean(simulation, "rent"), step=9)
+
+
+def test_a_table_that_was_taken_back_leaves_no_counts_behind(tmp_path: Path) -> None:
+    path = certain(tmp_path, 3, mechanism='name = "pooled"')
+    dpstream("run", path, "--test-seed", 1)
+    facts(path, "--runs", 2)
+    dpstream("withdraw", path, "--step", 3, "--reason", "a mistake")
+    facts(path, "--runs", 2)
+    there = sorted(file.name for file in (tmp_path / "releases" / FOLDER).iterdir())
+    assert there == [f"step-00000{step}.{kind}" for step in (1, 2) for kind in ("json", "parquet")]
