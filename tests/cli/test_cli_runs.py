@@ -248,7 +248,7 @@ def test_manifests_say_which_steps_are_measured(tmp_path: Path) -> None:
         ends = step not in (10, 12)
         assert (accuracy["total_standard_error"] is not None) is ends
         assert ("All steps so far are measured." in accuracy["words"]) is ends
-        assert "No other count has an error bar" in accuracy["words"]
+        assert "No other released count has an error bar" in accuracy["words"]
     assert "counts of the last step are expected" in told[10]["words"]
     assert "they will be with step 11" in told[10]["words"]
 

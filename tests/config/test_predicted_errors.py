@@ -54,7 +54,7 @@ def test_the_default_says_when_it_measures_and_what_it_cannot_say(
     assert (pooled["epoch_ends"], pooled["measured_one_by_one"]) == (ends, one_by_one)
     assert f"the first {one_by_one} are measured one by one" in pooled["words"]["epochs"]
     assert "at most one part in 10" in pooled["words"]["epochs"]
-    assert "no released count has an error bar" in pooled["words"]["errors"]
+    assert "No count of a released table has an exact error" in pooled["words"]["errors"]
     assert "standard error in the releases that end an epoch" in pooled["words"]["errors"]
     # What it says instead can be done, and has error bars.
     assert 'name = "dpstabs" with k = 3,' in pooled["words"]["instead"]

@@ -42,8 +42,12 @@ def batches() -> list[EncodedBatch]:
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize("relation", ["add-remove", "replace"])
-def test_pooled_predicts_the_noise_that_its_epochs_then_have(relation: Any, budget: Budget) -> None:
-    plan = Pooled(Workload.all_k_way(DOMAIN, 2)).calibrate(budget, Event(relation), STEPS)
+@pytest.mark.parametrize("headline", [(), (("a", "d"),)], ids=["", "headline"])
+def test_pooled_predicts_the_noise_that_its_epochs_then_have(
+    headline: Any, relation: Any, budget: Budget
+) -> None:
+    recipe = Pooled(Workload.all_k_way(DOMAIN, 2), headline=headline)
+    plan = recipe.calibrate(budget, Event(relation), STEPS)
     state, randomness = plan.start(), Randomness.seeded("predicted")
     table = ExpectedTable(STEPS * EACH, EACH, "grows")
     for step, part in enumerate(batches(), 1):
@@ -52,10 +56,12 @@ def test_pooled_predicts_the_noise_that_its_epochs_then_have(relation: Any, budg
             continue
         (one,) = plan.expected_errors([step], table)
         own = state.sides[0].estimates
-        for i, name in enumerate(DOMAIN.names):
+        asked: list[tuple[str, ...]] = [*((name,) for name in DOMAIN.names), *headline]
+        for names in asked:
+            i = plan.cells.cliques.index(tuple(DOMAIN.names.index(name) for name in names))
             mine = [v for v, index in zip(own.variances, own.marginals, strict=True) if index == i]
-            assert len(mine) == len(own.records), "all columns in every epoch"
-            error = one.of([name])
+            assert len(mine) == len(own.records), "measured in every epoch"
+            error = one.of(names)
             assert error is not None
             # Epochs follow the noisy size of the one before, and designs change with it a little.
             assert error.error == pytest.approx(math.sqrt(sum(mine)), rel=0.1)

@@ -166,11 +166,14 @@ def with_measurements(
 def counts_words(measured: int, *, with_base: bool) -> str:
     """What a manifest says of counts where so many marginals were measured at every step."""
     if with_base:
-        return "No other count has an error bar: part of every count comes from the table that the stream began with."
+        return (
+            "No other released count has an error bar: part of every count comes from the table that the stream began "
+            "with."
+        )
     if not measured:
         return (
-            "No other count has an error bar: the plan measures no marginal at every step, so part of every count "
-            "is what the model expects, and no public noise scale tells how wrong it is."
+            "No other released count has an error bar: the plan measures no marginal at every step, so part of every "
+            "count is what the model expects, and no public noise scale tells how wrong it is."
         )
     which = "The listed marginal is" if measured == 1 else f"The {measured} listed marginals are"
     return (

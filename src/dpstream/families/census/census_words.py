@@ -107,8 +107,8 @@ class Told:
             if self.plan.horizon is None or following <= self.plan.horizon:
                 words += f" The next one is at step {following}."
         return (
-            f"{words} No other count has an error bar: it joins censuses of different steps, of records that have "
-            "changed and left since, by a rule that follows what was measured."
+            f"{words} No other released count has an error bar: it joins censuses of different steps, of "
+            "records that have changed and left since, by a rule that follows what was measured."
         )
 
     def accuracy(self, step: int, model_error: float, counted: tuple[float, float] | None) -> dict[str, Any]:

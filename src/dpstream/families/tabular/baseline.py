@@ -169,7 +169,7 @@ class BaselinePlan(StreamPlan):
         if with_base:
             return super().counts_words(step, measured, with_base=True)
         return (
-            "No other count has an error bar: tables are drawn from models that are fitted to each step's "
+            "No other released count has an error bar: tables are drawn from models that are fitted to each step's "
             "measurements, and no public noise scale tells how wrong a model is."
         )
 

@@ -226,9 +226,9 @@ class PooledPlan(StreamPlan):
             "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
             f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release {until} the next end: at "
             f"most {late} of the steps so far is not measured yet.",
-            "errors": "No error of a count is predicted, and no released count has an error bar: counts join "
-            "measurements of many epochs, by a rule that follows what was measured. Compare on invented records of "
-            "the same shape (dpstream simulate, dpstream compare). "
+            "errors": "No count of a released table has an exact error: counts join measurements of many epochs, by a "
+            "rule that follows what was measured. What was measured is published: dpstream measured adds it up to "
+            "unbiased counts with exact intervals. dpstream errors finds out by simulation how far tables are off. "
             + (
                 "The number of records is declared public."
                 if public
@@ -307,8 +307,9 @@ class PooledPlan(StreamPlan):
         if self.recipe.headline:
             words += f" Noisy counts of the headlines up to step {last} are published beside the tables."
         return (
-            f"{words} No other count has an error bar: it joins measurements of whole groups of steps and answers of "
-            "models, by a rule that follows what was measured, and no public noise scale tells how wrong it is."
+            f"{words} No other released count has an error bar: it joins measurements of whole groups of steps and "
+            "answers of models, by a rule that follows what was measured, and no public noise scale tells how wrong it "
+            "is."
         )
 
     def options(self) -> dict[str, Any]:

@@ -20,14 +20,15 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class EpochNoise:
-    """Variances of the noise of one epoch's run: in a cell of each column, and in the number of events."""
+    """Variances of the noise of one epoch's run: in a cell of each column and then of each wider headline marginal, and
+    in the number of events."""
 
-    columns: tuple[float, ...]
+    marginals: tuple[float, ...]
     total: float
 
     def __add__(self, other: EpochNoise) -> EpochNoise:
-        columns = tuple(a + b for a, b in zip(self.columns, other.columns, strict=True))
-        return EpochNoise(columns, self.total + other.total)
+        marginals = tuple(a + b for a, b in zip(self.marginals, other.marginals, strict=True))
+        return EpochNoise(marginals, self.total + other.total)
 
 
 @dataclass
@@ -35,8 +36,8 @@ class Prediction:
     """What a stream's epochs will measure of an expected table, as far as it is known before they begin.
 
     Every epoch is taken to measure all columns, as it does until columns are found not to drift; after that it measures
-    fewer, and the released counts rest on all epochs. Which wider marginals are measured follows from the data: of them
-    nothing is predicted.
+    fewer, and the released counts rest on all epochs. Headline marginals are measured in every epoch. Which other wide
+    marginals are measured follows from the data: of them nothing is predicted.
 
     Attributes:
         sides: how many kinds of events are followed apart.
@@ -58,7 +59,8 @@ class Prediction:
         """
         asked = check_steps(steps, horizon)
         own = self.runner.followed
-        sums = EpochNoise((0.0,) * own.columns, 0.0)
+        followed = _followed(self.runner)
+        sums = EpochNoise((0.0,) * len(followed), 0.0)
         found, last, public = dict[int, EpochNoise](), 0, self.runner.division.public_total
         rates = [0.0] * self.sides
         for step in sorted(set(asked)):
@@ -72,16 +74,16 @@ class Prediction:
                     sums = sums + self._epoch(guess)
                 last = border
             found[step] = sums
-        names = [own.workload.domain.names[c[0]] for c in own.cells.cliques[: own.columns]]
-        cells = own.cells.sizes.tolist()
+        names = [tuple(own.workload.domain.names[i] for i in own.cells.cliques[at]) for at in followed]
+        cells = [int(own.cells.sizes[at]) for at in followed]
         return tuple(
             ExpectedErrors(
                 step,
                 expected.size_at(step),
                 math.sqrt(found[step].total),
                 tuple(
-                    MarginalError((name,), size, math.sqrt(variance))
-                    for name, size, variance in zip(names, cells, found[step].columns, strict=False)
+                    MarginalError(columns, size, math.sqrt(variance))
+                    for columns, size, variance in zip(names, cells, found[step].marginals, strict=True)
                 ),
             )
             for step in asked
@@ -105,6 +107,11 @@ def _rounded(events: float) -> float:
     return math.ldexp(math.floor(mantissa * 2**_DIGITS), exponent - _DIGITS)
 
 
+def _followed(runner: Runner) -> list[int]:
+    """The marginals whose errors are predicted: all columns, and the wider headlines."""
+    return [*range(runner.followed.columns), *runner.followed.wide_headlines]
+
+
 def _noise(runner: Runner, design: Design) -> EpochNoise:
     """The noise of a run that measures all columns."""
     division, cells = runner.division, runner.followed.cells
@@ -112,6 +119,9 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     alone = [i for i in range(runner.followed.columns) if i not in joint]
     single = runner.noise(design).variance if division.histograms(design) else math.inf
     sums = [1.0 / (single * int(cells.sizes[i])) for i in alone]
+    headline = None if runner.headline_noise is None else runner.headline_noise.variance
+    if headline is not None:
+        sums += [1.0 / (headline * int(cells.sizes[i])) for i in runner.followed.headlines]
     signs = 0.0
     if joint:
         signs = runner.joint_draws(design)[0][0].variance
@@ -123,5 +133,9 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     if chosen > 0:
         wide = cells.sizes[runner.followed.columns :]
         sums.append(chosen * float((1.0 / wide).mean()) / single)
-    columns = tuple((first + signs) / 4.0 if i in joint else single for i in range(runner.followed.columns))
-    return EpochNoise(columns, 0.0 if public else 1.0 / sum(sums))
+    columns = [(first + signs) / 4.0 if i in joint else single for i in range(runner.followed.columns)]
+    if headline is not None:
+        for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
+            columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline)
+        columns += [headline] * len(runner.followed.wide_headlines)
+    return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))

@@ -122,7 +122,10 @@ def _cliques(config: Config, domain: Domain) -> tuple[Clique, ...]:
     columns: list[Clique] = [(i,) for i in range(len(domain))]
     workload = getattr(config.recipe, "workload", None)
     own = itertools.combinations(range(len(domain)), 2) if workload is None else workload.cliques
-    headline = getattr(getattr(config.recipe, "headline", None), "cliques", ())
+    headline = [
+        tuple(sorted(domain.names.index(name) for name in one))
+        for one in getattr(config.recipe, "headline", ())
+    ]
     return tuple(dict.fromkeys([*columns, *own, *headline]))
 
 
