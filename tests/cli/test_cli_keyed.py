@@ -381,7 +381,7 @@ def test_the_guides_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
     page = GUIDE.read_text(encoding="utf-8")
-    sources = [t for t in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if not t.startswith("[stream]")]
+    sources = [t for t in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if t.startswith("[source]")]
     shapes = []
     for number, text in enumerate(sources):
         assert text.startswith("[source]\n")

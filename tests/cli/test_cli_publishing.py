@@ -11,7 +11,7 @@ from cli_stream import certain, dpstream, released, status
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import apply_changes
-from dpstream.io.sinks import read, read_catalogue
+from dpstream.io.sinks import read, read_catalogue, read_manifest
 from dpstream.project import Config
 
 
@@ -112,7 +112,10 @@ def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
             assert state.pop(line["record_id"]) == values
         else:
             state[line["record_id"]] = values
-    assert any(line.get("op") == "update" for line in lines)
+    told = [read_manifest(tmp_path / "releases", step)["records"] for step in (2, 3, 4)]
+    for op in ("delete", "update", "insert"):
+        said = sum(one[f"{op}s"] for one in told)
+        assert sum(line.get("op") == op for line in lines) == said
     table = read(tmp_path / "releases", 4, ids=True)
     assert list(state.values()) == table.to_pylist()
     assert "share standard output" in dpstream("run", config, "--json", code=2).stderr

@@ -20,7 +20,7 @@ __all__ = ["MARKS", "ROWS", "TEXT", "Case", "World", "inside", "judge"]
 
 #: Private values of the tables; no output may hold one.
 MARKS = ("Zq7-Korvath", "73912846")
-CODES = (0, 2, 3, 4, 6)
+CODES = (0, 2, 3, 4, 6, 7)
 SECONDS = 20
 
 

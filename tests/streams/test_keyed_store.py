@@ -74,8 +74,9 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
             assert present_rows.verify_present(db, last + 1, secret) is not None
             for damage in (
                 "DELETE FROM present WHERE key = (SELECT key FROM present ORDER BY key LIMIT 1)",
-                "UPDATE present SET record = (SELECT record FROM present ORDER BY key DESC LIMIT 1) "
-                "WHERE key = (SELECT key FROM present ORDER BY key LIMIT 1)",
+                # Another record: two of them may be equal.
+                "UPDATE present SET record = (SELECT record FROM present ORDER BY record DESC LIMIT 1) "
+                "WHERE key = (SELECT key FROM present ORDER BY record LIMIT 1)",
                 "DELETE FROM departed WHERE key = (SELECT key FROM departed ORDER BY key LIMIT 1)",
                 "INSERT INTO departed SELECT key FROM present ORDER BY key LIMIT 1",
                 "DELETE FROM present_sum",

@@ -38,7 +38,7 @@ class WeightedSum:
     >>> noise = NoiseSum.unpack([["laplace", "2", 1]]).parts[0][0]
     >>> half = WeightedSum(((noise, 0.5, 2),))  # the mean of two draws
     >>> round(half.variance, 3), half.half_width(0.95), half.exact
-    (3.917, 4.0, True)
+    (3.918, 4.0, True)
     """
 
     parts: tuple[tuple[Noise, float, int], ...] = ()
