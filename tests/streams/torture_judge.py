@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
@@ -184,6 +185,9 @@ def damaged_life(home: Path, settings: Settings, rng: random.Random, life: int) 
             # A table is not read again by the stream; whoever reads it is told.
             # A notice of a withdrawal is for people; what it says is in the catalogue too.
             told = lives.unreadable(home) or reads_catalogue_wrong(home)
+            if name.name == "codebook.json":
+                # The next publication writes it anew, with the path of a newer table.
+                told = told or _without_path(hit) == _without_path(good / name)
             if name.name == "withdrawn.json":
                 told = bool(
                     check_store(home / "state", home / "releases", key=lives.key_of(settings)).problems
@@ -193,6 +197,16 @@ def damaged_life(home: Path, settings: Settings, rng: random.Random, life: int) 
             shutil.copy(good / name, hit)
         now = look(home, settings)
         return False, found + [f"{text} (damaged: {name})" for text in judge(known, now, settings, floor)]
+
+
+def _without_path(codebook: Path) -> Any:
+    """A codebook but for the path of its table; None where it cannot be read."""
+    try:
+        book = json.loads(codebook.read_bytes())
+        del book["resources"][0]["path"]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+    return book
 
 
 def reads_catalogue_wrong(home: Path) -> bool:

@@ -39,7 +39,7 @@ from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes
+from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes, read_measurements
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
 from dpstream.stream.ledger.account_file import Account
 from dpstream.stream.ledger.limit import Limit
@@ -408,12 +408,17 @@ def head_step(home: Path) -> int:
 
 
 def unreadable(home: Path) -> list[str]:
-    """Every table and every change that is not dropped can be read and agrees with its hashes."""
+    """Every table and every change that is not dropped can be read and agrees with its hashes, and so can what was
+    measured."""
     root, found = home / "releases", []
     try:
         entries = read_catalogue(root)["steps"]
     except DpstreamError as error:
         return [f"the catalogue: {error}"]
+    try:
+        read_measurements(root)
+    except StoreDamagedError as error:
+        found.append(f"the measurements: {error}")
     for entry in entries:
         for reader in (read, read_changes):
             try:
