@@ -365,7 +365,7 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     none = accuracy_of(blank, other.calibrate(epsilon=1, unit=Event("replace")), 10)
     assert none["measured_every_step"] == {"standard_error": None, "marginals": []}
     assert none["words"].startswith(
-        "The number of records is declared public and has no noise. No other count"
+        "The number of records is declared public and has no noise. No other released count"
     )
     # A pooled one says what is measured so far: a rule of step numbers, up to the horizon.
     plan = recipe.calibrate(epsilon=1, unit=Event("replace"), horizon=20)
