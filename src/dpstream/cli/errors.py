@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpstream.cli.interrupt import INTERRUPTED, Guard
+from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
 
@@ -71,7 +70,7 @@ def command(
 
     loaded = Config.load(config)
     check_questions(loaded, questions)
-    with Guard() as guard, _progress(quiet=as_json) as tell, guard.hold():
+    with Guard() as guard, counted_progress("simulated", "runs", quiet=as_json) as tell, guard.hold():
         simulation = simulate_errors(
             loaded,
             runs=runs,
@@ -129,26 +128,6 @@ def simulate_border(config: Config, taken: list[int], out: str | None, stop: Cal
         click.echo(f"warning: errors were not simulated: {error}", err=True)
     except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
         click.echo(f"warning: errors were not simulated: {type(error).__name__}", err=True)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal; a line for every tenth of the runs elsewhere."""
-    if quiet:
-        yield None
-    elif not sys.stderr.isatty():
-        yield _lines
-    else:
-        from rich.progress import Progress
-
-        with Progress(console=console(err=True, bar=True), transient=True) as bar:
-            task = bar.add_task("simulated runs", total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _lines(done: int, total: int) -> None:
-    if done and (done == total or done * 10 // total > (done - 1) * 10 // total):
-        click.echo(f"simulated {done} of {total} runs", err=True)
 
 
 def _print(found: list[dict[str, Any]], folder: Path) -> None:

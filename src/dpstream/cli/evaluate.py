@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
@@ -82,7 +80,7 @@ def command(
     from dpstream.tools.report.assembly import FamilyPage
 
     loaded = Config.load(config)
-    with _progress(quiet=as_json) as progress:
+    with counted_progress("evaluated", "steps", quiet=as_json) as progress:
         asked = EvaluationRequest(
             releases=loaded.output.dir if releases is None else Path(releases),
             state=None if state is None else Path(state),
@@ -135,26 +133,6 @@ def parse_steps(text: str) -> list[int]:
             )
         steps += range(begin, end + 1)
     return steps
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal; a line for every tenth of the steps elsewhere."""
-    if quiet:
-        yield None
-    elif not sys.stderr.isatty():
-        yield _lines
-    else:
-        from rich.progress import Progress
-
-        with Progress(console=console(err=True, bar=True), transient=True) as bar:
-            task = bar.add_task("evaluated steps", total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _lines(done: int, total: int) -> None:
-    if done == total or done * 10 // total > (done - 1) * 10 // total:
-        click.echo(f"evaluated {done} of {total} steps", err=True)
 
 
 def _print(result: EvaluationResult) -> None:

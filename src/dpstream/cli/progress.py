@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ import click
 from dpstream.cli.shared import console
 from dpstream.core.showing import shown
 
-__all__ = ["Progress", "progress"]
+__all__ = ["Progress", "counted_progress", "progress"]
 
 
 class Progress(Protocol):
@@ -41,6 +41,30 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
         yield shown
     finally:
         shown.close()
+
+
+@contextmanager
+def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal; a line for every tenth elsewhere; None if ``quiet``.
+
+    Args:
+        done, what: "evaluated" and "steps", for "evaluated 3 of 30 steps".
+    """
+    if quiet:
+        yield None
+    elif not sys.stderr.isatty():
+
+        def line(number: int, total: int) -> None:
+            if number and (number == total or number * 10 // total > (number - 1) * 10 // total):
+                click.echo(f"{done} {number} of {total} {what}", err=True)
+
+        yield line
+    else:
+        from rich.progress import Progress
+
+        with Progress(console=console(err=True, bar=True), transient=True) as bar:
+            task = bar.add_task(f"{done} {what}", total=None)
+            yield lambda number, total: bar.update(task, completed=number, total=total)
 
 
 class _Lines:

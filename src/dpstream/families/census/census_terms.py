@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.core.contracts import HEADLINE_SHARE
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -16,7 +19,21 @@ from dpstream.families.census.census_schedule import CensusSchedule
 from dpstream.families.tabular.aim import AIM, AIMPlan
 from dpstream.families.tabular.headlines import split_budget
 
-__all__ = ["CensusTerms"]
+__all__ = ["CensusTerms", "NoiseOfCounts"]
+
+
+@dataclass
+class NoiseOfCounts:
+    """How noisy counts are at every census so far, at most; continued where the last call stopped.
+
+    Attributes:
+        steps: of the censuses; ``variances`` there: of the number of records, and of a cell of each column.
+        levels: the same of each level's records after the last census.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    variances: list[NDArray[np.float64]] = field(default_factory=list)
+    levels: list[NDArray[np.float64]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,9 @@ class CensusTerms:
     census: AIM
     headline: tuple[Clique, ...] = ()
     headline_share: Fraction = HEADLINE_SHARE
+    noise_of_counts: NoiseOfCounts = field(
+        default_factory=NoiseOfCounts, init=False, repr=False, compare=False
+    )
     _runs: dict[int, AIMPlan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

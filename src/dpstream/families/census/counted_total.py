@@ -15,7 +15,6 @@ from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import estimate_total
 from dpstream.core.schema.domain import Clique
-from dpstream.families.census.census_schedule import with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 
@@ -88,12 +87,8 @@ def predicted_errors(plan: CensusTerms, steps: Sequence[int]) -> tuple[Predicted
             raise HorizonError(
                 f"step {step} is beyond the plan", where="steps", allowed=f"1 to {plan.horizon}"
             )
-    found = {step: float(one[0]) for step, one in _variances(plan, max(steps, default=0)).items()}
-    done = sorted(found)
-    return tuple(
-        PredictedError(step, None, None, 1, math.sqrt(found[done[bisect_right(done, step) - 1]]))
-        for step in steps
-    )
+    _count_on(plan, max(steps, default=0))
+    return tuple(PredictedError(step, None, None, 1, math.sqrt(_variances(plan, step)[0])) for step in steps)
 
 
 def expected_errors(
@@ -104,8 +99,6 @@ def expected_errors(
     Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
     """
     domain, totals = plan.workload.domain, predicted_errors(plan, steps)
-    found = _variances(plan, max(steps, default=0))
-    done = sorted(found)
     return tuple(
         ExpectedErrors(
             one.step,
@@ -116,7 +109,7 @@ def expected_errors(
                 for name, cells, variance in zip(
                     domain.names,
                     domain.sizes,
-                    found[done[bisect_right(done, one.step) - 1]][1:].tolist(),
+                    _variances(plan, one.step)[1:].tolist(),
                     strict=True,
                 )
                 if math.isfinite(variance)
@@ -127,25 +120,30 @@ def expected_errors(
     )
 
 
-def _variances(plan: CensusTerms, until: int) -> dict[int, NDArray[np.float64]]:
-    """At every census: the variance of the number of records, and of a cell of each column, at most."""
-    found = dict[int, NDArray[np.float64]]()
-    levels, last = list[NDArray[np.float64]](), list[int]()
+def _variances(plan: CensusTerms, step: int) -> NDArray[np.float64]:
+    """At the last census up to a step: the variance of the number of records, and of a cell of each column, at most."""
+    own = plan.noise_of_counts
+    return own.variances[bisect_right(own.steps, step) - 1]
+
+
+def _count_on(plan: CensusTerms, until: int) -> None:
+    """Follow the censuses up to a step, from where the last call stopped: late steps cost no more than early ones."""
+    own = plan.noise_of_counts
     sizes = np.array(plan.workload.domain.sizes, dtype=np.float64)
     noise = plan.amounts.departure_noise
     left = np.zeros(len(sizes) + 1)
     if noise is not None:
         left = noise.variance * np.concatenate(([1.0], sizes**-2))
-    for step, level in plan.schedule.censuses(1, until):
-        levels += [np.zeros(len(sizes) + 1)] * (level + 1 - len(levels))
+    for step, level in plan.schedule.censuses(own.steps[-1] + 1 if own.steps else 1, until):
+        own.levels += [np.zeros(len(sizes) + 1)] * (level + 1 - len(own.levels))
         # Levels with an open cohort are counted before the census.
-        levels = [own + left if own.any() else own for own in levels]
-        levels[:level] = [np.zeros(len(sizes) + 1)] * level
+        own.levels[:] = [one + left if one.any() else one for one in own.levels]
+        own.levels[:level] = [np.zeros(len(sizes) + 1)] * level
         run = plan.run_of(level)
-        levels[level] = levels[level] + np.concatenate(([largest_variance(run)], _column_variances(run)))
-        last = with_census(last, level, step)
-        found[step] = np.sum(levels, axis=0)
-    return found
+        counted = np.concatenate(([largest_variance(run)], _column_variances(run)))
+        own.levels[level] = own.levels[level] + counted
+        own.variances.append(np.sum(own.levels, axis=0))
+        own.steps.append(step)
 
 
 def _column_variances(plan: AIMPlan) -> NDArray[np.float64]:

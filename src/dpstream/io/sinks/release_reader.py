@@ -115,7 +115,7 @@ def read_measurements(directory: str | Path, through: int | None = None) -> list
         step = int(entry["step"])
         if through is not None and step > through:
             break
-        wanted = read_manifest(root, step)["files"].get(MEASUREMENTS)
+        wanted = _manifest(root, entry)["files"].get(MEASUREMENTS)
         if wanted is None:
             continue
         path = root / step_name(step) / MEASUREMENTS
@@ -181,7 +181,12 @@ def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
     if entry is None:
         there = list(catalogue.backwards())
         raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
-    path = root / step_name(step) / MANIFEST
+    return _manifest(root, entry)
+
+
+def _manifest(root: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """As ``read_manifest``, of a step whose entry in the catalogue is at hand."""
+    path = root / step_name(int(entry["step"])) / MANIFEST
     manifest = _json(_verified(path, entry["manifest_sha256"]), path)
     if entry["state"] == "withdrawn":
         manifest["withdrawn"] = {"reason": entry.get("reason")}

@@ -24,7 +24,7 @@ from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, Prese
 from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 from dpstream.lab.audits.aim_audit import Transcript, first_run, loss_between, run_again
-from dpstream.lab.audits.published_list import published_lines
+from dpstream.lab.audits.published_list import released_arrays
 
 __all__ = [
     "TRANSCRIPT_DOMAIN",
@@ -250,10 +250,7 @@ def _releases(
     state, released = scripted.start(), list[NDArray[Any]]()
     for batch in batches:
         synthesis = scripted.step(state, batch, randomness)
-        packed = synthesis.pack()
-        released.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
-        released.extend(packed.arrays.values())
-        released.append(published_lines(synthesis))
+        released += released_arrays(synthesis)
         if published is not None:
             published += synthesis.noisy_counts
     return released

@@ -44,7 +44,7 @@ from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.lab.audits.published_list import published_lines
+from dpstream.lab.audits.published_list import released_arrays
 from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, worst_choice_loss
 
 __all__ = ["Leaking", "audit_pooled", "drawn_and_published", "exact_pooled", "pooled_loss"]
@@ -188,10 +188,7 @@ def _releases(
     state, released = plan.start(), list[NDArray[Any]]()
     for batch in batches:
         synthesis = plan.step(state, batch, randomness)
-        packed = synthesis.pack()
-        released.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
-        released.extend(packed.arrays.values())
-        released.append(published_lines(synthesis))
+        released += released_arrays(synthesis)
     return released
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import NoisyCounts, Synthesis
 from dpstream.core.privacy import AnyNoise
 
-__all__ = ["only_drawn", "published_lines"]
+__all__ = ["only_drawn", "published_lines", "released_arrays"]
 
 
 def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequence[NoisyCounts]) -> bool:
@@ -28,6 +29,13 @@ def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequ
             for (noise, values), one in zip(recorded, counts, strict=True)
         )
     )
+
+
+def released_arrays(synthesis: Synthesis) -> list[NDArray[Any]]:
+    """All that one step releases: its packed form (totals, standard errors, whole models) and its noisy counts."""
+    packed = synthesis.pack()
+    facts = np.frombuffer(repr(packed.meta).encode(), np.uint8)
+    return [facts, *packed.arrays.values(), published_lines(synthesis)]
 
 
 def published_lines(synthesis: Synthesis) -> NDArray[np.uint8]:
