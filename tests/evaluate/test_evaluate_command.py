@@ -11,7 +11,7 @@ import pytest
 from cli_stream import dpstream
 from evaluated_runs import run, typical, write_run
 
-from dpstream.cli import evaluate as verb
+from dpstream.cli.progress import counted_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, private_folder
 from dpstream.tools.evaluate.contract import SUMMARIES
@@ -189,8 +189,10 @@ def test_a_folder_of_results_is_never_somebody_elses(tmp_path):
 
 
 def test_progress_is_told_in_tenths(capsys):
-    for done in range(1, 1001):
-        verb._lines(done, 1000)
+    with counted_progress("evaluated", "steps", quiet=False) as told:
+        assert told is not None
+        for done in range(1, 1001):
+            told(done, 1000)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 10
     assert lines[-1] == "evaluated 1000 of 1000 steps"
