@@ -36,7 +36,14 @@ __all__ = ["command"]
     metavar="NAME",
     help="The mechanism; by default the usual one, or with --person-column the first one that follows people.",
 )
-@click.option("--table", metavar="NAME", help="The table of a DuckDB file that has several.")
+@click.option(
+    "--table", metavar="NAME", help="The table of a DuckDB file or a PostgreSQL database that has several."
+)
+@click.option(
+    "--url-env",
+    metavar="NAME",
+    help="The environment variable that holds the URL of a PostgreSQL server (with its password); instead of DATA.",
+)
 @click.option(
     "--out", default="dpstream.toml", show_default=True, type=FilePath("new"), help="The file to write."
 )
@@ -53,10 +60,12 @@ def command(
     key_column: str | None,
     mechanism: str | None,
     table: str | None,
+    url_env: str | None,
     out: str,
     after: str | None,
 ) -> None:
-    """Draft a configuration from DATA: a file (also of DuckDB), a folder, or a quoted pattern.
+    """Draft a configuration from DATA: a file (also of DuckDB), a folder, a quoted pattern, or the URL of a
+    PostgreSQL server.
 
     The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
     or replace it, then set confirmed = true; until then nothing runs. The file is as private as the data
@@ -71,6 +80,7 @@ def command(
       dpstream init 'data/*.parquet' --time-column file_date
       dpstream init panel.csv --person-column household
       dpstream init 'exports/*.csv' --key-column id
+      dpstream init postgresql://reader@db.example/shop --table bookings --key-column id
       dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
     """
@@ -78,18 +88,21 @@ def command(
     from dpstream.project.succession import draft_successor
 
     of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism, table))
-    if (data is None) == (after is None) or (after is not None and of_data):
-        raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
+    if [data, url_env, after].count(None) != 2 or (after is not None and of_data):
+        raise ConfigError(
+            "say what to draft from", where="init", allowed="DATA, --url-env NAME, or --after CONFIG alone"
+        )
     target = Path(out)
     require_free(target, "--out with a name that is free")
-    if data is None:
-        _write(target, draft_successor(str(after), target))
+    if after is not None:
+        _write(target, draft_successor(after, target))
         click.echo(
             f"wrote {out}: change what is to change, and say under [base] what becomes of the old values"
         )
         click.echo(f"next: dpstream plan {out}")
         return
-    place = _pattern(Path(data), target.parent)
+    on_server = data is None or data.startswith(("postgresql://", "postgres://"))
+    place = None if on_server else _pattern(Path(str(data)), target.parent)
     text = draft_config(
         data,
         time_column=time_column,
@@ -98,6 +111,7 @@ def command(
         mechanism=mechanism,
         path=place,
         database_table=table,
+        url_env=url_env,
     )
     _write(target, text)
     click.echo(

@@ -27,6 +27,7 @@ from dpstream.project.keyed_draft import Recognised, event_operations, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import exact_number, reason_for
+from dpstream.project.server_draft import ServerTable, is_url, read_server_table
 
 __all__ = ["draft_config"]
 
@@ -65,13 +66,14 @@ def draft_config(
     name: str | None = None,
     path: str | None = None,
     database_table: str | None = None,
+    url_env: str | None = None,
     rows: int = SAMPLE_ROWS,
 ) -> str:
     """The text of a drafted configuration file.
 
     Args:
-        data: a path (csv, csv.gz, parquet, ndjson; a folder; a pattern; a DuckDB file), or any table that
-            ``Schema.encode`` takes.
+        data: a path (csv, csv.gz, parquet, ndjson; a folder; a pattern; a DuckDB file), the URL of a PostgreSQL
+            server, or any table that ``Schema.encode`` takes.
         time_column: the column that cuts the data into steps; it becomes no attribute.
         person_column: the column that says who a row is. Without a time column the data are wide: one row a person,
             and columns that end in the number of their period, from 1.
@@ -80,7 +82,8 @@ def draft_config(
         mechanism: its name; by default the first one that follows people where there is a person column, or the one
             for tables that change.
         name, path: the stream's name and the source's path; by default taken from ``data``.
-        database_table: the table of a DuckDB file; by default its only one.
+        database_table: the table of a DuckDB file or of a PostgreSQL server; by default its only one.
+        url_env: the environment variable that holds the server's URL, in the place of ``data``.
         rows: how many rows are looked at, at most.
 
     Guarantee: none. The text is private until confirmed.
@@ -89,13 +92,16 @@ def draft_config(
         ConfigError: an unknown mechanism, time or person column or path; a mechanism that cannot use a person column,
         or needs one; wide data without numbered columns. DataError: a file that cannot be read.
     """
-    database = None
-    if isinstance(data, (str, Path)):
+    database: DatabaseTable | ServerTable | None = None
+    if url_env is not None or is_url(data):
+        database = read_server_table(None if url_env is not None else data, url_env, database_table, rows)
+        path, table = database.name.rpartition(".")[2], database.sample
+    elif isinstance(data, (str, Path)):
         path = str(data) if path is None else path
         if is_database(Path(data)):
             database = read_table(data, database_table, rows)
         elif database_table is not None:
-            raise ConfigError("a table is named, and the data are no DuckDB file", where="table")
+            raise ConfigError("a table is named, and the data are no database", where="table")
         table = read_sample(data, rows) if database is None else database.sample
     else:
         table = arrow.to_table(data, "draft").slice(0, rows)
@@ -140,7 +146,7 @@ def draft_config(
     else:
         source |= _steps(table, time_column, keyed)
         if database is not None:
-            source = _of_database(source, database, keyed)
+            source = database.source(source, keyed, {"every": "week"} | _days())
         schema = draft_columns(table, [name for name in columns if name not in apart])
     stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
     returns = () if keyed is None else ("returns",)
@@ -229,30 +235,6 @@ def _days() -> dict[str, Any]:
         "start": _Asked(_DAY, "the public first day; never read it off the data"),
         "end": _Asked(_DAY, 'the public last day, or "today"; it may be moved later'),
     }
-
-
-def _of_database(source: dict[str, Any], table: DatabaseTable, keyed: Recognised | None) -> dict[str, Any]:
-    """The same for a table of a DuckDB file, which a query reads: of each step, or whole.
-
-    Errors:
-        ConfigError: nothing says what of the table is in a step.
-    """
-    when, columns = source.get("time_column"), table.sample.column_names
-    found = {"kind": "duckdb", "database": source.pop("path")}
-    if keyed is not None and keyed.shape != "changes":
-        calendar = {"every": "week"} | _days() if when is None else {}
-        return found | {"query": table.query(columns)} | source | calendar
-    if when is None:
-        raise ConfigError(
-            "nothing says which rows of the table are in a step",
-            where="time column",
-            allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
-        )
-    del source["time_column"]
-    others = [name for name in columns if name != when]
-    numbers = "every" not in source
-    query = table.query(others, time_column=when, numbers=numbers, by_key=keyed is not None)
-    return found | {"query": query} | source
 
 
 def _holds_numbers(column: Any) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.io.sources.duckdb_file import open_database
+from dpstream.project.keyed_draft import Recognised
 
 __all__ = ["DatabaseTable", "read_table"]
 
@@ -27,6 +28,35 @@ class DatabaseTable:
     name: str
     sample: Any
     ordered: bool
+
+    def source(
+        self, source: Mapping[str, Any], keyed: Recognised | None, calendar: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """``[source]`` with a query that reads the table: the rows of each step, or all.
+
+        Args:
+            source: the same for a file.
+            calendar: periods, where the table is read whole once a step.
+
+        Errors:
+            ConfigError: nothing says what of the table is in a step.
+        """
+        when, columns = source.get("time_column"), self.sample.column_names
+        found = {"kind": "duckdb", "database": source["path"]}
+        others = {key: value for key, value in source.items() if key != "path"}
+        if keyed is not None and keyed.shape != "changes":
+            return found | {"query": self.query(columns)} | others | (dict(calendar) if when is None else {})
+        if when is None:
+            raise ConfigError(
+                "nothing says which rows of the table are in a step",
+                where="time column",
+                allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
+            )
+        del others["time_column"]
+        shown = [name for name in columns if name != when]
+        numbers = "every" not in source
+        query = self.query(shown, time_column=when, numbers=numbers, by_key=keyed is not None)
+        return found | {"query": query} | others
 
     def query(
         self,

@@ -10,12 +10,17 @@ from dpstream.project.reader import Section
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 
-__all__ = ["check_url", "read_server"]
+__all__ = ["check_url", "read_server", "refuse_password"]
 
 _HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
 #: No password can hide in what this lets through: no second part before the host, no other sign.
 _URL = re.compile(rf"postgres(?:ql)?://(?:[^\s:@/?#]+@)?{_HOST}(?:,{_HOST})*(?:/[^\s?#@:]*)?(?:\?[^\s#@]*)?")
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_HOLDS = "the URL holds a password, or signs that need %XX (it is not shown here)"
+_ELSEWHERE = (
+    "postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
+    "(postgresql:///?service=name), or the whole URL in the variable that url_env names"
+)
 
 
 def read_server(section: Section, stream: str) -> PostgresServer | None:
@@ -50,14 +55,15 @@ def check_url(section: Section) -> None:
     url = section.raw("url")
     if not isinstance(url, str) or not url.startswith(("postgresql://", "postgres://")):
         raise section.wrong("url", "this is not the URL of a PostgreSQL database")
-    if not _URL.fullmatch(url) or "password" in url.lower():
-        raise _not_here(section)
+    if _may_hold_password(url):
+        raise section.wrong("url", _HOLDS, _ELSEWHERE)
 
 
-def _not_here(section: Section) -> ConfigError:
-    return section.wrong(
-        "url",
-        "the URL holds a password, or signs that need %XX (it is not shown here)",
-        "postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
-        "(postgresql:///?service=name), or the whole URL in the variable that url_env names",
-    )
+def refuse_password(url: str, where: str) -> None:
+    """Refuse a URL that would stand in a public file and may hold a password (ConfigError); it is not shown then."""
+    if _may_hold_password(url):
+        raise ConfigError(_HOLDS, where=where, allowed=_ELSEWHERE)
+
+
+def _may_hold_password(url: str) -> bool:
+    return not _URL.fullmatch(url) or "password" in url.lower()

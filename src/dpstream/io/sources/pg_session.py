@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError
 from dpstream.io.libpq import connection_settings, driver, failure
@@ -87,6 +87,22 @@ class Snapshot:
     next: int
 
 
+class Server(Protocol):
+    """What a session reads of ``[source]``."""
+
+    @property
+    def url(self) -> str | None: ...
+
+    @property
+    def url_env(self) -> str | None: ...
+
+    @property
+    def table(self) -> str | None: ...
+
+    @property
+    def wait(self) -> str | None: ...
+
+
 class Session:
     """One connection, for reading only. Its errors repeat no message of libpq or of the server, for these quote values.
 
@@ -96,7 +112,7 @@ class Session:
         DataError: the records cannot be read.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: Server) -> None:
         self.where = "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
         self._patience = _PATIENCE if options.wait is None else duration(options.wait, "wait")
         self._driver = driver(_WHERE)
@@ -294,7 +310,7 @@ class Session:
             )
 
 
-def _address(options: SourceOptions) -> str:
+def _address(options: Server) -> str:
     """The server's URL, from ``url`` or from the environment variable ``url_env``. No message shows it."""
     if options.url_env is None:
         return str(options.url)

@@ -11,7 +11,7 @@ from dpstream.io.sources.pg_session import Session, quoted
 from dpstream.io.sources.query import split_records
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["WholeTable"]
+__all__ = ["WholeTable", "cell_as_text"]
 
 _QUERY = "[source] query"
 _WRITES = "25006"
@@ -108,8 +108,7 @@ class WholeTable:
         )
 
     def _cell(self, name: str, kind: int) -> str:
-        pattern = _TIMES.get(kind) if name in self._times else None
-        return (pattern or "{0}::text").format(quoted(name))
+        return cell_as_text(quoted(name), kind if name in self._times else None)
 
 
 class _QuerySession(Session):
@@ -179,6 +178,17 @@ class _QuerySession(Session):
                 allowed=self._allowed,
             )
         return super()._translated(error)
+
+
+def cell_as_text(column: str, kind: int | None) -> str:
+    """SQL for the cells of a column as texts; of a type of times, ``infinity`` is a null: there is no end.
+
+    Args:
+        column: its name, quoted.
+        kind: the number of its type; None: whatever type, without times.
+    """
+    pattern = "{0}::text" if kind is None else _TIMES.get(kind, "{0}::text")
+    return pattern.format(column)
 
 
 def _as_table(query: str) -> str:
