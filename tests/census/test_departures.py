@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any, ClassVar
 
 import pytest
 from census_stays import Stay, batches, crowd
@@ -154,3 +155,36 @@ def test_the_same_bits_whatever_the_order_of_keys() -> None:
         state, randomness = plan.start(), Randomness.seeded("order")
         found.append([plan.step(state, batch, randomness).total for batch in batches(own, 30, TINY)])
     assert found[0] == found[1]
+
+
+class Watched(CensusPlan):
+    """Writes down the integers that are read."""
+
+    read: ClassVar[list[int]] = []
+
+    def noisy(self, exact: int, noise: Any, randomness: Randomness) -> int:
+        self.read.append(exact)
+        return super().noisy(exact, noise, randomness)
+
+
+def test_a_count_that_was_interrupted_reads_the_same_integers_again_and_no_later_one_does() -> None:
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2, departures_every=1)
+    plan = Watched(recipe, PureDP.of(1), Record(), None)
+    assert plan.schedule.censuses(33, 38) == [(35, 0), (38, 0)]
+    randomness, found = Randomness.seeded("stopped"), []
+    state = plan.start()
+    for step, batch in enumerate(batches(crowd(7, 37, domain=TINY), 37, TINY), start=1):
+        before = plan.pack_state(state)
+        for _ in range(2 if step in (36, 37) else 1):  # the first attempt is lost before it is stored
+            state = plan.unpack_state(before)
+            plan.read.clear()
+            release = plan.step(state, batch, randomness)
+            found.append((step, list(plan.read)))
+        assert step < 36 or not any(state.left)
+        left = [one for one in release.noisy_counts if one.counted == "left"]
+        assert len(left) == len(plan.read)
+    own = {step: [read for s, read in found if s == step] for step in (36, 37)}
+    assert own[36][0] == own[36][1]
+    assert own[37][0] == own[37][1]
+    gone = [stay for stay in crowd(7, 37, domain=TINY) if stay.leaves == 37 and stay.comes <= 35]
+    assert sum(own[37][0]) == len(gone)
