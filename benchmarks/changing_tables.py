@@ -10,8 +10,8 @@ while anything is tuned.
 
 Every method protects a record's whole stay by epsilon, as far as it can:
 
-* census: the unit is the record; epsilon is for the whole stay, whatever happens in it. ``census:totals=full`` and so
-  on for other options.
+* census: the unit is the record; epsilon is for the whole stay, whatever happens in it. Options as a drafted file has
+  them, with the stream's guesses of size and records per step; ``census:departures_every=census`` and so on for others.
 * pooled, dpstabs: the unit is the event, at epsilon / 2: an insert and a delete. They get what the keys leave of a
   step (who comes and goes within one vanishes); an update is a delete and an insert, and costs a stay epsilon further.
   A stay with u updates is protected by (1 + u) epsilon only: the comparison favours them.
@@ -33,7 +33,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +54,7 @@ from dpstream.core.tables import (
     count_marginals,
 )
 from dpstream.families.census import Census
+from dpstream.families.census.departures import expected_wait
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.families.tabular.aim import AIM
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -75,6 +76,7 @@ READ: dict[str, Callable[[str], Any]] = {
     "levels": lambda word: word if word == "unlimited" else int(word),
     "iterations": int,
     "max_cells": int,
+    "departures_every": lambda word: int(word) if word.isdigit() else word,
 }
 #: Steps at which a run is compared with the truth, about.
 _POINTS = 30
@@ -247,8 +249,13 @@ def method(
     if name.startswith("census"):
         options = dict(word.split("=") for word in name.split(":")[1:])
         own_options = {key: READ.get(key, str)(value) for key, value in options.items()}
-        turnover = Fraction(stream.size) / Fraction(stream.records_per_step) if stream.deletes else "none"
+        turnover = Fraction(stream.size) / Fraction(stream.records_per_step) if stream.deletes else None
+        often = own_options.pop("departures_every", "expected")
         census = Census(workload, **{"turnover": turnover, **own_options})
+        if often == "expected":  # as in a drafted file
+            leaving = float(stream.records_per_step)
+            often = expected_wait(PureDP.of(epsilon), census.departures_share, leaving, turnover)
+        census = replace(census, departures_every=None if often == "census" else often)
         plan = census.calibrate(epsilon=epsilon, horizon=stream.steps)
         return by_key(plan), plan.options()
     if name in ("pooled", "dpstabs"):

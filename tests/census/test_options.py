@@ -10,14 +10,17 @@ from census_stays import SMALL
 
 from dpstream.core.contracts import Given, build
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import PureDP
 from dpstream.families.census import Census
 from dpstream.project.reader import Section
 
 
-def read(expected: Fraction | None = None, **table: Any) -> Census:
+def read(expected: Fraction | None = None, coming: int | None = None, **table: Any) -> Census:
     section = Section("dpstream.toml", "mechanism", {"name": "census", **table})
     section.variant = "census"
-    recipe: Census = build(section, Census, Given(SMALL, turnover=expected))
+    recipe: Census = build(
+        section, Census, Given(SMALL, turnover=expected, budget=PureDP.of(1), records_per_step=coming)
+    )
     return recipe
 
 
@@ -33,6 +36,17 @@ def test_a_file_says_the_turnover_or_what_it_expects() -> None:
     assert not chosen.leaving_by_value
 
 
+def test_a_file_says_how_often_departures_are_counted_or_what_it_expects() -> None:
+    assert read(Fraction(12), 5000).departures_every is None  # as before there was this key
+    assert read(Fraction(12), 5000, departures_every="census").departures_every is None
+    assert read(Fraction(12), 5000, departures_every="expected").departures_every == 1
+    assert read(Fraction(100), 100, departures_every="expected").departures_every == 9
+    assert (
+        read(Fraction(12), 10, departures_every="expected").departures_every is None
+    )  # ten are less than noise
+    assert read(turnover=12, departures_every=3).departures_every == 3
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [
@@ -46,6 +60,9 @@ def test_a_file_says_the_turnover_or_what_it_expects() -> None:
         ({"turnover": 3, "totals": "both"}, "totals"),
         ({"turnover": 3, "tracker": "yes"}, "tracker"),
         ({"turnover": 3, "departures_share": 1}, "departures_share"),
+        ({"turnover": 3, "departures_every": "often"}, "departures_every"),
+        ({"turnover": 3, "departures_every": 0}, "departures_every"),
+        ({"turnover": 3, "departures_every": "expected"}, "departures_every"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(table: dict[str, Any], said: str) -> None:

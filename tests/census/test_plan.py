@@ -75,6 +75,9 @@ def test_records_that_stay_as_long_as_the_stream_are_counted_once() -> None:
         {"totals": "both"},
         {"turnover": "none", "levels": 2},
         {"departures_share": 1},
+        {"departures_every": 0},
+        {"departures_every": True},
+        {"departures_every": "census"},
     ],
 )
 def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
@@ -101,6 +104,7 @@ def test_only_records_are_protected_and_only_present_ones_are_read() -> None:
         {"levels": "unlimited", "turnover": 2, "ratio": 2},
         {"tracker": False},
         {"totals": "simple"},
+        {"departures_every": 1, "turnover": 12},
     ],
 )
 def test_a_packed_state_goes_on_bit_for_bit(unit: Record, options: dict[str, Any]) -> None:
@@ -128,7 +132,14 @@ def test_a_stream_without_records_is_released_and_never_fails(unit: Record) -> N
     assert len(released(plan, late, 20)) == 20
 
 
-@pytest.mark.parametrize("options", [{}, {"levels": "unlimited", "ratio": 2, "turnover": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"levels": "unlimited", "ratio": 2, "turnover": 3},
+        {"departures_every": 1, "turnover": 12},
+    ],
+)
 def test_declared_public_presence_makes_every_number_of_records_exact(options: dict[str, Any]) -> None:
     plan = replace(RECIPE, **options).calibrate(epsilon=1, unit=Record("replace"))
     state, randomness = plan.start(), Randomness.seeded("public")

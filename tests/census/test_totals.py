@@ -13,7 +13,7 @@ from census_stays import Stay, batches, crowd
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.census import Census
+from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.counted_total import counted_total, largest_variance
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
 from dpstream.families.tabular import AIM
@@ -31,10 +31,16 @@ class Quiet(Randomness):
         return super().draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
 
 
-def told(domain: Domain, streams: int, source: type[Randomness], steps: int = 8) -> tuple[np.ndarray, float]:
+def told(
+    domain: Domain,
+    streams: int,
+    source: type[Randomness],
+    steps: int = 8,
+    kind: type[CensusPlan] = CensusPlan,
+) -> tuple[np.ndarray, float]:
     """Errors of the counted number in its standard errors, at the last step of many streams."""
     recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1, tracker=False)
-    plan = recipe.calibrate(epsilon=1)
+    plan = kind(recipe, PureDP.of(1), Record(), None)
     ends, found, most = list(batches(crowd(2, steps, domain=domain), steps, domain)), [], 0.0
     true = len(ends[-1].present.table)
     for number in range(streams):

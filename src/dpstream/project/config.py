@@ -149,6 +149,8 @@ class Config:
             options.period_name,
             headline,
             headline_share,
+            budget.budget,
+            None if turnover is None or expected is None else expected.records_per_step,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)

@@ -156,7 +156,7 @@ def draft_config(
         _section("source", source, _rows("source", family.limits)),
         schema.strip("\n") + "\n",
         *([] if keyed is None else [_section("expect", {}, offered=("size", "records_per_step"))]),
-        _mechanism(family, chosen, deletes=deletes is not None),
+        _mechanism(family, chosen, deletes=deletes is not None or family.limits.units[0] == "record"),
         _section("budget", _asked(family, "budget"), offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),

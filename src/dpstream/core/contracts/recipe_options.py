@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Given:
         horizon: how many steps there will be; None: no end is planned.
         step_name: how the period of a step is called, by its number; None where nothing public says so before the
             step is there.
+        budget: of whatever the stream protects; None where the recipe may not depend on it.
+        records_per_step: how many records come in a step, where the file says both ([expect]).
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
     """
@@ -110,6 +113,8 @@ class Given:
     step_name: Callable[[int], str | None] | None = None
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
+    budget: Budget | None = None
+    records_per_step: int | None = None
 
 
 class SectionReader(Protocol):

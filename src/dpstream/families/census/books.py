@@ -181,7 +181,8 @@ class Books:
 
     def release(self, state: CensusState, present: PresentRecords, *, census: bool) -> CensusSynthesis:
         """The cohorts as they are expected to be by now, and those who came since the last census."""
-        steps, told = state.step - last_of(state.last, 0), Told(self.terms)
+        since = state.step - last_of(state.last, 0)
+        steps, told = state.step - self.schedule.last_count(state.step, state.last), Told(self.terms)
         hazard = math.exp(state.totals[0].log_hazard)
         newest = state.latest[0]
         assert newest is not None, "step 1 is a census of level 0"
@@ -190,8 +191,8 @@ class Books:
         stays = [own.staying(steps) for own in state.totals]
         parts = [(self.left_of(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
         variance = sum(own.predicted(steps)[1] for own in state.totals)
-        if steps:
-            number, spread = state.newcomers.present(hazard, steps)
+        if since:
+            number, spread = state.newcomers.present(hazard, since)
             parts.append((newest, number))
             variance += spread if math.isfinite(spread) else 0.0
         total = sum(number for _, number in parts)

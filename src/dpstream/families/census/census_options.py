@@ -7,12 +7,14 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from dpstream.core.contracts import Given, Option, SectionReader, shown
-from dpstream.core.contracts.recipe_options import NUMBER
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, exact_amount
+from dpstream.families.census.departures import expected_wait
 from dpstream.families.tabular import options
 
 __all__ = [
+    "DEPARTURES_EVERY",
     "DEPARTURES_SHARE",
     "ITERATIONS",
     "LEAVING_BY_VALUE",
@@ -25,6 +27,7 @@ __all__ = [
     "WORKLOAD",
     "Levels",
     "Turnover",
+    "check_departures_every",
     "check_levels",
     "check_ratio",
     "check_turnover",
@@ -36,6 +39,7 @@ Turnover = Amount | None
 _TURNOVERS = 'a number of steps such as 3, 10 or 30, or "none"'
 _LEVELS = '1, 2 or "unlimited"'
 _LARGEST_RATIO = 100
+_DEPARTURES = 'a whole number of steps, "expected" or "census"'
 
 
 def check_turnover(value: Turnover) -> Fraction | None:
@@ -68,6 +72,41 @@ def check_ratio(value: int) -> None:
     """ConfigError unless it is a number of levels' ratio."""
     if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= _LARGEST_RATIO:
         raise ConfigError(f"ratio = {shown(value)}", where="mechanism", allowed=f"2 to {_LARGEST_RATIO}")
+
+
+def check_departures_every(value: int | None) -> None:
+    """ConfigError unless it is a number of steps, or None: departures are counted at censuses only."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ConfigError(
+            f"departures_every = {shown(value)}", where="mechanism", allowed="a number of steps, or None"
+        )
+
+
+def _departures_every(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
+    at_census = "at censuses only"
+    if not section.has("departures_every"):
+        section.note("departures_every", at_census, default=True, reason=DEPARTURES_EVERY.reason)
+        return None
+    value = section.raw("departures_every")
+    if value == "census":
+        section.note("departures_every", at_census, default=False)
+        return None
+    if value != "expected":
+        if isinstance(value, str):
+            raise section.wrong("departures_every", f"{shown(value)} is no number of steps", _DEPARTURES)
+        return section.count("departures_every")
+    if given.records_per_step is None or given.budget is None:
+        raise section.wrong(
+            "departures_every",
+            '"expected" rests on records_per_step of [expect], and this file has none',
+            'a whole number of steps, "census", or [expect] in place of turnover',
+        )
+    wait = expected_wait(given.budget, found["departures_share"], given.records_per_step, found["turnover"])
+    reason = f"about {given.records_per_step} records leave in a step ([expect])"
+    section.note(
+        "departures_every", at_census if wait is None else f"{wait} steps", default=True, reason=reason
+    )
+    return wait
 
 
 def _levels(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Levels:
@@ -130,6 +169,16 @@ DEPARTURES_SHARE = Option(
     "an exact number between 0 and 1",
     "Share of the budget for counting who left. Unused where presence is public.",
     "a count of departures is one number, a census is many",
+)
+DEPARTURES_EVERY = Option(
+    _DEPARTURES,
+    "Who left is counted at every census, and so many steps after the last count; a stay pays for one count however "
+    "many there are. `expected`: as soon as the guess records_per_step of [expect] says that many more left than a "
+    "count's noise; `census`: at censuses only.",
+    "streams that began before there was this key go on as they were; drafts of new ones set `expected`",
+    "census",
+    read=_departures_every,
+    fragment={"anyOf": [COUNT, {"enum": ["expected", "census"]}]},
 )
 TOTALS = Option(
     meaning="How numbers of records are followed between censuses: `simple` by levels alone; `full` keeps how errors "

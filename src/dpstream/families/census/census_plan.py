@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,7 +44,7 @@ from dpstream.families.census.amounts import Amounts
 from dpstream.families.census.attrition import Attrition
 from dpstream.families.census.books import Books
 from dpstream.families.census.census_release import CensusSynthesis
-from dpstream.families.census.census_schedule import CensusSchedule, last_of
+from dpstream.families.census.census_schedule import CensusSchedule, gap_of, last_of
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.census_words import Told, explain_census
@@ -81,6 +80,8 @@ class Census(Recipe["CensusPlan"]):
         levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
         ratio: each level is so many times rarer than the one below.
         departures_share: part of the budget for counting who left.
+        departures_every: steps from one count of departures to the next; they are counted at every census besides.
+            None: at censuses only.
         totals, tracker, leaving_by_value: how numbers and distributions are followed; post-processing.
         iterations, max_cells: of the fits.
         headline: marginals, by names of columns, that every census measures by themselves, whatever it does else.
@@ -100,6 +101,7 @@ class Census(Recipe["CensusPlan"]):
     leaving_by_value: bool = option(True, options.LEAVING_BY_VALUE)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
+    departures_every: int | None = option(None, options.DEPARTURES_EVERY)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
 
@@ -108,6 +110,7 @@ class Census(Recipe["CensusPlan"]):
         options.check_levels(self.levels)
         options.check_ratio(self.ratio)
         object.__setattr__(self, "departures_share", check_share(self.departures_share, "departures_share"))
+        options.check_departures_every(self.departures_every)
         if self.totals not in ("simple", "full"):
             raise ConfigError(f"totals = {self.totals!r}", where="mechanism", allowed="simple, full")
         check_fit(self.iterations, self.max_cells, 0.0)
@@ -159,19 +162,22 @@ class CensusPlan(StreamPlan):
         """Schedule, amounts, and what one census does."""
         own = self.recipe
         turnover = options.check_turnover(own.turnover)
-        gap = None if turnover is None else math.ceil(turnover / 2)
+        gap = gap_of(turnover)
         stays = turnover is None or (self.horizon is not None and turnover >= self.horizon)
         chosen = (1 if stays else 2) if own.levels is None else own.levels
         every = CensusSchedule(gap, own.ratio, None if chosen == "unlimited" else chosen)
         levels = every.reachable(self.horizon)
         departures = Fraction(0) if self.unit.relation == "replace" else own.departures_share
+        every_count = own.departures_every if departures else None
+        if every_count is not None and gap is not None and every_count >= gap:
+            every_count = None  # a census always comes first
         return CensusTerms(
             workload=own.workload,
             budget=self.budget,
             unit=self.unit,
             horizon=self.horizon,
             turnover=turnover,
-            schedule=CensusSchedule(gap, own.ratio, levels),
+            schedule=CensusSchedule(gap, own.ratio, levels, every_count),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
             census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
             headline=headline_cliques(own.workload.domain, own.headline),
@@ -244,7 +250,7 @@ class CensusPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        own = self.recipe
+        own, every = self.recipe, self.schedule.departures
         return {
             "workload": own.workload.as_option(),
             "turnover": "none" if self.terms.turnover is None else str(self.terms.turnover),
@@ -256,6 +262,8 @@ class CensusPlan(StreamPlan):
             "leaving_by_value": own.leaving_by_value,
             "iterations": own.iterations,
             "max_cells": own.max_cells,
+            # Facts of streams that count at censuses only stay as they were before there was this option.
+            **({} if every is None else {"departures_every": every}),
             **headline_options(own.headline, own.headline_share),
         }
 
@@ -281,8 +289,9 @@ class CensusPlan(StreamPlan):
         self.note_departures(state, present)
         level = self.schedule.level(state.step, state.last)
         measured: list[NoisyCounts] = []
-        if level is not None:
+        if level is not None or self.schedule.counts(state.step, state.last):
             measured += self.count_departures(state, randomness)
+        if level is not None:
             first = last_of(state.last, level) + 1
             run = self.take_census(state, level, present, randomness)
             name = f"step {state.step}, census of level {level}"
@@ -301,7 +310,7 @@ class CensusPlan(StreamPlan):
         """One noisy count for each level with an open cohort, of those whom no count has read before; gives those that
         have noise."""
         counts = list[NoisyCounts]()
-        noise, steps = self.amounts.departure_noise, state.step - last_of(state.last, 0)
+        noise, before = self.amounts.departure_noise, self.schedule.last_count(state.step - 1, state.last)
         for level in sorted({cohort.level for cohort in state.cohorts}):
             found = self.noisy(state.left[level], noise, randomness)
             state.left[level] = 0
@@ -314,8 +323,8 @@ class CensusPlan(StreamPlan):
                 )
             variance = 0.0 if noise is None else noise.variance
             own = state.totals[level]
-            kept = own.count(steps, float(found), variance, full=self._full)
-            exposure = own.exposure(steps)
+            kept = own.count(state.step - before, float(found), variance, full=self._full)
+            exposure = own.exposure(state.step - before)
             state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
             number, spread = state.counted[level]
             state.counted[level] = (number - found, spread + variance)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-__all__ = ["CensusSchedule", "last_of", "with_census"]
+__all__ = ["CensusSchedule", "gap_of", "last_of", "with_census"]
 
 #: Early on, no census is further away than this part of the steps so far.
 _EARLY = 10
@@ -24,11 +26,13 @@ class CensusSchedule:
         gap: most steps between two censuses; None: a tenth of the steps so far, and one level.
         ratio: a level is that many times rarer than the one below.
         levels: how many there are; None: as many as time brings.
+        departures: who left is counted at every census, and so many steps after the last count; None: at censuses only.
     """
 
     gap: int | None
     ratio: int
     levels: int | None
+    departures: int | None = None
     #: All censuses from step 1 on, as far as anybody asked.
     _known: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False, compare=False)
     _last: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -49,6 +53,19 @@ class CensusSchedule:
             return False
         wait: int = self.gap * self.ratio**level
         return step - last_of(last, level) >= wait
+
+    def last_count(self, step: int, last: Sequence[int]) -> int:
+        """The last step up to this one at which departures were counted, given the last census of each level."""
+        census = last_of(last, 0)
+        return step - (step - census) % self.departures if self.departures else census
+
+    def counts(self, step: int, last: Sequence[int]) -> bool:
+        """Whether departures are counted at a step at which no census is taken."""
+        return self.last_count(step, last) == step
+
+    def counts_between(self, last: int, census: int) -> int:
+        """How often departures are counted after one census, up to the next one and at it."""
+        return -(-(census - last) // self.departures) if self.departures else 1
 
     def reachable(self, horizon: int | None) -> int | None:
         """How many levels there can be within so many steps; None: no bound."""
@@ -89,6 +106,11 @@ class CensusSchedule:
         place = bisect_left(self._known, (step + 1, 0))
         last = self._known[place - 1] if place else None
         return last, self.after(0 if last is None else last[0])
+
+
+def gap_of(turnover: Fraction | None) -> int | None:
+    """Most steps between two censuses: half a turnover; None where hardly any record leaves."""
+    return None if turnover is None else math.ceil(turnover / 2)
 
 
 def last_of(last: Sequence[int], level: int) -> int:

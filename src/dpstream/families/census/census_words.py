@@ -52,7 +52,13 @@ class Told:
             found.append(Part("further levels", 1, plan.amounts.beyond(self.levels), detail))
         noise = plan.amounts.departure_noise
         if noise is not None:
+            every = plan.schedule.departures
             detail = f"at a census, for each level: who left since the census before, with {noise.describe()}"
+            if every is not None:
+                detail = (
+                    f"at a census and {_every(every)} between censuses, for each level: who left since the count "
+                    f"before, with {noise.describe()}; a stay is in one count, however many there are"
+                )
             found.append(Part("departures", 1, plan.amounts.of_departures, detail))
         return tuple(found)
 
@@ -80,6 +86,12 @@ class Told:
                 f"the turnover of {plan.turnover} steps, a guess that sets how often a census is taken, is public and "
                 "no part of the guarantee: it must not be computed from the private table"
             )
+        if plan.schedule.departures is not None:
+            every = _every(plan.schedule.departures)
+            found.append(
+                f"that departures are counted {every} between censuses is public and no part of the guarantee: it must "
+                "not be computed from the private table"
+            )
         return tuple(found)
 
     def step_facts(self, step: int) -> dict[str, Any]:
@@ -103,6 +115,16 @@ class Told:
                 if self.plan.public_presence
                 else "who came and left since is expected, not measured."
             )
+            count = step if last is None else self.plan.schedule.last_count(step, [last[0]])
+            if last is not None and count == step:
+                since = (
+                    "who left was counted at this step, with noise; who came since is expected, not measured."
+                )
+            elif last is not None and count > last[0]:
+                since = (
+                    f"who left was last counted at step {count}, with noise. Who came since the census, and who left "
+                    "since that count, is expected, not measured."
+                )
             words = f"The last census was taken {behind} {steps} ago; {since}"
             if self.plan.horizon is None or following <= self.plan.horizon:
                 words += f" The next one is at step {following}."
@@ -171,8 +193,8 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
     )
     own = with_measurements(
         own,
-        f"at a census, {least:,} to {most:,} numbers; at other steps none",
-        {"first": least, "most": most, "at": "censuses"},
+        f"at a census, {least:,} to {most:,} numbers; {_at_other_steps(plan, left)}",
+        {"first": least, "most": most, "at": "censuses", **_facts_between(plan)},
     )
     return replace(
         own,
@@ -199,6 +221,7 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
             "census": {
                 "turnover": None if plan.turnover is None else str(plan.turnover),
                 "gap": plan.schedule.gap,
+                **_facts_between(plan),
                 "levels": plan.schedule.levels,
                 "first": listed,
                 "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(told.levels)},
@@ -228,16 +251,23 @@ def _words(plan: CensusTerms) -> dict[str, str]:
             f" From time to time it is one of a higher level ({', '.join(rows)}{', ...' if levels is None else ''}), "
             "and counts again all who came since the last census of that level or a higher one."
         )
-    noisy = "" if plan.public_presence else (" A record that leaves is in one count of departures.")
+    noisy = "" if plan.public_presence else " A record that leaves is in one count of departures."
+    every = plan.schedule.departures
+    if every is not None:
+        which += f" Who left is counted at every census, and {_every(every)} in between."
+        noisy = f"{noisy[:-1]}, however many counts there are."
     pays = [f"level {g}: {_amount(plan, g)}" for g in range(Told(plan).levels)]
     stay = (
         f"What a stay costs: one census of each level it lives to see ({', '.join(pays)})."
         f"{noisy} Updates cost nothing. Together this is at most the budget, however long a record stays."
     )
+    counted, other = (
+        ("", "everything") if every is None else (", and each count of departures", "everything else")
+    )
     errors = (
         "What is exact: at a census, the measured marginals of the records counted there, and the number of records as "
-        "counted. What is a model's: everything between censuses, the number of rows, and every count of the released "
-        "table; old values of records that were updated stay in it until they are counted again."
+        f"counted{counted}. What is a model's: {other} between censuses, the number of rows, and every count of the "
+        "released table; old values of records that were updated stay in it until they are counted again."
     )
     if plan.public_presence:
         errors = (
@@ -245,6 +275,26 @@ def _words(plan: CensusTerms) -> dict[str, str]:
             "have exact errors; every count of the released table is a model's."
         )
     return {"schedule": which, "stay": stay, "errors": errors}
+
+
+def _every(steps: int) -> str:
+    return "at every step" if steps == 1 else f"every {steps} steps"
+
+
+def _at_other_steps(plan: CensusTerms, levels: int) -> str:
+    """How many numbers are measured where no census is taken."""
+    every = plan.schedule.departures
+    if every is None:
+        return "at other steps none"
+    numbers = "1 number" if levels == 1 else f"1 to {levels:,} numbers"
+    if every == 1:
+        return f"at other steps {numbers} of records that left"
+    return f"{_every(every)} between censuses, {numbers} of records that left; at other steps none"
+
+
+def _facts_between(plan: CensusTerms) -> dict[str, Any]:
+    every = plan.schedule.departures
+    return {} if every is None else {"departures_every": every}
 
 
 def _amount(plan: CensusTerms, level: int) -> str:

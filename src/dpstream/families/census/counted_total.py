@@ -135,9 +135,10 @@ def _count_on(plan: CensusTerms, until: int) -> None:
     if noise is not None:
         left = noise.variance * np.concatenate(([1.0], sizes**-2))
     for step, level in plan.schedule.censuses(own.steps[-1] + 1 if own.steps else 1, until):
+        counts = plan.schedule.counts_between(own.steps[-1] if own.steps else 0, step)
         own.levels += [np.zeros(len(sizes) + 1)] * (level + 1 - len(own.levels))
-        # Levels with an open cohort are counted before the census.
-        own.levels[:] = [one + left if one.any() else one for one in own.levels]
+        # Departures of levels with an open cohort are counted since the census before, up to this one.
+        own.levels[:] = [one + counts * left if one.any() else one for one in own.levels]
         own.levels[:level] = [np.zeros(len(sizes) + 1)] * level
         run = plan.run_of(level)
         counted = np.concatenate(([largest_variance(run)], _column_variances(run)))

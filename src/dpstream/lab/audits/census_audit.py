@@ -38,6 +38,7 @@ from dpstream.lab.audits.census_stays import (
     loss_of,
     parts_read,
 )
+from dpstream.lab.audits.census_times import CountedTwice, PublishedTwice, at_times, random_times, rare_times
 from dpstream.lab.audits.census_transcripts import (
     TRANSCRIPT_STEPS,
     census_loss,
@@ -54,6 +55,8 @@ _GRIDS: dict[AuditLength, tuple[int, tuple[int, ...], tuple[int, ...], tuple[Any
     "long": (60, tuple(range(1, 10)), (2, 4), (1, 2, "unlimited")),
 }
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 1, "long": 20}
+#: Audits by integers of any steps of censuses and counts: how many choices, and steps.
+_ANY_TIMES: dict[AuditLength, tuple[int, int]] = {"short": (2, 12), "long": (12, 24)}
 _PLANS: dict[str, dict[str, Any]] = {
     "selections": {},
     "nothing selected": {"max_cells": 1000, "totals": "simple"},
@@ -70,6 +73,12 @@ def audit_census(
         subject = f"census, levels {level}, all stays of up to {steps} steps"
         progress(subject)
         yield exact_stays(CountedPlan, subject, steps, gaps, ratios, level)
+    choices, steps = _ANY_TIMES[length]
+    for seed in range(choices):
+        times = random_times(seed, steps, 2)
+        subject = f"census, departures counted between censuses at any steps, choice {seed + 1}"
+        progress(subject)
+        yield exact_stays(at_times(CountedPlan, times), subject, steps, (2,), (2,), 2)
     yield from _broken_stays(progress)
     runs = _TRANSCRIPTS[length]
     for budget in (PureDP.of(2), ZCDP.of("1/2")):
@@ -79,6 +88,16 @@ def audit_census(
                 subject = f"census, {budget}, {unit.name}, {how}"
                 progress(subject)
                 yield exact_census(plan, runs, randomness, subject)
+        between = at_times(CensusPlan, rare_times(TRANSCRIPT_STEPS))
+        plan = transcript_plan(between, budget, Record(), **_PLANS["nothing selected"])
+        subject = f"census, {budget}, {Record().name}, departures counted between censuses"
+        progress(subject)
+        yield exact_census(plan, runs, randomness, subject)
+    subject = "census with departures counted between censuses and at one"
+    progress(f"control: {subject}")
+    twice = at_times(PublishedTwice, rare_times(TRANSCRIPT_STEPS))
+    plan = transcript_plan(twice, PureDP.of(2), Record(), **_PLANS["nothing selected"])
+    yield exact_census(plan, 1, randomness, subject, control=True)
     for name, kind, scene in (
         ("a window that begins too early", _EarlyPlan, {}),
         ("2/3 of the noise", _QuietPlan, {}),
@@ -153,6 +172,12 @@ def _broken_stays(progress: AuditProgress) -> Iterator[AuditFinding]:
         ("departures of level 1 counted at level 0, too", _TwoLevels, 2, as_written),
         ("departures counted at every level", _EveryLevel, 3, as_written),
         ("departures that are counted twice", _NotReset, 2, as_written),
+        (
+            "departures counted between censuses and at one",
+            at_times(CountedTwice, rare_times(18)),
+            2,
+            as_written,
+        ),
         ("amounts that grow", _Growing, 2, as_written),
         ("an update that renews the first step", CountedPlan, 2, _renewed),
         ("a row limit for each step", CountedPlan, 2, _limited),

@@ -1,0 +1,190 @@
+"""Departures counted between censuses: when, what they say, and which numbers stay exact."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import pytest
+from census_stays import Stay, batches, crowd
+from hypothesis import given
+from hypothesis import strategies as st
+from test_totals import TINY, Quiet, told
+
+from dpstream.core.privacy import PureDP, Randomness, Record
+from dpstream.core.tables import Workload
+from dpstream.families.census import Census, CensusPlan
+from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.departures import expected_wait
+from dpstream.lab.audits.census_times import at_times, rare_times
+from dpstream.stream.identity import spent_per_step
+
+SEVEN = at_times(CensusPlan, rare_times(7))
+
+
+@given(st.integers(1, 12), st.integers(2, 4), st.integers(1, 3), st.integers(1, 15), st.integers(1, 300))
+def test_step_numbers_alone_say_when_departures_are_counted(
+    gap: int, ratio: int, levels: int, every: int, until: int
+) -> None:
+    schedule = CensusSchedule(gap, ratio, levels, every)
+    plain = CensusSchedule(gap, ratio, levels)
+    assert schedule.censuses(1, until) == plain.censuses(1, until)  # censuses are where they were
+    last: list[int] = []
+    counted = 0
+    for step in range(1, until + 1):
+        level, before = schedule.level(step, last), schedule.last_count(step - 1, last)
+        assert counted == before
+        if level is not None or schedule.counts(step, last):
+            assert level is not None or step - before == every
+            counted = step
+        else:
+            assert step - before < every
+        if level is not None:
+            assert schedule.counts_between(last_of(last, 0), step) == math.ceil(
+                (step - last_of(last, 0)) / every
+            )
+            last = with_census(last, level, step)
+
+
+def test_more_counts_leave_the_counted_number_its_exact_law() -> None:
+    """Seven steps, four counts between three censuses. As in ``test_totals``: false alarms below 1e-6; control."""
+    errors, most = told(TINY, 400, Randomness, 7, SEVEN)
+    spread = 5.0 * math.sqrt(2.5 / len(errors))
+    assert abs(errors.mean()) < 5.0 / math.sqrt(len(errors))
+    assert abs((errors**2).mean() - 1.0) < spread
+    recipe = Census(Workload.all_k_way(TINY, 1), turnover=4, ratio=2)
+    plan = SEVEN(recipe, PureDP.of(1), Record(), None)
+    predicted = plan.predicted_errors([7])
+    assert predicted[0].total == pytest.approx(most)  # nothing is selected: the bound is attained
+    # Three counts after the census of level 1, besides that census: nothing else is in the number.
+    assert most**2 > 3 * plan.amounts.departure_noise.variance
+    quiet, _ = told(TINY, 400, Quiet, 7, SEVEN)
+    assert (quiet**2).mean() < 1.0 - spread
+
+
+@pytest.mark.parametrize("totals", ["simple", "full"])
+def test_a_burst_between_two_censuses_shows_at_the_next_count(totals: str) -> None:
+    """600 of 1,000 leave at step 36, in the middle between censuses; counts have a standard deviation of 3.5."""
+    crowd_now = [Stay(key, 1, 36 if key < 600 else None, {1: (key % 2, key // 2 % 2)}) for key in range(1000)]
+    found = {}
+    for every in (None, 1):
+        recipe = Census(
+            Workload.all_k_way(TINY, 2), turnover=60, totals=totals, iterations=2, departures_every=every
+        )  # type: ignore[arg-type]
+        plan = recipe.calibrate(epsilon=4)
+        assert plan.schedule.censuses(33, 38) == [(35, 0), (38, 0)]
+        state, randomness = plan.start(), Randomness.seeded("burst")
+        for step, batch in enumerate(batches(crowd_now, 38, TINY), start=1):
+            release = plan.step(state, batch, randomness)
+            found[every, step] = release
+            assert ("counted" in release.accuracy()) == (plan.schedule.around(step)[0][0] == step)  # type: ignore[index]
+    assert found[None, 35].total - found[None, 36].total < 60.0
+    assert found[1, 35].total - found[1, 36].total == pytest.approx(600.0, abs=60.0)
+    assert [(one.counted, one.as_of, one.draw) for one in found[1, 36].noisy_counts] == [
+        ("left", 36, "step 36, left of level 0")
+    ]
+    assert not found[None, 36].noisy_counts
+
+
+def test_counts_cost_nothing_more_and_plans_without_them_are_as_they_were() -> None:
+    old = Census(Workload.all_k_way(TINY, 2), turnover=20)
+    plain, more = (
+        old.calibrate(epsilon=1),
+        Census(old.workload, turnover=20, departures_every=3).calibrate(epsilon=1),
+    )
+    assert more.options() == {**plain.options(), "departures_every": 3}
+    assert spent_per_step(plain) == spent_per_step(more) == 1
+    assert [part.budget for part in plain.parts()] == [part.budget for part in more.parts()]
+    assert plain.parts()[-1].detail.startswith(
+        "at a census, for each level: who left since the census before, with "
+    )
+    assert "every 3 steps between censuses" in more.parts()[-1].detail
+    assert "every 3 steps" in more.declared_public()[-1]
+    assert more.explain().facts["census"]["departures_every"] == 3
+    assert more.counts_words(45, 1).count("who left was counted at this step") == 1
+    assert "last counted at step 59, with noise" in more.counts_words(60, 1)
+    # A census comes first; presence is public: nothing between.
+    for same in (
+        Census(old.workload, turnover=20, departures_every=10).calibrate(epsilon=1),
+        Census(old.workload, turnover=20).calibrate(epsilon=1),
+    ):
+        assert same.options() == plain.options()
+    public = Census(old.workload, turnover=20, departures_every=3).calibrate(
+        epsilon=1, unit=Record("replace")
+    )
+    assert "departures_every" not in public.options()
+
+
+def test_between_counts_the_error_that_is_predicted_stays() -> None:
+    plan = Census(Workload.all_k_way(TINY, 2), turnover=20, departures_every=2).calibrate(epsilon=1)
+    plain = Census(Workload.all_k_way(TINY, 2), turnover=20).calibrate(epsilon=1)
+    steps = list(range(1, 200))
+    own, other = ([one.total for one in p.predicted_errors(steps) or ()] for p in (plan, plain))
+    assert own[:19] == other[:19]  # a census at every step
+    assert all(a >= b for a, b in zip(own, other, strict=True))
+    assert own[-1] > other[-1]
+
+
+@given(st.sampled_from(["1/4", "1/2", "1", "2", "5"]), st.integers(1, 10**6), st.integers(1, 400))
+def test_counts_expected_between_censuses_are_worth_their_noise(
+    epsilon: str, leaving: int, turnover: int
+) -> None:
+    wait = expected_wait(PureDP.of(epsilon), Fraction(1, 10), leaving, Fraction(turnover))
+    gap = math.ceil(turnover / 2)
+    noise = math.sqrt(2) * 10 / float(Fraction(epsilon)) * math.sqrt(2)
+    if wait is None:
+        return
+    assert 1 <= wait < gap
+    counts = math.ceil(gap / wait)
+    assert leaving * wait >= 9.9 * noise
+    assert math.sqrt(counts) * noise <= 1.01 * turnover * leaving / 200
+    more = expected_wait(PureDP.of(2 * Fraction(epsilon)), Fraction(1, 10), leaving, Fraction(turnover))
+    assert more is not None
+    assert more <= wait
+
+
+def test_the_same_bits_whatever_the_order_of_keys() -> None:
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=12, iterations=3, departures_every=1)
+    plan, stays = recipe.calibrate(epsilon=1), crowd(6, 30, domain=TINY)
+    found = []
+    for own in (
+        stays,
+        [Stay(7919 * one.key % 104729, one.comes, one.leaves, one.values) for one in stays[::-1]],
+    ):
+        state, randomness = plan.start(), Randomness.seeded("order")
+        found.append([plan.step(state, batch, randomness).total for batch in batches(own, 30, TINY)])
+    assert found[0] == found[1]
+
+
+class Watched(CensusPlan):
+    """Writes down the integers that are read."""
+
+    read: ClassVar[list[int]] = []
+
+    def noisy(self, exact: int, noise: Any, randomness: Randomness) -> int:
+        self.read.append(exact)
+        return super().noisy(exact, noise, randomness)
+
+
+def test_a_count_that_was_interrupted_reads_the_same_integers_again_and_no_later_one_does() -> None:
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2, departures_every=1)
+    plan = Watched(recipe, PureDP.of(1), Record(), None)
+    assert plan.schedule.censuses(33, 38) == [(35, 0), (38, 0)]
+    randomness, found = Randomness.seeded("stopped"), []
+    state = plan.start()
+    for step, batch in enumerate(batches(crowd(7, 37, domain=TINY), 37, TINY), start=1):
+        before = plan.pack_state(state)
+        for _ in range(2 if step in (36, 37) else 1):  # the first attempt is lost before it is stored
+            state = plan.unpack_state(before)
+            plan.read.clear()
+            release = plan.step(state, batch, randomness)
+            found.append((step, list(plan.read)))
+        assert step < 36 or not any(state.left)
+        left = [one for one in release.noisy_counts if one.counted == "left"]
+        assert len(left) == len(plan.read)
+    own = {step: [read for s, read in found if s == step] for step in (36, 37)}
+    assert own[36][0] == own[36][1]
+    assert own[37][0] == own[37][1]
+    gone = [stay for stay in crowd(7, 37, domain=TINY) if stay.leaves == 37 and stay.comes <= 35]
+    assert sum(own[37][0]) == len(gone)
