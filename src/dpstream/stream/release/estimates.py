@@ -260,8 +260,8 @@ class Published:
         if end not in best:
             gaps = _gaps(names, known, max(best), end)
             if combine == "mean" and any(_chose(one, names) for one in counts):
-                why = "Other steps measured it only because of what was measured before: no interval holds for such a"
-                return replace(gaps, reason=f"{gaps.reason} {why} choice.")
+                why = "or only because of what was measured before: no interval holds for such a choice."
+                return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
             if any(one.series is not None and one.first > 1 for one in counts):
                 why = "Gains of single steps that share noise with each other are not added up."
                 return replace(gaps, reason=f"{gaps.reason} {why}")
@@ -391,8 +391,8 @@ def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
 
 def _chose(one: NoisyCounts, names: Sequence[str]) -> bool:
     """Whether a measurement of these columns was chosen."""
-    if one.columns is not None:
-        return set(names) <= set(one.columns) and was_chosen(one)
+    if "columns" in one.query:
+        return set(names) <= set(one.query["columns"]) and was_chosen(one)
     return was_chosen(one, names)
 
 
