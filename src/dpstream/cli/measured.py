@@ -143,7 +143,8 @@ def _answer(
                 "question": question,
                 "in_the_table": answer.value,
                 "measured": answer.measured_value,
-                "standard_error": answer.measured_error,
+                "standard_error": answer.standard_error,
+                "error_kind": answer.error_kind,
                 "as_of": answer.as_of,
                 "confidence": confidence,
                 "interval": None if interval is None else list(interval),
@@ -156,6 +157,11 @@ def _answer(
         click.echo(
             f"  measured: {answer.measured_value:,.1f} records; between {interval[0]:,.1f} and {interval[1]:,.1f} "
             f"with a probability of {confidence:g} or more"
+        )
+    elif interval is not None:
+        click.echo(
+            f"  by simulation: between {interval[0]:,.1f} and {interval[1]:,.1f} in {100 * confidence:g} % of cases "
+            f"(standard error {answer.standard_error:,.3g})"
         )
     click.echo(f"  {answer.note}.")
 

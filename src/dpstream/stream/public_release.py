@@ -20,8 +20,9 @@ from dpstream.io.sinks.release_reader import (
     released_alike,
     released_schema,
 )
+from dpstream.io.sinks.simulated_errors import simulated_errors
+from dpstream.stream.release.answers import Answer, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
-from dpstream.stream.release.release import Answer, measured_answer
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
@@ -140,8 +141,9 @@ class PublicRelease:
 
         Where the question's columns were measured without a gap, the answer has an exact interval around what was
         measured, as ``Stream.release`` gives it; ``note`` says how it was found and as of which step it holds, or why
-        there is none. Where the table was cut at a number of rows, the count is scaled to the released number of
-        records.
+        there is none. Where there is none, the answer has its error by simulation, if one was published for the step of
+        the table (``dpstream errors``); ``error_kind`` says which of the two it is. Where the table was cut at a number
+        of rows, the count is scaled to the released number of records.
 
         Args:
             step: the step of the table; measurements up to it are used.
@@ -156,11 +158,14 @@ class PublicRelease:
         asked = parse_predicate(question, schema)
         counted = self._counted(asked, schema, manifest, step)
         if "base" in manifest:
-            return Answer(counted, None, _BASE)
-        answer = measured_answer(counted, self._published(step), asked, as_of)
-        return (
-            answer if answer.as_of else replace(answer, note=f"counted in the released table. {answer.note}")
-        )
+            answer = Answer(counted, None, _BASE)
+        else:
+            answer = measured_answer(counted, self._published(step), asked, as_of)
+            if answer.as_of is None:
+                answer = replace(answer, note=f"counted in the released table. {answer.note}")
+        if answer.error_kind is not None:
+            return answer
+        return with_simulated(answer, simulated_errors(self.folder, self._step(step)), asked, schema)
 
     def _published(self, step: int | None) -> Published:
         number = self._step(step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -24,6 +24,7 @@ __all__ = [
     "as_released",
     "check_frame",
     "has_periods",
+    "measured_steps",
     "read_catalogue",
     "read_changes",
     "read_manifest",
@@ -109,21 +110,31 @@ def read_measurements(directory: str | Path, through: int | None = None) -> list
 
     Cost: reads one manifest and one file a step.
     """
+    return [one for _, counts in measured_steps(directory, through) for one in counts]
+
+
+def measured_steps(
+    directory: str | Path, through: int | None = None
+) -> Iterator[tuple[dict[str, Any], list[NoisyCounts]]]:
+    """The manifest of each step up to ``through``, with the noisy counts that were published with it.
+
+    Errors and cost:
+        As ``read_measurements``.
+    """
     root = Path(directory)
-    counts: list[NoisyCounts] = []
     for entry in _catalogue(root).entries():
         step = int(entry["step"])
         if through is not None and step > through:
             break
-        wanted = _manifest(root, entry)["files"].get(MEASUREMENTS)
-        if wanted is None:
-            continue
+        manifest = _manifest(root, entry)
+        wanted = manifest["files"].get(MEASUREMENTS)
         path = root / step_name(step) / MEASUREMENTS
+        lines = [] if wanted is None else _verified(path, wanted["sha256"]).splitlines()
         try:
-            counts += [NoisyCounts.from_line(line) for line in _verified(path, wanted["sha256"]).splitlines()]
+            counts = [NoisyCounts.from_line(line) for line in lines]
         except ConfigError:
             raise StoreDamagedError("the noisy counts cannot be read", where=str(path)) from None
-    return counts
+        yield manifest, counts
 
 
 def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:

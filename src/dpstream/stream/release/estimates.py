@@ -20,7 +20,7 @@ from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema import Schema
 from dpstream.core.tables.predicate import Predicate
-from dpstream.io.sinks.release_reader import read_manifest, read_measurements
+from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.stream.release.interactions import least_squares
 from dpstream.stream.release.measured_parts import Combined, Part, Way, add_up, decoded, projected, was_chosen
 
@@ -160,12 +160,12 @@ class Published:
 
         Cost: reads one manifest and one file a step.
         """
-        counts = read_measurements(folder, step)
-        public = None
-        if counts and read_manifest(folder, step)["relation"] == "replace":
-            ends = {end for one in counts for end in (one.first - 1, one.last) if end}
-            public = {end: int(read_manifest(folder, end)["rows"]) for end in sorted(ends)}
-        return cls(counts, schema, public)
+        counts, public = list[NoisyCounts](), dict[int, int]()
+        for manifest, own in measured_steps(folder, step):
+            counts += own
+            if manifest["relation"] == "replace":
+                public[int(manifest["step"])] = int(manifest["rows"])
+        return cls(counts, schema, public or None)
 
     def estimate(
         self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "mean"
