@@ -35,6 +35,10 @@ _CANNOT_SEE = (
     "It cannot see what the releases have lost: a model that never learned that two columns go together finds itself "
     "right. Errors may be larger than this, not only by chance."
 )
+_BASE = (
+    " The table of the earlier stream, with which this one began, is taken as true: what is wrong in it comes on "
+    "top."
+)
 
 
 def check_questions(config: Config, questions: Sequence[str]) -> None:
@@ -69,7 +73,7 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
         "label": LABEL,
         "words": f"Errors {LABEL}: the released stream was taken as an invented truth, and the same configuration was "
         f"run on it {runs} times with a seeded generator; a standard error is the root mean square of these runs' "
-        f"errors. {_CANNOT_SEE}",
+        f"errors. {_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
         "stream": simulation.config.name,
         "step": step,
         "through_step": simulation.releases.last,
