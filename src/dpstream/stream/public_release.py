@@ -23,6 +23,7 @@ from dpstream.io.sinks.release_reader import (
 from dpstream.io.sinks.simulated_errors import simulated_errors
 from dpstream.stream.release.answers import Answer, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
+from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class PublicRelease:
         self.folder = folder
         self.step = step
         self._known: dict[int, Published] = {}
+        self._kinds: dict[int, OtherKinds] = {}
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -136,6 +138,64 @@ class PublicRelease:
         found = self._published(step).estimate(columns, as_of, combine)
         return found if isinstance(found, Missing) else None
 
+    def people(self, times: int | None = None, step: int | None = None) -> Estimate | None:
+        """Of a panel: the number of its people, without padding; None where it was not measured.
+
+        Args:
+            times: of a panel that counts: only those who reported one of the counted values at least so many times so
+                far.
+            step: use what was published up to it.
+
+        Errors:
+            StoreDamagedError: files that differ from the published hashes.
+        """
+        return self._others(step).people(times)
+
+    def patterns(self, step: int | None = None) -> Estimate | None:
+        """Of a panel of windows: how many people reported what in each of the newest periods, with an axis for each
+        column of each period. ``sum`` of it answers questions about these periods. None for other streams.
+
+        Errors:
+            As ``people``.
+        """
+        return self._others(step).patterns()
+
+    def departures(self, since: int = 0, step: int | None = None) -> Estimate | None:
+        """Of a table whose records come and leave: how many that a census had counted have left, as of the last census.
+
+        Args:
+            since: only those that left after this census (its step).
+            step: use what was published up to it.
+
+        Returns:
+            None where they were not measured: no census yet, or departures are public.
+
+        Errors:
+            As ``people``.
+        """
+        return self._others(step).departures(since)
+
+    def cells(self, depth: int, step: int | None = None) -> Estimate | None:
+        """Of points: how many are in each of the 2^depth cells of one depth, of all points that were measured in it.
+        ``note`` says which points these are: blocks of points, whose first and last ones are missing as a rule.
+
+        Returns:
+            None where no cell of this depth was measured.
+
+        Errors:
+            As ``people``.
+        """
+        return self._others(step).cells(depth)
+
+    def measured_kinds(self, step: int | None = None) -> dict[str, Estimate]:
+        """All of ``people``, ``patterns``, ``departures`` and ``cells`` that were measured, by name: ``people``,
+        ``patterns``, ``at least 2``, ``departures``, ``depth 5``.
+
+        Errors:
+            As ``people``.
+        """
+        return kinds_there(self._others(step))
+
     def answer(self, question: str, step: int | None = None, *, as_of: int | None = None) -> Answer:
         """How many records satisfy a question such as ``"paid = 1"``, counted in the released table.
 
@@ -173,6 +233,12 @@ class PublicRelease:
             schema = released_schema(self.folder, self.manifest(number))
             self._known = {number: Published.read(self.folder, schema, number)}
         return self._known[number]
+
+    def _others(self, step: int | None) -> OtherKinds:
+        number = self._step(step)
+        if number not in self._kinds:
+            self._kinds = {number: OtherKinds.read(self.folder, number)}
+        return self._kinds[number]
 
     def _counted(self, asked: Predicate, schema: Schema, manifest: dict[str, Any], step: int | None) -> float:
         """How many records of the released table satisfy a question."""

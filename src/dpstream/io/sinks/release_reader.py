@@ -25,6 +25,7 @@ __all__ = [
     "check_frame",
     "has_periods",
     "measured_steps",
+    "panel_labels",
     "read_catalogue",
     "read_changes",
     "read_manifest",
@@ -346,6 +347,24 @@ def _fields(root: Path) -> list[dict[str, Any]]:
     except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
     return [*fields, *more]
+
+
+def panel_labels(directory: str | Path) -> dict[str, tuple[str, ...]]:
+    """The labels of the values of a panel's columns, from the public codebook, in the order of their codes.
+
+    Errors:
+        StoreDamagedError: the codebook cannot be read, or has none.
+    """
+    path = Path(directory) / CODEBOOK
+    try:
+        fields = parse_json(read_bytes(path))["dpstream"]["panel"]["fields"]
+        return {
+            str(field["name"]): tuple(str(code["label"]) for code in field["dpstream"]["codes"])
+            for field in fields
+            if "dpstream" in field
+        }
+    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
 
 
 def has_periods(manifest: Mapping[str, Any]) -> bool:

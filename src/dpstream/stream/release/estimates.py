@@ -22,7 +22,16 @@ from dpstream.core.schema import Schema
 from dpstream.core.tables.predicate import Predicate
 from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.stream.release.interactions import least_squares
-from dpstream.stream.release.measured_parts import Combined, Part, Way, add_up, decoded, projected, was_chosen
+from dpstream.stream.release.measured_parts import (
+    Combined,
+    Part,
+    SumOf,
+    Way,
+    add_up,
+    decoded,
+    projected,
+    was_chosen,
+)
 
 __all__ = ["MAX_CELLS", "Combine", "Estimate", "Missing", "Published", "error_words", "sum_of_cells"]
 
@@ -46,6 +55,8 @@ class Estimate:
         epochs: the groups of steps (first, last) that were added up.
         chosen: whether measurements enter that were chosen by what was measured before. Then there is no interval:
             what is chosen every time is what has unusual noise.
+        about: what is counted, where that is not the records as of ``as_of``; ``epochs`` may be periods or numbers of
+            points then.
     """
 
     columns: tuple[str, ...]
@@ -55,6 +66,27 @@ class Estimate:
     epochs: tuple[tuple[int, int], ...]
     chosen: bool
     _parts: tuple[Part, ...] = field(repr=False, compare=False)
+    about: str = ""
+
+    def sum(self, cells: NDArray[np.bool_]) -> Estimate:
+        """The sum of some cells as an estimate of its own, with its exact law.
+
+        Args:
+            cells: a mask shaped as ``values``.
+
+        Errors:
+            ConfigError: a mask of another shape.
+        """
+        mask = np.asarray(cells, dtype=bool)
+        if mask.shape != self.values.shape:
+            raise ConfigError(
+                f"the mask has the shape {mask.shape}",
+                where="sum",
+                allowed=f"{self.values.shape}, as the values",
+            )
+        parts = tuple(SumOf(part, mask) for part in self._parts)
+        total = np.array(self.values[mask].sum())
+        return Estimate((), (), total, self.as_of, self.epochs, self.chosen, parts, self.about)
 
     def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
         """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
@@ -101,7 +133,7 @@ class Estimate:
         interval = self.interval(confidence)
         low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
         nothing = pa.nulls(self.values.size, pa.float64())
-        cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
+        cells = np.indices(self.values.shape).reshape(len(self.columns), self.values.size)
         data = {
             name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
             for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
@@ -350,19 +382,22 @@ def sum_of_cells(
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
     """What a standard error and an interval mean: how they were found, and as of which step they hold."""
     many = len(estimate.epochs)
+    about = estimate.about or f"the records as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise alone; it is about the records as of step {estimate.as_of}. Some "
+            f"standard error of the noise alone; it is about {about}. Some "
             "measurements were chosen by what was measured before, and no interval holds for such a choice"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
+    if estimate.about and many > 1:
+        sums = f"{many} measurements, added up"
     if law.variance == 0.0:
-        how = "exact: the number of records was declared public"
+        how = f"exact: the number of {'people' if estimate.about else 'records'} was declared public"
     elif law.exact:
         how = f"exact: from the law of the noise in {sums}"
     else:
         how = f"from the exact variance of the noise in {sums}, by Chebyshev's inequality"
-    return f"{how}; it is about the records as of step {estimate.as_of}"
+    return f"{how}; it is about {about}"
 
 
 def _as_of(one: NoisyCounts) -> int:

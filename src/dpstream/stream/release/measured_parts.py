@@ -17,9 +17,11 @@ from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
 from dpstream.core.privacy.weighted_law import WeightedSum
 
 __all__ = [
+    "CellsOf",
     "Coefficients",
     "Combined",
     "Part",
+    "SumOf",
     "Way",
     "add_up",
     "decoded",
@@ -54,7 +56,7 @@ class Part(ABC):
 
 
 @dataclass(frozen=True)
-class _Cells(Part):
+class CellsOf(Part):
     """Cells of a measured marginal: ``each`` of them make one cell of the estimate."""
 
     source: NoisyCounts
@@ -81,6 +83,17 @@ class _Terms(Part):
         return Coefficients(self.source, tuple(found.items()))
 
 
+@dataclass(frozen=True, eq=False)
+class SumOf(Part):
+    """The sum of some cells of an estimate, as a number of its own."""
+
+    part: Part
+    cells: NDArray[np.bool_]
+
+    def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        return self.part.coefficients(self.cells if cells.all() else np.zeros_like(self.cells))
+
+
 @dataclass(frozen=True)
 class Way:
     """One way to know a marginal: independent of any other that shares no draw with it.
@@ -91,7 +104,7 @@ class Way:
 
     values: NDArray[np.float64]
     variance: float
-    parts: tuple[_Cells | _Terms, ...]
+    parts: tuple[CellsOf | _Terms, ...]
 
     @property
     def shared(self) -> set[str]:
@@ -154,7 +167,7 @@ def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) 
     kept = [name for name in columns if name in names]
     values = table.sum(axis=others).transpose([kept.index(name) for name in names])
     each = one.values.size // max(1, values.size)
-    return Way(values.astype(np.float64), each * one.variance, (_Cells(one, 1.0, each),))
+    return Way(values.astype(np.float64), each * one.variance, (CellsOf(one, 1.0, each),))
 
 
 def sign_pattern(axes: int, chosen: Sequence[int]) -> NDArray[np.float64]:
