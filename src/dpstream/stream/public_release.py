@@ -12,15 +12,15 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import (
     Frame,
+    MeasuredStep,
     as_released,
+    measured_steps,
     read_manifest,
-    read_measurements,
     read_table,
     readable_steps,
     released_alike,
     released_schema,
 )
-from dpstream.io.sinks.simulated_errors import simulated_errors
 from dpstream.stream.release.answers import Answer, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
 from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
@@ -50,7 +50,7 @@ class PublicRelease:
         self.folder = folder
         self.step = step
         self._known: dict[int, Published] = {}
-        self._kinds: dict[int, OtherKinds] = {}
+        self._read: dict[int, list[MeasuredStep]] = {}
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ class PublicRelease:
         Errors:
             StoreDamagedError: files that are missing or differ from the published hashes.
         """
-        return read_measurements(self.folder, self._step(step))
+        return [one for _, counts in self._measured(step) for one in counts]
 
     def measured(
         self,
@@ -225,20 +225,24 @@ class PublicRelease:
                 answer = replace(answer, note=f"counted in the released table. {answer.note}")
         if answer.error_kind is not None:
             return answer
-        return with_simulated(answer, simulated_errors(self.folder, self._step(step)), asked, schema)
+        return with_simulated(answer, self.folder, self._step(step), asked, schema)
 
     def _published(self, step: int | None) -> Published:
         number = self._step(step)
         if number not in self._known:
             schema = released_schema(self.folder, self.manifest(number))
-            self._known = {number: Published.read(self.folder, schema, number)}
+            self._known = {number: Published.of(schema, self._measured(number))}
         return self._known[number]
 
     def _others(self, step: int | None) -> OtherKinds:
+        return OtherKinds.of(self.folder, self._measured(step))
+
+    def _measured(self, step: int | None) -> list[MeasuredStep]:
+        """What was published up to a step; read once."""
         number = self._step(step)
-        if number not in self._kinds:
-            self._kinds = {number: OtherKinds.read(self.folder, number)}
-        return self._kinds[number]
+        if number not in self._read:
+            self._read = {number: list(measured_steps(self.folder, number))}
+        return self._read[number]
 
     def _counted(self, asked: Predicate, schema: Schema, manifest: dict[str, Any], step: int | None) -> float:
         """How many records of the released table satisfy a question."""

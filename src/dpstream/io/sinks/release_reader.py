@@ -20,6 +20,7 @@ from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 
 __all__ = [
     "Frame",
+    "MeasuredStep",
     "as_frame",
     "as_released",
     "check_frame",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 Frame = Literal["arrow", "pandas", "polars"]
+#: The manifest of a step, and the noisy counts that were published with it.
+MeasuredStep = tuple[dict[str, Any], list[NoisyCounts]]
 
 
 def read_table(
@@ -114,9 +117,7 @@ def read_measurements(directory: str | Path, through: int | None = None) -> list
     return [one for _, counts in measured_steps(directory, through) for one in counts]
 
 
-def measured_steps(
-    directory: str | Path, through: int | None = None
-) -> Iterator[tuple[dict[str, Any], list[NoisyCounts]]]:
+def measured_steps(directory: str | Path, through: int | None = None) -> Iterator[MeasuredStep]:
     """The manifest of each step up to ``through``, with the noisy counts that were published with it.
 
     Errors and cost:

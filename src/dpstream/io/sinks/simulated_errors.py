@@ -28,6 +28,7 @@ __all__ = [
     "SimulatedError",
     "SimulatedErrors",
     "error_files",
+    "error_steps",
     "simulated_errors",
     "t_factor",
     "unseen",
@@ -155,6 +156,12 @@ def error_files(step: int) -> tuple[str, str]:
     ('step-000024.json', 'step-000024.parquet')
     """
     return f"{step_name(step)}.json", f"{step_name(step)}.parquet"
+
+
+def error_steps(directory: str | Path) -> tuple[int, ...]:
+    """The steps of which errors by simulation were published, in order."""
+    names = [path.stem.removeprefix("step-") for path in (Path(directory) / FOLDER).glob("step-*.json")]
+    return tuple(sorted(int(name) for name in names if name.isdigit()))
 
 
 def simulated_errors(directory: str | Path, step: int) -> SimulatedErrors | None:

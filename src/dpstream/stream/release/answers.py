@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from dpstream.core.contracts import Measured, PeopleEstimate
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.tables.predicate import Predicate
-from dpstream.io.sinks.simulated_errors import SimulatedError, SimulatedErrors
+from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
 
 if TYPE_CHECKING:
@@ -109,19 +110,24 @@ def measured_answer(
     )
 
 
-def with_simulated(
-    answer: Answer, errors: SimulatedErrors | None, predicate: Predicate, schema: Schema
-) -> Answer:
-    """An answer without an error, with the one by simulation where there is one.
+def with_simulated(answer: Answer, folder: Path, step: int, predicate: Predicate, schema: Schema) -> Answer:
+    """An answer without an error, with the one by simulation where one was published for its step.
 
     Args:
-        errors: of the step of the table that the answer is from.
+        folder: of the releases. step: whose table the answer is from.
+
+    Errors:
+        StoreDamagedError: errors by simulation that cannot be read.
     """
-    error = (
-        None
-        if errors is None
-        else errors.of_question([schema.names[i] for i in predicate.columns], np.asarray(predicate.mask()))
-    )
+    errors = simulated_errors(folder, step)
+    if errors is None:
+        others = [one for one in error_steps(folder) if one <= step]
+        if not others:
+            return answer
+        return replace(
+            answer, note=f"{answer.note.rstrip('.')}. The last errors by simulation are of step {others[-1]}"
+        )
+    error = errors.of_question([schema.names[i] for i in predicate.columns], np.asarray(predicate.mask()))
     if error is None:
         return answer
     note = f"{error.words[:1].lower()}{error.words[1:]}".rstrip(".")

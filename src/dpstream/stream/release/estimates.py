@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Counted, NoisyCounts
-from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema import Schema
 from dpstream.core.tables.predicate import Predicate
-from dpstream.io.sinks.release_reader import measured_steps
+from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.interactions import least_squares
 from dpstream.stream.release.measured_parts import (
     Combined,
@@ -29,6 +29,7 @@ from dpstream.stream.release.measured_parts import (
     Way,
     add_up,
     decoded,
+    misfit,
     projected,
     was_chosen,
 )
@@ -192,8 +193,13 @@ class Published:
 
         Cost: reads one manifest and one file a step.
         """
+        return cls.of(schema, measured_steps(folder, step))
+
+    @classmethod
+    def of(cls, schema: Schema, steps: Iterable[MeasuredStep]) -> Published:
+        """Those of some steps that follow each other from the first one on."""
         counts, public = list[NoisyCounts](), dict[int, int]()
-        for manifest, own in measured_steps(folder, step):
+        for manifest, own in steps:
             counts += own
             if manifest["relation"] == "replace":
                 public[int(manifest["step"])] = int(manifest["rows"])
@@ -249,10 +255,10 @@ class Published:
     def _present(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
         """Of records that are present at one step: only what was counted as of that step may be added."""
         own = [one for one in self.counts if one.counted == "present"]
-        ends = sorted({_as_of(one) for one in own}, reverse=True) if as_of is None else [as_of]
+        ends = sorted({one.end for one in own}, reverse=True) if as_of is None else [as_of]
         newest: Missing | None = None
         for end in ends:
-            now = [one for one in own if _as_of(one) == end]
+            now = [one for one in own if one.end == end]
             if not now:
                 return Missing(
                     (), f"No census counted the records that were present at the end of step {end}."
@@ -400,10 +406,6 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     return f"{how}; it is about {about}"
 
 
-def _as_of(one: NoisyCounts) -> int:
-    return one.last if one.as_of is None else one.as_of
-
-
 def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
     """Whether the measurement is about columns of the table (StoreDamagedError: it does not fit them)."""
     if one.columns is not None:
@@ -418,9 +420,7 @@ def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
     else:
         return False
     if one.values.shape != (expected,):
-        raise StoreDamagedError(
-            f"the noisy counts of {one.draw!r} do not fit the codebook", where="measurements"
-        )
+        raise misfit(one)
     return True
 
 

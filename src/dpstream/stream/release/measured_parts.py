@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
 from dpstream.core.privacy.weighted_law import WeightedSum
@@ -26,6 +27,7 @@ __all__ = [
     "add_up",
     "decoded",
     "identity",
+    "misfit",
     "projected",
     "sign_pattern",
     "was_chosen",
@@ -149,6 +151,13 @@ class Combined:
 def identity(one: NoisyCounts) -> str:
     """Two measurements with different ones are independent."""
     return f"draw {one.draw}" if one.series is None else f"series {one.series}"
+
+
+def misfit(one: NoisyCounts) -> StoreDamagedError:
+    """The error of noisy counts whose number is not that of their cells."""
+    return StoreDamagedError(
+        f"the noisy counts of {one.draw!r} do not fit the codebook", where="measurements"
+    )
 
 
 def was_chosen(one: NoisyCounts, term: Sequence[str] | None = None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.errors import StoreDamagedError
-from dpstream.io.sinks.release_reader import measured_steps, panel_labels
+from dpstream.io.sinks.release_reader import MeasuredStep, panel_labels
 from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.measured_parts import CellsOf
+from dpstream.stream.release.measured_parts import CellsOf, misfit
 
 __all__ = ["OtherKinds", "kinds_there"]
 
@@ -33,18 +32,14 @@ class OtherKinds:
     public_people: int | None = None
 
     @classmethod
-    def read(cls, folder: str | Path, step: int) -> OtherKinds:
-        """What the folder of releases holds of the steps up to ``step``.
+    def of(cls, folder: str | Path, steps: Sequence[MeasuredStep]) -> OtherKinds:
+        """Those of some steps of a folder of releases.
 
         Errors:
-            ConfigError: no releases there. StoreDamagedError: files that are missing or differ from their published
-            hashes.
-
-        Cost: reads one manifest and one file a step.
+            StoreDamagedError: a panel's codebook cannot be read.
         """
-        lines, manifest = list[tuple[int, NoisyCounts]](), dict[str, Any]()
-        for manifest, counts in measured_steps(folder, step):
-            lines += [(int(manifest["step"]), one) for one in counts]
+        lines = [(int(manifest["step"]), one) for manifest, counts in steps for one in counts]
+        manifest = steps[-1][0] if steps else {}
         is_panel = any(one.counted == "people" for _, one in lines)
         public = is_panel and manifest["accuracy"]["total_standard_error"] == 0.0
         return cls(
@@ -78,7 +73,7 @@ class OtherKinds:
             labels = tuple(self.labels[name] for _ in periods for name in columns)
             values = one.values.reshape([len(own) for own in labels]).astype(np.float64)
         except (KeyError, ValueError):
-            raise _unfit(one) from None
+            raise misfit(one) from None
         names = tuple(f"{name}, period {period}" for period in periods for name in columns)
         about = f"the people in periods {one.first} to {one.last}"
         return Estimate(
@@ -91,10 +86,10 @@ class OtherKinds:
         Args:
             since: count only those that left after this census (a step).
         """
-        own = [one for _, one in self.lines if one.counted == "left" and _end(one) > since]
+        own = [one for _, one in self.lines if one.counted == "left" and one.end > since]
         if not own:
             return None
-        last = max(map(_end, own))
+        last = max(one.end for one in own)
         values = np.array(float(sum(int(one.values.sum()) for one in own)))
         about = f"the records that were counted and have left, up to step {last}"
         if since:
@@ -116,7 +111,7 @@ class OtherKinds:
             if blocks and one.last + 1 != blocks[-1].first:
                 break  # what a step measured that was rejected is missing
             if one.values.shape != (1 << depth,):
-                raise _unfit(one)
+                raise misfit(one)
             blocks.append(one)
         if not blocks:
             return None
@@ -159,16 +154,6 @@ def kinds_there(kinds: OtherKinds) -> dict[str, Estimate]:
 def _one(step: int, one: NoisyCounts, about: str) -> Estimate:
     """A single number."""
     if one.values.shape != (1,):
-        raise _unfit(one)
+        raise misfit(one)
     value = np.array(float(one.values[0]))
     return Estimate((), (), value, step, ((one.first, one.last),), False, (CellsOf(one, 1.0, 1),), about)
-
-
-def _end(one: NoisyCounts) -> int:
-    return one.last if one.as_of is None else one.as_of
-
-
-def _unfit(one: NoisyCounts) -> StoreDamagedError:
-    return StoreDamagedError(
-        f"the noisy counts of {one.draw!r} do not fit the codebook", where="measurements"
-    )

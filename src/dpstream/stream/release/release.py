@@ -17,8 +17,7 @@ from dpstream.core.privacy.law import check_confidence
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
-from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
-from dpstream.stream.release.answers import Answer, ErrorKind, measured_answer, with_simulated
+from dpstream.stream.release.answers import NOT_MEASURED, Answer, ErrorKind, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.release_words import release_html, spent_of
 
@@ -34,7 +33,7 @@ MAX_ANSWER_CELLS = 2_000_000
 #: Why an answer carries no interval.
 NO_INTERVAL = (
     "the plan does not measure these columns together at every step (or the stream began with another one's "
-    "table): part of this number is what the model expects, and no public noise scale tells how wrong it is"
+    f"table): {NOT_MEASURED[:1].lower()}{NOT_MEASURED[1:]}"
 )
 
 
@@ -272,7 +271,10 @@ class Release:
             error, note = _error_of_sum(cells, estimate.standard_error)
             if error is not None:
                 return Answer(value, error, note, error_kind="bound" if cells > 1 else "exact")
-            return with_simulated(found or Answer(value, None, note), self._errors(), predicate, self._schema)
+            answer = found or Answer(value, None, note)
+            if self._folder is None:
+                return answer
+            return with_simulated(answer, self._folder, self.step, predicate, self._schema)
         clique, measured = smallest
         others = tuple(axis for axis, column in enumerate(clique) if column not in predicate.columns)
         counts = measured.values.sum(axis=others)
@@ -293,10 +295,6 @@ class Release:
             except ConfigError:  # a step that is not published yet
                 return None
         return self._known if self._known.counts else None
-
-    def _errors(self) -> SimulatedErrors | None:
-        """Errors by simulation in the folder of releases, of this step."""
-        return None if self._folder is None else simulated_errors(self._folder, self.step)
 
     def _codes_of(self, condition: str) -> tuple[int, ...]:
         """Whole records, as one number each, that satisfy a condition."""

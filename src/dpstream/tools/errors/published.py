@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,9 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables.predicate import parse_predicate
 from dpstream.io.sinks import read_catalogue
-from dpstream.io.sinks.simulated_errors import FOLDER, error_files, unseen
+from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
 from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation
-from dpstream.tools.errors.spread import StepErrors, root_mean_square, t_factor
+from dpstream.tools.errors.spread import StepErrors, root_mean_square
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -86,12 +85,12 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
     }
     if questions:
         sizes = facts["sizes"]
-        facts["questions"] = [_answered(simulation, errors, one, factor, sizes) for one in questions]
+        facts["questions"] = [_answered(simulation, errors, one, sizes) for one in questions]
     return facts
 
 
 def _answered(
-    simulation: Simulation, errors: StepErrors, question: str, factor: float, sizes: list[dict[str, Any]]
+    simulation: Simulation, errors: StepErrors, question: str, sizes: list[dict[str, Any]]
 ) -> dict[str, Any]:
     asked = parse_predicate(question, simulation.config.schema())
     satisfied = np.asarray(asked.mask())
@@ -105,14 +104,14 @@ def _answered(
 
     truth = counted(errors.truth.table)
     off: Floats = np.array([counted(one) for one in errors.observed]) - truth
-    standard_error = root_mean_square(off)
     hidden = float(unseen(np.array([truth]), sizes)[0]) if len(columns) > 1 else 0.0
+    error = SimulatedError(root_mean_square(off), float(off.mean()), hidden, len(off), LABEL)
     return {
         "question": question,
         "invented": truth,
-        "standard_error": standard_error,
-        "bias": float(off.mean()),
-        "half_width": factor * math.hypot(standard_error, hidden),
+        "standard_error": error.standard_error,
+        "bias": error.bias,
+        "half_width": error.half_width(),
     }
 
 
