@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_stream import COLUMNS, certain, make
+from cli_stream import COLUMNS, certain, dpstream, make
 from scipy.stats import chi2
 
+import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables.predicate import parse_predicate
@@ -165,7 +165,7 @@ def test_questions_are_answered_from_the_published_files(
     assert error is not None
     assert math.isclose(error.standard_error, told["standard_error"], rel_tol=1e-6)
     assert math.isclose(error.bias, told["bias"], abs_tol=1e-6)
-    assert math.isclose(error.half_width, told["half_width"], rel_tol=1e-4)
+    assert math.isclose(error.half_width(), told["half_width"], rel_tol=1e-4)
     truth = simulation.invented.truth[4].table.codes
     off = [
         float(((run[4].codes[:, 0] == 0) & (run[4].codes[:, 1] == 1)).sum())
@@ -191,6 +191,50 @@ def test_what_was_published_says_where_it_comes_from(
     assert len(read["marginals"]) == 6  # three columns, and three pairs of them
 
 
+def test_answers_have_their_error_by_simulation_where_none_is_exact(
+    done: tuple[Config, Simulation, list[dict[str, object]]],
+) -> None:
+    config, _, facts = done
+    release, question = dp.read(config.output.dir), "zip = 'a' and paid"
+    with config.open_stream() as stream:
+        own = stream.release(4).answer(question)
+    answer, told = release.answer(question), facts[-1]["questions"][0]  # type: ignore[index]
+    for one in (own, answer):
+        assert (one.error_kind, one.as_of, one.measured_value) == ("by simulation", None, None)
+        assert one.standard_error == pytest.approx(told["standard_error"], rel=1e-6)
+        low, high = one.interval() or (0.0, 0.0)
+        assert (high - low) / 2 == pytest.approx(told["half_width"], rel=1e-6)
+        assert (high + low) / 2 == one.value
+        assert "by simulation" in one.note
+    narrow, wide = answer.interval(0.5), answer.interval(0.999)
+    assert narrow is not None
+    assert wide is not None
+    assert wide[0] < narrow[0] < answer.value < narrow[1] < wide[1]
+    # What was measured comes first, and is no simulation; a step that was not simulated has no error.
+    exact = release.answer("zip = 'a'")
+    assert (exact.error_kind, exact.as_of) == ("exact", 4)
+    assert exact.note.startswith("exact")
+    third = release.answer(question, step=3)
+    assert (third.error_kind, third.standard_error, third.interval()) == (None, None, None)
+    assert third.note.endswith("The last errors by simulation are of step 2")
+
+
+def test_the_command_prints_errors_by_simulation(
+    done: tuple[Config, Simulation, list[dict[str, object]]],
+) -> None:
+    folder = str(done[0].output.dir)
+    simulated, exact = ["--question", "zip = 'a' and paid"], ["--question", "zip = 'a'"]
+    told = dpstream("measured", folder, *simulated).stdout
+    assert "by simulation: between" in told
+    assert "measured:" not in told
+    assert "by simulation" not in dpstream("measured", folder, *exact).stdout
+    kinds = [
+        json.loads(dpstream("measured", folder, *one, "--json").stdout)["error_kind"]
+        for one in (simulated, exact)
+    ]
+    assert kinds == ["by simulation", "exact"]
+
+
 def test_damaged_files_are_refused(
     done: tuple[Config, Simulation, list[dict[str, object]]], tmp_path: Path
 ) -> None:
@@ -210,7 +254,6 @@ def test_damaged_files_are_refused(
         ("no table", "no release has a table"),
         ("another plan", "another plan"),
         ("one run", "1 runs tell no spread"),
-        ("base", "began with another one"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(
@@ -225,8 +268,6 @@ def test_what_cannot_be_simulated_is_refused(
         runs = 1
     elif change == "no table":
         until = 0
-    elif change == "base":
-        config = replace(config, base_options=object())  # type: ignore[arg-type]
     if change == "another plan":
         config = Config.load(config.path)
     with pytest.raises(ConfigError, match=sentence) as found:

@@ -20,8 +20,8 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.stream import Publishing
+from dpstream.stream.release.answers import measured_answer
 from dpstream.stream.release.estimates import Estimate, Published
-from dpstream.stream.release.release import measured_answer
 
 
 def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ __all__ = ["command"]
     help="Show the number of records for which it holds: \"paid and zip = '94103'\".",
 )
 @click.option(
+    "--of",
+    "kind",
+    metavar="KIND",
+    help='Show what is no column of a table: people, "at least 2", patterns, departures, "depth 5".',
+)
+@click.option(
     "--as-of", type=Whole(), help="The step at whose end the numbers hold; the last one measured by default."
 )
 @click.option("--least-squares", is_flag=True, help="Use all measurements that overlap with the columns.")
@@ -42,6 +48,7 @@ def command(
     releases: str,
     columns: tuple[str, ...],
     question: str | None,
+    kind: str | None,
     as_of: int | None,
     least_squares: bool,
     confidence: float,
@@ -54,19 +61,29 @@ def command(
     that their sums have exact errors, which counts of a synthetic table do not have. They may be negative. Neither the
     configuration nor the secret state is needed, and nothing is spent.
 
-    Without --column and --question: which counts are known, as of which step, and how precisely.
+    Without --column, --question and --of: which counts are known, as of which step, and how precisely.
+
+    --of is for people of a panel (their number; those who reported it "at least N" times so far; patterns of the newest
+    periods), for the number of records that left (departures), and for points (cells of one depth).
 
     \b
     Examples:
       dpstream measured releases
       dpstream measured releases --column zip --column paid --as-of 12 --csv
       dpstream measured releases --question "rent >= 1000" --confidence 0.99
+      dpstream measured releases --of patterns --csv
     """
     import dpstream
 
-    if as_csv and (as_json or not columns):
+    if as_csv and (as_json or not (columns or kind)):
         raise ConfigError(
-            "CSV is of the counts of columns", where="--csv", allowed="with --column, without --json"
+            "CSV is of the counts of columns", where="--csv", allowed="with --column or --of, without --json"
+        )
+    if kind is not None and (columns or least_squares or question is not None or as_of is not None):
+        raise ConfigError(
+            "it is no column of a table",
+            where="--of",
+            allowed="without --column, --question, --as-of and --least-squares",
         )
     if question is not None and (columns or least_squares):
         raise ConfigError(
@@ -77,6 +94,15 @@ def command(
     release = dpstream.read(releases)
     if question is not None:
         _answer(release, question, as_of, confidence, as_json)
+    elif kind is not None:
+        kinds = release.measured_kinds()
+        if kind not in kinds:
+            raise ConfigError(
+                f"{kind!r} was not measured",
+                where="--of",
+                allowed=", ".join(kinds) or "--column: nothing else was",
+            )
+        _cells(kinds[kind], confidence, as_csv, as_json)
     elif columns:
         estimate = _estimate(release, columns, as_of, "least squares" if least_squares else "mean")
         _cells(estimate, confidence, as_csv, as_json)
@@ -120,7 +146,8 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
             }
         )
         return
-    headings = [*estimate.columns, "records", f"from ({100 * confidence:g} %)", "to"]
+    counted, unit = ("number", "") if estimate.about else ("records", " records")
+    headings = [*estimate.columns, counted, f"from ({100 * confidence:g} %)", "to"]
     shown = [
         [
             *(str(row[name]) for name in estimate.columns),
@@ -129,7 +156,7 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
         for row in rows
     ]
     print_table(headings, shown, right=range(len(estimate.columns), len(headings)))
-    click.echo(f"standard error of each number: {estimate.standard_error:,.3g} records; {estimate.note}.")
+    click.echo(f"standard error of each number: {estimate.standard_error:,.3g}{unit}; {estimate.note}.")
 
 
 def _answer(
@@ -143,7 +170,8 @@ def _answer(
                 "question": question,
                 "in_the_table": answer.value,
                 "measured": answer.measured_value,
-                "standard_error": answer.measured_error,
+                "standard_error": answer.standard_error,
+                "error_kind": answer.error_kind,
                 "as_of": answer.as_of,
                 "confidence": confidence,
                 "interval": None if interval is None else list(interval),
@@ -157,14 +185,23 @@ def _answer(
             f"  measured: {answer.measured_value:,.1f} records; between {interval[0]:,.1f} and {interval[1]:,.1f} "
             f"with a probability of {confidence:g} or more"
         )
+    elif interval is not None:
+        click.echo(
+            f"  by simulation: between {interval[0]:,.1f} and {interval[1]:,.1f} in {100 * confidence:g} % of cases "
+            f"(standard error {answer.standard_error:,.3g})"
+        )
     click.echo(f"  {answer.note}.")
 
 
 def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
     """Number of records, every column, and whatever was measured together."""
-    names = release.columns
-    wider = {one.columns for one in release.measurements() if one.columns and len(one.columns) > 1}
-    asked = [(), *((name,) for name in names), *sorted(one for one in wider if set(one) <= set(names))]
+    kinds = {} if as_of is not None else release.measured_kinds()
+    lines = release.measurements()
+    asked = list[tuple[str, ...]]()
+    if any(one.counted not in ("people", "points", "left") for one in lines) or not kinds:
+        names = release.columns
+        wider = {one.columns for one in lines if one.columns and len(one.columns) > 1}
+        asked = [(), *((name,) for name in names), *sorted(one for one in wider if set(one) <= set(names))]
     entries: list[dict[str, Any]] = []
     for columns in asked:
         estimate = release.measured(columns, as_of=as_of, combine=combine)
@@ -179,12 +216,15 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
                 else missing and missing.reason,
             }
         )
+    for name, one in kinds.items():
+        told = {"as_of": one.as_of, "standard_error": one.standard_error, "note": one.note}
+        entries.append({"columns": [], "kind": name, **told})
     if as_json:
         print_json(entries)
         return
     rows = [
         [
-            " x ".join(entry["columns"]) or "number of records",
+            entry.get("kind") or " x ".join(entry["columns"]) or "number of records",
             "" if entry["as_of"] is None else str(entry["as_of"]),
             "" if entry["as_of"] is None else f"{entry['standard_error']:,.3g}",
             entry["note"] if entry["as_of"] is None else "",

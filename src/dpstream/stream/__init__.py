@@ -10,8 +10,9 @@ from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.ledger.reading import Ledger, read_ledger, verify_ledger
 from dpstream.stream.opening import open_stream
 from dpstream.stream.predecessor_cost import Base
+from dpstream.stream.release.answers import Answer
 from dpstream.stream.release.publishing import Publishing
-from dpstream.stream.release.release import MAX_ANSWER_CELLS, Answer, Marginal, Release
+from dpstream.stream.release.release import MAX_ANSWER_CELLS, Marginal, Release
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.lock import StatePermissionWarning

@@ -12,16 +12,18 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import (
     Frame,
+    MeasuredStep,
     as_released,
+    measured_steps,
     read_manifest,
-    read_measurements,
     read_table,
     readable_steps,
     released_alike,
     released_schema,
 )
+from dpstream.stream.release.answers import Answer, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
-from dpstream.stream.release.release import Answer, measured_answer
+from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class PublicRelease:
         self.folder = folder
         self.step = step
         self._known: dict[int, Published] = {}
+        self._read: dict[int, list[MeasuredStep]] = {}
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -88,7 +91,7 @@ class PublicRelease:
         Errors:
             StoreDamagedError: files that are missing or differ from the published hashes.
         """
-        return read_measurements(self.folder, self._step(step))
+        return [one for _, counts in self._measured(step) for one in counts]
 
     def measured(
         self,
@@ -135,13 +138,72 @@ class PublicRelease:
         found = self._published(step).estimate(columns, as_of, combine)
         return found if isinstance(found, Missing) else None
 
+    def people(self, times: int | None = None, step: int | None = None) -> Estimate | None:
+        """Of a panel: the number of its people, without padding; None where it was not measured.
+
+        Args:
+            times: of a panel that counts: only those who reported one of the counted values at least so many times so
+                far.
+            step: use what was published up to it.
+
+        Errors:
+            StoreDamagedError: files that differ from the published hashes.
+        """
+        return self._others(step).people(times)
+
+    def patterns(self, step: int | None = None) -> Estimate | None:
+        """Of a panel of windows: how many people reported what in each of the newest periods, with an axis for each
+        column of each period. ``sum`` of it answers questions about these periods. None for other streams.
+
+        Errors:
+            As ``people``.
+        """
+        return self._others(step).patterns()
+
+    def departures(self, since: int = 0, step: int | None = None) -> Estimate | None:
+        """Of a table whose records come and leave: how many that a census had counted have left, as of the last census.
+
+        Args:
+            since: only those that left after this census (its step).
+            step: use what was published up to it.
+
+        Returns:
+            None where they were not measured: no census yet, or departures are public.
+
+        Errors:
+            As ``people``.
+        """
+        return self._others(step).departures(since)
+
+    def cells(self, depth: int, step: int | None = None) -> Estimate | None:
+        """Of points: how many are in each of the 2^depth cells of one depth, of all points that were measured in it.
+        ``note`` says which points these are: blocks of points, whose first and last ones are missing as a rule.
+
+        Returns:
+            None where no cell of this depth was measured.
+
+        Errors:
+            As ``people``.
+        """
+        return self._others(step).cells(depth)
+
+    def measured_kinds(self, step: int | None = None) -> dict[str, Estimate]:
+        """All of ``people``, ``patterns``, ``departures`` and ``cells`` that were measured, by name: ``people``,
+        ``patterns``, ``at least 2``, ``departures``, ``depth 5``.
+
+        Errors:
+            As ``people``.
+        """
+        return kinds_there(self._others(step))
+
     def answer(self, question: str, step: int | None = None, *, as_of: int | None = None) -> Answer:
         """How many records satisfy a question such as ``"paid = 1"``, counted in the released table.
 
         Where the question's columns were measured without a gap, the answer has an exact interval around what was
         measured, as ``Stream.release`` gives it; ``note`` says how it was found and as of which step it holds, or why
-        there is none. Where the table was cut at a number of rows, the count is scaled to the released number of
-        records.
+        there is none. Where there is none, the answer has its error by simulation, if one was published for the step of
+        the table (``dpstream errors``); ``error_kind`` says which of the two it is. Where the table was cut at a number
+        of rows, the count is scaled to the released number of records.
 
         Args:
             step: the step of the table; measurements up to it are used.
@@ -156,18 +218,31 @@ class PublicRelease:
         asked = parse_predicate(question, schema)
         counted = self._counted(asked, schema, manifest, step)
         if "base" in manifest:
-            return Answer(counted, None, _BASE)
-        answer = measured_answer(counted, self._published(step), asked, as_of)
-        return (
-            answer if answer.as_of else replace(answer, note=f"counted in the released table. {answer.note}")
-        )
+            answer = Answer(counted, None, _BASE)
+        else:
+            answer = measured_answer(counted, self._published(step), asked, as_of)
+            if answer.as_of is None:
+                answer = replace(answer, note=f"counted in the released table. {answer.note}")
+        if answer.error_kind is not None:
+            return answer
+        return with_simulated(answer, self.folder, self._step(step), asked, schema)
 
     def _published(self, step: int | None) -> Published:
         number = self._step(step)
         if number not in self._known:
             schema = released_schema(self.folder, self.manifest(number))
-            self._known = {number: Published.read(self.folder, schema, number)}
+            self._known = {number: Published.of(schema, self._measured(number))}
         return self._known[number]
+
+    def _others(self, step: int | None) -> OtherKinds:
+        return OtherKinds.of(self.folder, self._measured(step))
+
+    def _measured(self, step: int | None) -> list[MeasuredStep]:
+        """What was published up to a step; read once."""
+        number = self._step(step)
+        if number not in self._read:
+            self._read = {number: list(measured_steps(self.folder, number))}
+        return self._read[number]
 
     def _counted(self, asked: Predicate, schema: Schema, manifest: dict[str, Any], step: int | None) -> float:
         """How many records of the released table satisfy a question."""

@@ -82,6 +82,11 @@ class NoisyCounts:
         return self.noise
 
     @property
+    def end(self) -> int:
+        """The step at whose end it holds."""
+        return self.last if self.as_of is None else self.as_of
+
+    @property
     def columns(self) -> tuple[str, ...] | None:
         """Of a marginal; None for other queries."""
         return tuple(self.query["columns"]) if self.query["kind"] == "marginal" else None

@@ -4,6 +4,7 @@ from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import (
     BlackBox,
+    BoxRun,
     Counts,
     Database,
     LinearQuery,
@@ -34,6 +35,7 @@ __all__ = [
     "BBImprover",
     "BBScheduler",
     "BlackBox",
+    "BoxRun",
     "ClassifierPlan",
     "Counts",
     "Database",

@@ -19,11 +19,13 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.tabular.run_outputs import RunOutput
 
 __all__ = [
     "MAX_UNIVERSE",
     "BlackBox",
     "BoxReads",
+    "BoxRun",
     "Counts",
     "Database",
     "LinearQuery",
@@ -146,6 +148,19 @@ class ReleasedTable(Released, Protocol):
 Release = TypeVar("Release", bound=Released, covariant=True)
 
 
+@dataclass(frozen=True)
+class BoxRun(Generic[Release]):
+    """One run; all of it is public.
+
+    Attributes:
+        released: what it gives.
+        outputs: the noisy counts that it measured, as far as the black box hands them over.
+    """
+
+    released: Release
+    outputs: tuple[RunOutput, ...] = ()
+
+
 class BlackBox(ABC, Generic[Release]):
     """A static mechanism, without a budget yet.
 
@@ -190,6 +205,18 @@ class BlackBox(ABC, Generic[Release]):
     @abstractmethod
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> Release:
         """Spend ``budget`` once on the database."""
+
+    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[Release]:
+        """``run``, and what it measured, as far as the black box tells.
+
+        A black box overrides it to have its noisy counts published. Only values that its proof counts as outputs may be
+        among them: true counts and noise, never scores of a selection.
+        """
+        return BoxRun(self.run(budget, data, randomness))
+
+    def numbers(self) -> tuple[int, int] | None:
+        """How many numbers a run measures and tells, at least and at most; None where it tells none."""
+        return None
 
     @abstractmethod
     def unpack(self, packed: Packed) -> Release:

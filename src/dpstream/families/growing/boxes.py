@@ -16,7 +16,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.growing.blackbox import BlackBox, Counts, Database
+from dpstream.families.growing.blackbox import BlackBox, BoxRun, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.options import WORKLOAD
@@ -66,8 +66,17 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> ModelTable:
         """See ``BlackBox.run``."""
+        return self.full_run(budget, data, randomness).released
+
+    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
+        """See ``BlackBox.full_run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
-        return ModelTable(plan.run(_Counted(self.reads, data), "net", randomness))
+        made = plan.full_run(_Counted(self.reads, data), "net", randomness)
+        return BoxRun(ModelTable(made.model), made.outputs)
+
+    def numbers(self) -> tuple[int, int]:
+        """See ``BlackBox.numbers``; which budget plays no role."""
+        return self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace")).numbers()
 
     def unpack(self, packed: Packed) -> ModelTable:
         """See ``BlackBox.unpack``."""

@@ -18,6 +18,7 @@ from dpstream.core.contracts.explanation import (
     PrintedTable,
     sentence,
     table_published,
+    with_measurements,
 )
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
@@ -36,6 +37,7 @@ from dpstream.families.growing.run_schedule import (
     ScheduledRun,
     stale,
 )
+from dpstream.families.tabular.run_outputs import RunOutput, published
 
 __all__ = ["GrowingPlan", "GrowingState"]
 
@@ -56,6 +58,8 @@ class GrowingState:
         done: the last epoch whose budget was used; -1 before the first run.
         made: about the last run; None before it.
         table: what it released; uniform before it.
+        step: the last step; public. None in a state that an earlier version of the program wrote, which did not count
+            steps: what was measured cannot be named there.
     """
 
     t: int
@@ -63,6 +67,7 @@ class GrowingState:
     done: int
     made: LastRun | None
     table: Any
+    step: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -238,6 +243,10 @@ class GrowingPlan(StreamPlan):
         if first.alpha is None:
             told = "that nothing is promised of its errors"
             own = replace(own, number_told=told, counts_told=COUNTS_UNKNOWN)
+        if (numbers := self.box.numbers()) is not None:
+            least, most = numbers
+            many = f"at every run, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
+            own = with_measurements(own, many, {"first": least, "most": most, "at": "runs"})
         return own
 
     def _promise_words(self, run: ScheduledRun) -> str:
@@ -292,18 +301,28 @@ class GrowingPlan(StreamPlan):
         for total, new in zip(state.counts, counted, strict=True):
             total += new
         state.t = t
+        state.step = None if state.step is None else state.step + 1
+        outputs: tuple[RunOutput, ...] = ()
         run = self.schedule.due(state.done, t)
         if run is not None:
             data = Database(t, tuple(_read_only(total) for total in state.counts))
-            state.table = self.box.run(run.budget, data, randomness)
+            made = self.box.full_run(run.budget, data, randomness)
+            state.table, outputs = made.released, made.outputs
             state.made, state.done = _last_run(state.made, run), run.last
-        return self._synthesis(state)
+        synthesis = self._synthesis(state)
+        if not outputs or state.step is None:
+            return synthesis
+        # A run reads all records so far, and draws its own noise.
+        counts = published(outputs, f"step {state.step}", "inserts", 1, state.step)
+        return replace(synthesis, noisy_counts=tuple(counts))
 
     def pack_state(self, state: GrowingState) -> Packed:
         """The counts, and the last release."""
         table = state.table.pack()
         made = None if state.made is None else state.made.pack()
         meta = {"format": _FORMAT, "t": state.t, "done": state.done, "made": made, "table": table.meta}
+        if state.step is not None:
+            meta["step"] = state.step
         counts = {f"count/{i}": values for i, values in enumerate(state.counts)}
         return Packed(meta, {**counts, **{f"table/{name}": values for name, values in table.arrays.items()}})
 
@@ -324,7 +343,9 @@ class GrowingPlan(StreamPlan):
             raise StoreDamagedError("the stored counts do not fit each other", where="state")
         own = {n.removeprefix("table/"): a for n, a in arrays.items() if n.startswith("table/")}
         made = None if meta["made"] is None else LastRun.unpack(meta["made"])
-        return GrowingState(meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)))
+        return GrowingState(
+            meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)), meta.get("step")
+        )
 
     def unpack_synthesis(self, packed: Packed) -> Any:
         """The inverse of ``GrowingSynthesis.pack``."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, SyntheticTable
+from dpstream.core.contracts import NoisyCounts, Packed, SyntheticTable
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.distributions import AnyTable, answer, unpack_table
@@ -74,6 +74,8 @@ class GrowingSynthesis(SyntheticTable):
     made: LastRun | None
     n: int
     next_run: int
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False)
     #: The number of records is public.
     total_error = 0.0
 

@@ -17,10 +17,11 @@ from dpstream.core.privacy.noise import noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, BoxRun, Counts, Database
 from dpstream.families.growing.distributions import WeightsTable, unpack_table
 from dpstream.families.growing.options import ROUNDS
 from dpstream.families.tabular.options import WORKLOAD
+from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
 
@@ -92,12 +93,18 @@ class MWEM(BlackBox[WeightsTable]):
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
         """See ``BlackBox.run``."""
+        return self.full_run(budget, data, randomness).released
+
+    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[WeightsTable]:
+        """See ``BlackBox.full_run``: every cell that was measured, as it was measured (the table uses its share of the
+        records, cut at 0 and 1)."""
         each = budget.scaled(Fraction(1, 2 * self.measured))
         selector, noise = self._selector(each), noise_for(each, 1, 1)
-        weights = _Weights(Cells(self.workload))
-        counts = np.concatenate(data.counts)
+        cells, counts = Cells(self.workload), np.concatenate(data.counts)
+        weights = _Weights(cells)
         open_queries = np.ones(len(counts), dtype=bool)
         measured: list[tuple[int, float]] = []
+        outputs: list[RunOutput] = []
         for _ in range(self.measured):
             grid = np.rint(np.ldexp(data.t * weights.answers(), GRID_BITS)).astype(np.int64)
             scores = np.abs((counts << GRID_BITS) - grid)
@@ -105,12 +112,22 @@ class MWEM(BlackBox[WeightsTable]):
             ones = np.ones(len(scores), np.int64)
             query = selector.choose(scores, ones, allowed.tolist(), _GRID_SENSITIVITY, randomness)
             open_queries[query] = False
-            noisy = int(counts[query]) + int(randomness.draw(noise, 1)[0])
+            values = counts[query : query + 1] + randomness.draw(noise, 1)
+            # Where not all cells are measured, which ones are follows from what was measured before.
+            chosen = self.measured < len(counts)
+            outputs.append(
+                RunOutput.of_cell(self.workload.domain, *_cell(cells, query), values, noise, chosen=chosen)
+            )
+            noisy = int(values[0])
             measured.append((query, min(max(noisy / data.t, 0.0), 1.0)))
             for _ in range(self.passes):
                 for past, value in measured:
                     weights.update(past, value)
-        return WeightsTable(self.workload.domain, weights.flat())
+        return BoxRun(WeightsTable(self.workload.domain, weights.flat()), tuple(outputs))
+
+    def numbers(self) -> tuple[int, int]:
+        """See ``BlackBox.numbers``: one number for each cell."""
+        return self.measured, self.measured
 
     def _selector(self, budget: Budget) -> Selector:
         """What makes the choices; audits put one there that follows a script."""
@@ -149,16 +166,20 @@ class _Weights:
 
     def _records(self, query: int) -> tuple[slice | int, ...]:
         """The part of the cube that a query counts, as a view."""
-        cells = self._cells
-        number = int(np.searchsorted(cells.starts, query, side="right")) - 1
-        clique: Clique = cells.cliques[number]
-        domain = cells.workload.domain
-        codes = np.unravel_index(query - int(cells.starts[number]), domain.shape(clique))
-        at = dict(zip(clique, codes, strict=True))
+        at = dict(zip(*_cell(self._cells, query), strict=True))
         # Slices of one code, so that a query over all columns is a view as well.
         return tuple(
-            slice(int(at[i]), int(at[i]) + 1) if i in at else slice(None) for i in range(len(domain))
+            slice(at[i], at[i] + 1) if i in at else slice(None)
+            for i in range(len(self._cells.workload.domain))
         )
+
+
+def _cell(cells: Cells, query: int) -> tuple[Clique, tuple[int, ...]]:
+    """The marginal of a query, and the code of each of its columns."""
+    number = int(np.searchsorted(cells.starts, query, side="right")) - 1
+    clique: Clique = cells.cliques[number]
+    codes = np.unravel_index(query - int(cells.starts[number]), cells.workload.domain.shape(clique))
+    return clique, tuple(map(int, codes))
 
 
 def check_universe(domain: Domain) -> int:

@@ -52,6 +52,27 @@ class RunOutput:
         query = {**marginal_query(columns), **({"chosen": True} if chosen else {})}
         return cls(f"{kind} {name}".strip(), query, values, noise)
 
+    @classmethod
+    def of_cell(
+        cls,
+        domain: Domain,
+        clique: Clique,
+        codes: Sequence[int],
+        values: NDArray[np.int64],
+        noise: AnyNoise,
+        *,
+        chosen: bool,
+    ) -> RunOutput:
+        """One cell of a marginal, by the codes of its columns."""
+        columns = [domain.names[i] for i in clique]
+        query = {
+            "kind": "cell",
+            "columns": columns,
+            "codes": list(codes),
+            **({"chosen": True} if chosen else {}),
+        }
+        return cls(f"{' x '.join(columns)}, cell {', '.join(map(str, codes))}", query, values, noise)
+
 
 def signs_query(domain: Domain, terms: Sequence[Clique], chosen: Sequence[Clique] = ()) -> dict[str, Any]:
     """Sums over all records of products of signs: +1 for a column's second value, -1 for its first. A product of no

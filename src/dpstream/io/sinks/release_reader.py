@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -20,10 +20,13 @@ from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 
 __all__ = [
     "Frame",
+    "MeasuredStep",
     "as_frame",
     "as_released",
     "check_frame",
     "has_periods",
+    "measured_steps",
+    "panel_labels",
     "read_catalogue",
     "read_changes",
     "read_manifest",
@@ -35,6 +38,8 @@ __all__ = [
 ]
 
 Frame = Literal["arrow", "pandas", "polars"]
+#: The manifest of a step, and the noisy counts that were published with it.
+MeasuredStep = tuple[dict[str, Any], list[NoisyCounts]]
 
 
 def read_table(
@@ -109,21 +114,29 @@ def read_measurements(directory: str | Path, through: int | None = None) -> list
 
     Cost: reads one manifest and one file a step.
     """
+    return [one for _, counts in measured_steps(directory, through) for one in counts]
+
+
+def measured_steps(directory: str | Path, through: int | None = None) -> Iterator[MeasuredStep]:
+    """The manifest of each step up to ``through``, with the noisy counts that were published with it.
+
+    Errors and cost:
+        As ``read_measurements``.
+    """
     root = Path(directory)
-    counts: list[NoisyCounts] = []
     for entry in _catalogue(root).entries():
         step = int(entry["step"])
         if through is not None and step > through:
             break
-        wanted = _manifest(root, entry)["files"].get(MEASUREMENTS)
-        if wanted is None:
-            continue
+        manifest = _manifest(root, entry)
+        wanted = manifest["files"].get(MEASUREMENTS)
         path = root / step_name(step) / MEASUREMENTS
+        lines = [] if wanted is None else _verified(path, wanted["sha256"]).splitlines()
         try:
-            counts += [NoisyCounts.from_line(line) for line in _verified(path, wanted["sha256"]).splitlines()]
+            counts = [NoisyCounts.from_line(line) for line in lines]
         except ConfigError:
             raise StoreDamagedError("the noisy counts cannot be read", where=str(path)) from None
-    return counts
+        yield manifest, counts
 
 
 def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
@@ -335,6 +348,24 @@ def _fields(root: Path) -> list[dict[str, Any]]:
     except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
     return [*fields, *more]
+
+
+def panel_labels(directory: str | Path) -> dict[str, tuple[str, ...]]:
+    """The labels of the values of a panel's columns, from the public codebook, in the order of their codes.
+
+    Errors:
+        StoreDamagedError: the codebook cannot be read, or has none.
+    """
+    path = Path(directory) / CODEBOOK
+    try:
+        fields = parse_json(read_bytes(path))["dpstream"]["panel"]["fields"]
+        return {
+            str(field["name"]): tuple(str(code["label"]) for code in field["dpstream"]["codes"])
+            for field in fields
+            if "dpstream" in field
+        }
+    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
 
 
 def has_periods(manifest: Mapping[str, Any]) -> bool:

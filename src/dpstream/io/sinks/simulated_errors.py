@@ -20,9 +20,19 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sinks.publisher import step_name
 
-__all__ = ["FOLDER", "SimulatedError", "SimulatedErrors", "error_files", "simulated_errors", "unseen"]
+__all__ = [
+    "FOLDER",
+    "SimulatedError",
+    "SimulatedErrors",
+    "error_files",
+    "error_steps",
+    "simulated_errors",
+    "t_factor",
+    "unseen",
+]
 
 #: Beside the steps' folders.
 FOLDER = "errors"
@@ -35,16 +45,27 @@ class SimulatedError:
     Attributes:
         standard_error: root mean square error of the runs, in records; their bias is in it.
         bias: their mean error.
-        half_width: of an interval for 95 % of cases: as many standard errors as Student's t says for the number of
-            runs. Where two columns or more meet, the part that no simulation can see is taken to be as large as
-            the error of cells of that size (``unseen``), and added in squares.
+        hidden: where two columns or more meet, the part that no simulation can see is taken to be as large as the
+            error of cells of that size (``unseen``); else 0.
+        runs: how many there were.
         words: how it was found, and what it cannot see.
     """
 
     standard_error: float
     bias: float
-    half_width: float
+    hidden: float
+    runs: int
     words: str
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Of an interval about the released number for that part of cases: as many standard errors as Student's t says
+        for the number of runs, with ``hidden`` added in squares.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        check_confidence(confidence)
+        return math.hypot(self.standard_error, self.hidden) * t_factor(self.runs, confidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +117,19 @@ class SimulatedErrors:
         return self._error(math.sqrt(float((sums**2).mean())), float(sums.mean()), hidden)
 
     def _error(self, standard_error: float, bias: float, hidden: float = 0.0) -> SimulatedError:
-        width = math.hypot(standard_error, hidden) * float(self.facts["interval"]["standard_errors"])
-        return SimulatedError(standard_error, bias, width, self.words)
+        return SimulatedError(standard_error, bias, hidden, int(self.facts["runs"]), self.words)
+
+
+def t_factor(runs: int, confidence: float = 0.95) -> float:
+    """Standard errors on each side of an interval: Student's t with as many degrees of freedom as runs, because the
+    standard error itself was estimated from them (about a known truth).
+
+    >>> round(t_factor(20), 3), round(t_factor(1000), 2)
+    (2.086, 1.96)
+    """
+    from scipy.stats import t
+
+    return float(t.ppf((1 + confidence) / 2, runs))
 
 
 def unseen(counts: NDArray[Any], sizes: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
@@ -124,6 +156,12 @@ def error_files(step: int) -> tuple[str, str]:
     ('step-000024.json', 'step-000024.parquet')
     """
     return f"{step_name(step)}.json", f"{step_name(step)}.parquet"
+
+
+def error_steps(directory: str | Path) -> tuple[int, ...]:
+    """The steps of which errors by simulation were published, in order."""
+    names = [path.stem.removeprefix("step-") for path in (Path(directory) / FOLDER).glob("step-*.json")]
+    return tuple(sorted(int(name) for name in names if name.isdigit()))
 
 
 def simulated_errors(directory: str | Path, step: int) -> SimulatedErrors | None:

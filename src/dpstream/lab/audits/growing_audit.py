@@ -29,12 +29,14 @@ from dpstream.core.privacy import Event, Noise, PureDP, Randomness
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BlackBox, Counts, Database, GrowingPlan, MWEMPGMBox, SmallDB
+from dpstream.families.growing.blackbox import BoxRun
 from dpstream.families.growing.distributions import AnyTable
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
+from dpstream.lab.audits.published_list import published_lines
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, TapedSelector, noise_loss, worst_choice_loss
 
 __all__ = ["GrowingSubject", "audit_growing", "exact_growing", "growing_loss"]
@@ -179,7 +181,7 @@ class _RunTape(Tape):
 def _run(
     plan: GrowingPlan, steps: Sequence[Codes], tape: _RunTape, randomness: Randomness
 ) -> list[NDArray[np.generic]]:
-    """Everything that is released, as it is stored, with the stated accuracy."""
+    """Everything that is released, as it is stored, with the stated accuracy and the published noisy counts."""
     plan = replace(plan, box=_WatchedBox(_scripted(plan.box, tape), tape))
     state, released = plan.start(), list[NDArray[np.generic]]()
     for codes in steps:
@@ -187,6 +189,7 @@ def _run(
         packed = synthesis.pack()
         facts = json.dumps([packed.meta, synthesis.accuracy(), list(packed.arrays)])
         released += [np.frombuffer(facts.encode(), np.uint8), *packed.arrays.values()]
+        released.append(published_lines(synthesis))
     return released
 
 
@@ -212,9 +215,13 @@ class _WatchedBox(BlackBox[AnyTable]):
         return self.inner.describe()
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
+        """The released table of ``full_run``."""
+        return self.full_run(budget, data, randomness).released
+
+    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[AnyTable]:
         """Tell the tape that a run begins, and run the inner black box."""
         self.tape.begin(data.t)
-        return self.inner.run(budget, data, randomness)
+        return self.inner.full_run(budget, data, randomness)
 
     def unpack(self, packed: Packed) -> AnyTable:
         """As the inner black box."""

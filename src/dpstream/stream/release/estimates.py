@@ -15,14 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Counted, NoisyCounts
-from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema import Schema
 from dpstream.core.tables.predicate import Predicate
-from dpstream.io.sinks.release_reader import read_manifest, read_measurements
+from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.interactions import least_squares
-from dpstream.stream.release.measured_parts import Combined, Part, Way, add_up, decoded, projected, was_chosen
+from dpstream.stream.release.measured_parts import (
+    Combined,
+    Part,
+    SumOf,
+    Way,
+    add_up,
+    decoded,
+    misfit,
+    projected,
+    was_chosen,
+)
 
 __all__ = ["MAX_CELLS", "Combine", "Estimate", "Missing", "Published", "error_words", "sum_of_cells"]
 
@@ -46,6 +56,8 @@ class Estimate:
         epochs: the groups of steps (first, last) that were added up.
         chosen: whether measurements enter that were chosen by what was measured before. Then there is no interval:
             what is chosen every time is what has unusual noise.
+        about: what is counted, where that is not the records as of ``as_of``; ``epochs`` may be periods or numbers of
+            points then.
     """
 
     columns: tuple[str, ...]
@@ -55,6 +67,27 @@ class Estimate:
     epochs: tuple[tuple[int, int], ...]
     chosen: bool
     _parts: tuple[Part, ...] = field(repr=False, compare=False)
+    about: str = ""
+
+    def sum(self, cells: NDArray[np.bool_]) -> Estimate:
+        """The sum of some cells as an estimate of its own, with its exact law.
+
+        Args:
+            cells: a mask shaped as ``values``.
+
+        Errors:
+            ConfigError: a mask of another shape.
+        """
+        mask = np.asarray(cells, dtype=bool)
+        if mask.shape != self.values.shape:
+            raise ConfigError(
+                f"the mask has the shape {mask.shape}",
+                where="sum",
+                allowed=f"{self.values.shape}, as the values",
+            )
+        parts = tuple(SumOf(part, mask) for part in self._parts)
+        total = np.array(self.values[mask].sum())
+        return Estimate((), (), total, self.as_of, self.epochs, self.chosen, parts, self.about)
 
     def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
         """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
@@ -101,7 +134,7 @@ class Estimate:
         interval = self.interval(confidence)
         low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
         nothing = pa.nulls(self.values.size, pa.float64())
-        cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
+        cells = np.indices(self.values.shape).reshape(len(self.columns), self.values.size)
         data = {
             name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
             for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
@@ -160,12 +193,17 @@ class Published:
 
         Cost: reads one manifest and one file a step.
         """
-        counts = read_measurements(folder, step)
-        public = None
-        if counts and read_manifest(folder, step)["relation"] == "replace":
-            ends = {end for one in counts for end in (one.first - 1, one.last) if end}
-            public = {end: int(read_manifest(folder, end)["rows"]) for end in sorted(ends)}
-        return cls(counts, schema, public)
+        return cls.of(schema, measured_steps(folder, step))
+
+    @classmethod
+    def of(cls, schema: Schema, steps: Iterable[MeasuredStep]) -> Published:
+        """Those of some steps that follow each other from the first one on."""
+        counts, public = list[NoisyCounts](), dict[int, int]()
+        for manifest, own in steps:
+            counts += own
+            if manifest["relation"] == "replace":
+                public[int(manifest["step"])] = int(manifest["rows"])
+        return cls(counts, schema, public or None)
 
     def estimate(
         self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "mean"
@@ -217,10 +255,10 @@ class Published:
     def _present(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
         """Of records that are present at one step: only what was counted as of that step may be added."""
         own = [one for one in self.counts if one.counted == "present"]
-        ends = sorted({_as_of(one) for one in own}, reverse=True) if as_of is None else [as_of]
+        ends = sorted({one.end for one in own}, reverse=True) if as_of is None else [as_of]
         newest: Missing | None = None
         for end in ends:
-            now = [one for one in own if _as_of(one) == end]
+            now = [one for one in own if one.end == end]
             if not now:
                 return Missing(
                     (), f"No census counted the records that were present at the end of step {end}."
@@ -260,8 +298,8 @@ class Published:
         if end not in best:
             gaps = _gaps(names, known, max(best), end)
             if combine == "mean" and any(_chose(one, names) for one in counts):
-                why = "Other steps measured it only because of what was measured before: no interval holds for such a"
-                return replace(gaps, reason=f"{gaps.reason} {why} choice.")
+                why = "or only because of what was measured before: no interval holds for such a choice."
+                return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
             if any(one.series is not None and one.first > 1 for one in counts):
                 why = "Gains of single steps that share noise with each other are not added up."
                 return replace(gaps, reason=f"{gaps.reason} {why}")
@@ -350,23 +388,22 @@ def sum_of_cells(
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
     """What a standard error and an interval mean: how they were found, and as of which step they hold."""
     many = len(estimate.epochs)
+    about = estimate.about or f"the records as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise alone; it is about the records as of step {estimate.as_of}. Some "
+            f"standard error of the noise alone; it is about {about}. Some "
             "measurements were chosen by what was measured before, and no interval holds for such a choice"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
+    if estimate.about and many > 1:
+        sums = f"{many} measurements, added up"
     if law.variance == 0.0:
-        how = "exact: the number of records was declared public"
+        how = f"exact: the number of {'people' if estimate.about else 'records'} was declared public"
     elif law.exact:
         how = f"exact: from the law of the noise in {sums}"
     else:
         how = f"from the exact variance of the noise in {sums}, by Chebyshev's inequality"
-    return f"{how}; it is about the records as of step {estimate.as_of}"
-
-
-def _as_of(one: NoisyCounts) -> int:
-    return one.last if one.as_of is None else one.as_of
+    return f"{how}; it is about {about}"
 
 
 def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
@@ -383,16 +420,14 @@ def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
     else:
         return False
     if one.values.shape != (expected,):
-        raise StoreDamagedError(
-            f"the noisy counts of {one.draw!r} do not fit the codebook", where="measurements"
-        )
+        raise misfit(one)
     return True
 
 
 def _chose(one: NoisyCounts, names: Sequence[str]) -> bool:
     """Whether a measurement of these columns was chosen."""
-    if one.columns is not None:
-        return set(names) <= set(one.columns) and was_chosen(one)
+    if "columns" in one.query:
+        return set(names) <= set(one.query["columns"]) and was_chosen(one)
     return was_chosen(one, names)
 
 

@@ -26,12 +26,10 @@ from dpstream.core.contracts.verdicts import (
 from dpstream.core.errors import DataError, InputError, StoreError
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks import read_catalogue, read_manifest
-from dpstream.io.sinks.publisher import step_name
+from dpstream.io.sinks.simulated_errors import FOLDER, error_files, error_steps
 
 __all__ = ["Fitness", "fitness_of", "fitness_of_step", "unfit_rows", "unfit_table"]
 
-#: Where errors by simulation are, below the releases.
-_ERRORS = "errors"
 #: A number of records within so many of its standard errors of none may be noise alone.
 _FROM_NONE = 2.0
 #: A number of rows further than so many standard errors from the number that was counted is not explained by noise.
@@ -98,12 +96,11 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
 
 def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
     """The verdicts from the newest errors by simulation up to a step; empty where there are none that can be read."""
-    files = {path.stem.removeprefix("step-"): path for path in (folder / _ERRORS).glob("step-*.json")}
-    known = [int(name) for name in files if name.isdigit() and int(name) <= step]
+    known = [one for one in error_steps(folder) if one <= step]
     if not known:
         return ()
     try:
-        facts = parse_json((folder / _ERRORS / f"{step_name(max(known))}.json").read_bytes())
+        facts = parse_json((folder / FOLDER / error_files(max(known))[0]).read_bytes())
         marginals = [
             MarginalError(tuple(one["columns"]), int(one["cells"]), float(one["standard_error"]))
             for one in facts["marginals"]

@@ -12,18 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
 from dpstream.core.privacy.weighted_law import WeightedSum
 
 __all__ = [
+    "CellsOf",
     "Coefficients",
     "Combined",
     "Part",
+    "SumOf",
     "Way",
     "add_up",
     "decoded",
     "identity",
+    "misfit",
     "projected",
     "sign_pattern",
     "was_chosen",
@@ -54,7 +58,7 @@ class Part(ABC):
 
 
 @dataclass(frozen=True)
-class _Cells(Part):
+class CellsOf(Part):
     """Cells of a measured marginal: ``each`` of them make one cell of the estimate."""
 
     source: NoisyCounts
@@ -81,6 +85,17 @@ class _Terms(Part):
         return Coefficients(self.source, tuple(found.items()))
 
 
+@dataclass(frozen=True, eq=False)
+class SumOf(Part):
+    """The sum of some cells of an estimate, as a number of its own."""
+
+    part: Part
+    cells: NDArray[np.bool_]
+
+    def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        return self.part.coefficients(self.cells if cells.all() else np.zeros_like(self.cells))
+
+
 @dataclass(frozen=True)
 class Way:
     """One way to know a marginal: independent of any other that shares no draw with it.
@@ -91,7 +106,7 @@ class Way:
 
     values: NDArray[np.float64]
     variance: float
-    parts: tuple[_Cells | _Terms, ...]
+    parts: tuple[CellsOf | _Terms, ...]
 
     @property
     def shared(self) -> set[str]:
@@ -138,6 +153,13 @@ def identity(one: NoisyCounts) -> str:
     return f"draw {one.draw}" if one.series is None else f"series {one.series}"
 
 
+def misfit(one: NoisyCounts) -> StoreDamagedError:
+    """The error of noisy counts whose number is not that of their cells."""
+    return StoreDamagedError(
+        f"the noisy counts of {one.draw!r} do not fit the codebook", where="measurements"
+    )
+
+
 def was_chosen(one: NoisyCounts, term: Sequence[str] | None = None) -> bool:
     """Whether a marginal, or a sum of signs, was measured because of what was measured before."""
     chosen = one.query.get("chosen", False)
@@ -154,7 +176,7 @@ def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) 
     kept = [name for name in columns if name in names]
     values = table.sum(axis=others).transpose([kept.index(name) for name in names])
     each = one.values.size // max(1, values.size)
-    return Way(values.astype(np.float64), each * one.variance, (_Cells(one, 1.0, each),))
+    return Way(values.astype(np.float64), each * one.variance, (CellsOf(one, 1.0, each),))
 
 
 def sign_pattern(axes: int, chosen: Sequence[int]) -> NDArray[np.float64]:

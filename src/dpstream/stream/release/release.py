@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Measured, PeopleEstimate, Synthesis, SyntheticTable
+from dpstream.core.contracts import Measured, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.privacy.law import check_confidence
-from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.predicate import Predicate, parse_predicate
+from dpstream.core.tables.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
-from dpstream.stream.release.estimates import Estimate, Missing, Published, error_words, sum_of_cells
+from dpstream.stream.release.answers import NOT_MEASURED, Answer, ErrorKind, measured_answer, with_simulated
+from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
-__all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release", "measured_answer"]
+__all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Marginal", "Release"]
 
 #: Largest joint domain that ``marginal`` and ``answer`` evaluate.
 MAX_ANSWER_CELLS = 2_000_000
@@ -33,12 +33,7 @@ MAX_ANSWER_CELLS = 2_000_000
 #: Why an answer carries no interval.
 NO_INTERVAL = (
     "the plan does not measure these columns together at every step (or the stream began with another one's "
-    "table): part of this number is what the model expects, and no public noise scale tells how wrong it is"
-)
-
-#: What follows from that.
-NOT_MEASURED = (
-    "Part of this number is what the model expects, and no public noise scale tells how wrong it is"
+    f"table): {NOT_MEASURED[:1].lower()}{NOT_MEASURED[1:]}"
 )
 
 
@@ -93,55 +88,6 @@ class Marginal:
             for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
         }
         return pa.table({**data, "estimate": self.values.ravel()})
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An estimated number of records.
-
-    Attributes:
-        value: the model's answer. It follows from all measurements together, is never negative for a positive
-            total, and is nearer to the truth than ``measured_value`` as a rule.
-        standard_error: standard deviation of the noise in the measurement behind the answer; None where public
-            noise scales do not give it. Where only the marginal of just the question's columns is known to be
-            measured, an upper bound (``note`` says so).
-        note: what the standard error means (exact, or a bound), and as of which step it holds; or why there is none.
-        measured_value: what the published noisy counts of the question's columns add up to, or else the smallest
-            marginal that was measured at every step: unbiased.
-        measured_error: its standard error, exactly.
-        people: of a panel: the same with shares and a bound.
-        as_of: the step that ``measured_value`` and ``interval`` are about; None where nothing was measured.
-    """
-
-    value: float
-    standard_error: float | None
-    note: str
-    measured_value: float | None = None
-    measured_error: float | None = None
-    _measured: Measured | None = field(default=None, repr=False, compare=False)
-    _cells: int = field(default=0, repr=False, compare=False)
-    people: PeopleEstimate | None = None
-    as_of: int | None = None
-    _law: WeightedSum | None = field(default=None, repr=False, compare=False)
-
-    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
-        """The true number lies between these with the stated probability or more; None where nothing was measured.
-
-        It is about the records as of step ``as_of``, around ``measured_value``, from the exact law of the noise (not a
-        normal limit). Take one question and one step: of many intervals some will miss. It says nothing about
-        ``value``, which may lie outside.
-
-        Errors:
-            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
-        """
-        check_confidence(confidence)
-        if self._law is not None and self.measured_value is not None:
-            width = self._law.half_width(confidence)
-            return self.measured_value - width, self.measured_value + width
-        if self._measured is None or self.measured_value is None:
-            return None
-        width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
-        return self.measured_value - width, self.measured_value + width
 
 
 class Release:
@@ -297,7 +243,8 @@ class Release:
         Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
         published noisy counts of these columns cover all steps up to one (``as_of``), they give ``measured_value`` and
         ``interval`` as well, and ``PublicRelease.answer`` gives the same ones. Where they are not published, the
-        smallest marginal that was measured at every step gives them.
+        smallest marginal that was measured at every step gives them. Where that gives no error either, the answer has
+        the one by simulation, if one was published for this step; ``error_kind`` says which it is.
 
         Errors:
             ConfigError, SchemaError: the question cannot be read or cuts through a bin.
@@ -306,7 +253,8 @@ class Release:
         model = self._answers("answer")
         people = model.own_answer(question, self._codes_of)
         if people is not None:
-            return Answer(people.count, people.count_error, people.words, people=people)
+            kind: ErrorKind | None = None if people.count_error is None else "exact"
+            return Answer(people.count, people.count_error, people.words, people=people, error_kind=kind)
         predicate = parse_predicate(question, self._schema)
         self._check_cells(predicate.columns, "answer")
         estimate = model.marginal(predicate.columns)
@@ -321,14 +269,20 @@ class Release:
         smallest = _smallest(model.measured, predicate.columns, self._schema.domain)
         if smallest is None:
             error, note = _error_of_sum(cells, estimate.standard_error)
-            return Answer(value, error, note) if found is None or error is not None else found
+            if error is not None:
+                return Answer(value, error, note, error_kind="bound" if cells > 1 else "exact")
+            answer = found or Answer(value, None, note)
+            if self._folder is None:
+                return answer
+            return with_simulated(answer, self._folder, self.step, predicate, self._schema)
         clique, measured = smallest
         others = tuple(axis for axis, column in enumerate(clique) if column not in predicate.columns)
         counts = measured.values.sum(axis=others)
         cells *= measured.values.size // counts.size
         error = measured.error_of_sum(cells)
         note = _note(cells, self._schema.domain.label(clique))
-        return Answer(value, error, note, float(counts[mask].sum()), error, measured, cells, as_of=self.step)
+        known = float(counts[mask].sum())
+        return Answer(value, error, note, known, error, measured, cells, as_of=self.step, error_kind="exact")
 
     def _published(self) -> Published | None:
         """The noisy counts in the folder of releases; None where there are none, or where counts of the released table
@@ -377,26 +331,6 @@ class Release:
                 allowed='keep = "all", or a later step',
             )
         return self._synthesis
-
-
-def measured_answer(
-    value: float, published: Published, predicate: Predicate, as_of: int | None = None
-) -> Answer:
-    """An answer with what the published noisy counts say; where they do not, ``note`` says why."""
-    found = sum_of_cells(published, predicate, as_of)
-    if isinstance(found, Missing):
-        return Answer(value, None, f"{found.reason} {NOT_MEASURED}")
-    estimate, measured, law = found
-    error = law.variance**0.5
-    return Answer(
-        value,
-        error,
-        error_words(estimate, law),
-        measured,
-        error,
-        as_of=estimate.as_of,
-        _law=law,
-    )
 
 
 def _smallest(

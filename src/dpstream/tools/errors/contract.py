@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import StartTable
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
@@ -28,11 +29,13 @@ class Released:
         folder: of the releases.
         readable: steps whose table can be read, up to ``last``; the last one among them.
         rows: released number of records of each step that was published, up to ``last``.
+        base: the public table of an earlier stream that this one began with; None for an empty one.
     """
 
     folder: Path
     readable: tuple[int, ...]
     rows: Mapping[int, float]
+    base: StartTable | None = None
 
     @property
     def last(self) -> int:
@@ -95,10 +98,12 @@ class Invented:
     Attributes:
         batches: one a step, from the first step to the last, as a mechanism gets them.
         truth: what they add up to, at each step that is compared.
+        base: the public table that a run begins with, and whose records are part of ``truth``; None for an empty one.
     """
 
     batches: Sequence[Any]
     truth: Mapping[int, InventedTable]
+    base: StartTable | None = None
 
 
 @dataclass(frozen=True)

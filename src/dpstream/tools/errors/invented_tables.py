@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dpstream.core.contracts import StartTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
@@ -38,7 +39,13 @@ def totals_of(released: Released, *, falling: bool) -> Ints:
 
 
 def changes_of(
-    targets: dict[int, Codes], totals: Ints, grouping: Grouping, *, falling: bool, seed: int
+    targets: dict[int, Codes],
+    totals: Ints,
+    grouping: Grouping,
+    *,
+    falling: bool,
+    seed: int,
+    begin: Codes | None = None,
 ) -> Iterator[tuple[Codes, Codes, Ints, Codes]]:
     """For each step: who comes, who leaves, where those stood who leave, and the running table at its end.
 
@@ -46,10 +53,11 @@ def changes_of(
         targets: released tables by step; a step without one follows the next one that is there.
         totals: records at the end of each step.
         falling: whether records may leave.
+        begin: records that are there before the first step; None for none.
     """
     generator = np.random.default_rng([seed, 11])
     steps = sorted(targets)
-    there = targets[steps[0]][:0]
+    there = targets[steps[0]][:0] if begin is None else begin
     for step, total in enumerate(totals.tolist(), start=1):
         target = targets[steps[int(np.searchsorted(steps, step))]]
         if 0 < len(target) < total:
@@ -88,7 +96,8 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     batches: list[Any] = []
     truth = {}
     present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
-    changes = changes_of(targets, totals, _grouping(domain, cliques), falling=falling, seed=seed)
+    begin = None if released.base is None else _records(released.base, seed)
+    changes = changes_of(targets, totals, _grouping(domain, cliques), falling=falling, seed=seed, begin=begin)
     for step, (come, left, gone, there) in enumerate(changes, start=1):
         if keyed:
             new = np.arange(next_key, next_key + len(come))
@@ -102,7 +111,15 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
             batches.append(kind(domain, _codes(come), _codes(left) if falling else None))
         if step in steps:
             truth[step] = InventedTable(domain, labels, cliques, Observation(_codes(there)))
-    return Invented(batches, truth)
+    return Invented(batches, truth, released.base)
+
+
+def _records(base: StartTable, seed: int) -> Codes:
+    """As many records as the table stands for: one that was cut has fewer rows."""
+    codes, total = base.records(), round(base.total)
+    if not 0 < len(codes) < total:
+        return codes
+    return codes[np.random.default_rng([seed, 12]).integers(len(codes), size=total)]
 
 
 def _keyed(gone: Ints, new: Ints, codes: Codes) -> KeyedChanges:

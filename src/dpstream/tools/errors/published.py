@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,9 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables.predicate import parse_predicate
 from dpstream.io.sinks import read_catalogue
-from dpstream.io.sinks.simulated_errors import FOLDER, error_files, unseen
+from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
 from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation
-from dpstream.tools.errors.spread import StepErrors, root_mean_square, t_factor
+from dpstream.tools.errors.spread import StepErrors, root_mean_square
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -34,6 +33,10 @@ _MOST_CELLS = 100_000
 _CANNOT_SEE = (
     "It cannot see what the releases have lost: a model that never learned that two columns go together finds itself "
     "right. Errors may be larger than this, not only by chance."
+)
+_BASE = (
+    " The table of the earlier stream, with which this one began, is taken as true: what is wrong in it comes on "
+    "top."
 )
 
 
@@ -69,7 +72,7 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
         "label": LABEL,
         "words": f"Errors {LABEL}: the released stream was taken as an invented truth, and the same configuration was "
         f"run on it {runs} times with a seeded generator; a standard error is the root mean square of these runs' "
-        f"errors. {_CANNOT_SEE}",
+        f"errors. {_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
         "stream": simulation.config.name,
         "step": step,
         "through_step": simulation.releases.last,
@@ -82,12 +85,12 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
     }
     if questions:
         sizes = facts["sizes"]
-        facts["questions"] = [_answered(simulation, errors, one, factor, sizes) for one in questions]
+        facts["questions"] = [_answered(simulation, errors, one, sizes) for one in questions]
     return facts
 
 
 def _answered(
-    simulation: Simulation, errors: StepErrors, question: str, factor: float, sizes: list[dict[str, Any]]
+    simulation: Simulation, errors: StepErrors, question: str, sizes: list[dict[str, Any]]
 ) -> dict[str, Any]:
     asked = parse_predicate(question, simulation.config.schema())
     satisfied = np.asarray(asked.mask())
@@ -101,14 +104,14 @@ def _answered(
 
     truth = counted(errors.truth.table)
     off: Floats = np.array([counted(one) for one in errors.observed]) - truth
-    standard_error = root_mean_square(off)
     hidden = float(unseen(np.array([truth]), sizes)[0]) if len(columns) > 1 else 0.0
+    error = SimulatedError(root_mean_square(off), float(off.mean()), hidden, len(off), LABEL)
     return {
         "question": question,
         "invented": truth,
-        "standard_error": standard_error,
-        "bias": float(off.mean()),
-        "half_width": factor * math.hypot(standard_error, hidden),
+        "standard_error": error.standard_error,
+        "bias": error.bias,
+        "half_width": error.half_width(),
     }
 
 

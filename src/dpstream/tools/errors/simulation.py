@@ -26,11 +26,13 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DpstreamError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+from dpstream.project.base_reading import base_table, read_predecessor
 from dpstream.stream.identity import plan_hash
 from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts import StartTable
     from dpstream.project import Config
 
 __all__ = ["LEAST_RUNS", "Simulation", "doubling_steps", "simulate_errors"]
@@ -146,12 +148,6 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
             where=str(folder),
             allowed=f"dpstream run {config.path}",
         )
-    if config.base_options is not None:
-        raise ConfigError(
-            "a stream that began with another one's release cannot be simulated yet",
-            where=f"{config.path} [base]",
-            allowed="a stream that began empty",
-        )
     if config.family.asked:
         raise ConfigError(
             "the stream answers questions and publishes no tables, so there is nothing to simulate errors on",
@@ -159,7 +155,11 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
             allowed="a stream that publishes tables",
         )
     catalogue = read_catalogue(folder)
-    hashed = plan_hash(config.facts())
+    steps = [int(entry["step"]) for entry in catalogue["steps"]]
+    base = read_manifest(folder, steps[-1]).get("base") if steps else None
+    # What the manifests say of the earlier stream, so that no state is asked for it.
+    told = {} if base is None else {"base": {key: value for key, value in base.items() if key != "words"}}
+    hashed = plan_hash(config.facts(told=told))
     if catalogue.get("plan_hash") != hashed:
         raise ConfigError(
             "the releases were made under another plan than this file's",
@@ -180,7 +180,27 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
         if step <= last and entry["state"] != "withdrawn":
             rows[step] = float(read_manifest(folder, step)["rows"])
             hashes.append((step, entry["state"], bool(entry["kept"]), entry["manifest_sha256"]))
-    return Released(folder, tuple(readable), rows), _hash(hashes), hashed
+    begins = None if base is None else _base(config, base["manifest_sha256"])
+    return Released(folder, tuple(readable), rows, begins), _hash(hashes), hashed
+
+
+def _base(config: Config, digest: str) -> StartTable:
+    """The public table that the stream began with, from the earlier stream's folder.
+
+    Errors:
+        ConfigError: it is not there any more. StoreDamagedError: it differs from its hashes.
+    """
+    options = config.base_options
+    assert options is not None  # the plan's hash is that of the releases, which have a base
+    predecessor = read_predecessor(options)
+    if predecessor.digest != digest:
+        raise ConfigError(
+            "the earlier stream's last release is another one than this stream began with, and errors are simulated "
+            "from the one it began with",
+            where=options.place,
+            allowed="the folder of releases as it was then",
+        )
+    return base_table(options, predecessor, config.schema())
 
 
 def _hash(value: Any) -> str:
@@ -228,7 +248,7 @@ def _run(task: _Task, number: int) -> None:
     config, family = task.load()
     plan, invented = config.plan(), _invented(task)
     randomness = Randomness.seeded(f"errors by simulation {task.seed} {number}")
-    state = plan.start()
+    state = plan.start() if invented.base is None else plan.start_from(invented.base)
     arrays: dict[str, Any] = {}
     for step, batch in enumerate(invented.batches, start=1):
         synthesis = plan.step(state, batch, randomness)

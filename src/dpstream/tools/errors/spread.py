@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.tools.errors.contract import InventedTable, Observation
 from dpstream.tools.errors.simulation import Simulation
 from dpstream.tools.evaluate.array_types import Floats
@@ -24,18 +25,6 @@ SIZES = (0, 1, 5, 20, 100, 1000, 10_000, 100_000)
 def root_mean_square(errors: Floats) -> float:
     """Over all entries; NaN of none."""
     return math.sqrt(float((errors**2).mean())) if errors.size else math.nan
-
-
-def t_factor(runs: int, confidence: float = 0.95) -> float:
-    """Standard errors on each side of an interval: Student's t with as many degrees of freedom as runs, because the
-    standard error itself was estimated from them (about a known truth).
-
-    >>> round(t_factor(20), 3), round(t_factor(1000), 2)
-    (2.086, 1.96)
-    """
-    from scipy.stats import t
-
-    return float(t.ppf((1 + confidence) / 2, runs))
 
 
 @dataclass(frozen=True, eq=False)

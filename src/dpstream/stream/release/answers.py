@@ -1,0 +1,136 @@
+"""An answer to a question: a number of records, and how wrong it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from dpstream.core.contracts import Measured, PeopleEstimate
+from dpstream.core.privacy.law import check_confidence
+from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.tables.predicate import Predicate
+from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
+from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["NOT_MEASURED", "Answer", "ErrorKind", "measured_answer", "with_simulated"]
+
+#: How an error was found: from the law of the noise; as an upper bound on that; or by simulation.
+ErrorKind = Literal["exact", "bound", "by simulation"]
+
+#: What follows where there is no error.
+NOT_MEASURED = (
+    "Part of this number is what the model expects, and no public noise scale tells how wrong it is"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An estimated number of records.
+
+    Attributes:
+        value: the model's answer. It follows from all measurements together, is never negative for a positive
+            total, and is nearer to the truth than ``measured_value`` as a rule.
+        standard_error: standard deviation of the noise in the measurement behind the answer. Where only the marginal of
+            just the question's columns is known to be measured, an upper bound. Where public noise scales do not give
+            it, the error of ``value`` by simulation, if ``dpstream errors`` has published one for this step; or None.
+        note: what the standard error means (exact, a bound, by simulation), and as of which step it holds; or why there
+            is none.
+        measured_value: what the published noisy counts of the question's columns add up to, or else the smallest
+            marginal that was measured at every step: unbiased.
+        measured_error: its standard error, exactly.
+        people: of a panel: the same with shares and a bound.
+        as_of: the step that ``measured_value`` and ``interval`` are about; None where nothing was measured.
+        error_kind: which kind ``standard_error`` and ``interval`` are of; None where there are none.
+    """
+
+    value: float
+    standard_error: float | None
+    note: str
+    measured_value: float | None = None
+    measured_error: float | None = None
+    _measured: Measured | None = field(default=None, repr=False, compare=False)
+    _cells: int = field(default=0, repr=False, compare=False)
+    people: PeopleEstimate | None = None
+    as_of: int | None = None
+    _law: WeightedSum | None = field(default=None, repr=False, compare=False)
+    error_kind: ErrorKind | None = None
+    _simulated: SimulatedError | None = field(default=None, repr=False, compare=False)
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """The true number lies between these with the stated probability or more; None where nothing was measured, and
+        nothing simulated.
+
+        It is about the records as of step ``as_of``, around ``measured_value``, from the exact law of the noise (not a
+        normal limit). Take one question and one step: of many intervals some will miss. It says nothing about
+        ``value``, which may lie outside.
+
+        Where ``error_kind`` is ``by simulation``, it is around ``value`` and about the step of the table, and the
+        probability is no promise: a simulation cannot see what the releases have lost.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        check_confidence(confidence)
+        if self._simulated is not None:
+            width = self._simulated.half_width(confidence)
+            return self.value - width, self.value + width
+        if self._law is not None and self.measured_value is not None:
+            width = self._law.half_width(confidence)
+            return self.measured_value - width, self.measured_value + width
+        if self._measured is None or self.measured_value is None:
+            return None
+        width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
+        return self.measured_value - width, self.measured_value + width
+
+
+def measured_answer(
+    value: float, published: Published, predicate: Predicate, as_of: int | None = None
+) -> Answer:
+    """An answer with what the published noisy counts say; where they do not, ``note`` says why."""
+    found = sum_of_cells(published, predicate, as_of)
+    if isinstance(found, Missing):
+        return Answer(value, None, f"{found.reason} {NOT_MEASURED}")
+    estimate, measured, law = found
+    error = law.variance**0.5
+    return Answer(
+        value,
+        error,
+        error_words(estimate, law),
+        measured,
+        error,
+        as_of=estimate.as_of,
+        _law=law,
+        error_kind="exact",
+    )
+
+
+def with_simulated(answer: Answer, folder: Path, step: int, predicate: Predicate, schema: Schema) -> Answer:
+    """An answer without an error, with the one by simulation where one was published for its step.
+
+    Args:
+        folder: of the releases. step: whose table the answer is from.
+
+    Errors:
+        StoreDamagedError: errors by simulation that cannot be read.
+    """
+    errors = simulated_errors(folder, step)
+    if errors is None:
+        others = [one for one in error_steps(folder) if one <= step]
+        if not others:
+            return answer
+        return replace(
+            answer, note=f"{answer.note.rstrip('.')}. The last errors by simulation are of step {others[-1]}"
+        )
+    error = errors.of_question([schema.names[i] for i in predicate.columns], np.asarray(predicate.mask()))
+    if error is None:
+        return answer
+    note = f"{error.words[:1].lower()}{error.words[1:]}".rstrip(".")
+    return replace(
+        answer, standard_error=error.standard_error, note=note, error_kind="by simulation", _simulated=error
+    )

@@ -1,0 +1,199 @@
+"""Growing databases publish what their runs drew, all of it and nothing else; readers get exact intervals from it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpstream
+from dpstream.core.contracts import NoisyCounts, Packed
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox
+from dpstream.families.tabular import MWEMPGM
+from dpstream.io.sinks import Publisher, read_measurements
+from dpstream.lab.audits.growing_audit import growing_loss
+from dpstream.lab.audits.growing_subjects import GrowingSubject, arrivals, growing_subjects
+from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
+from dpstream.stream import Batch, open_stream
+
+#: With the steps of a few runs.
+HONEST = [replace(one, steps=one.steps[:4]) for one in growing_subjects() if not one.control]
+
+
+def exact(one: NoisyCounts, plan: GrowingPlan, steps: tuple[np.ndarray, ...]) -> np.ndarray:
+    """What a query says of the records themselves."""
+    codes = np.concatenate(steps[one.first - 1 : one.last])
+    columns = [plan.domain.names.index(name) for name in one.query["columns"]]
+    sizes = [plan.domain.sizes[i] for i in columns]
+    counts = np.bincount(
+        np.ravel_multi_index(tuple(codes[:, columns].T), sizes), minlength=int(np.prod(sizes))
+    )
+    if one.query["kind"] == "cell":
+        return counts[[np.ravel_multi_index(one.query["codes"], sizes)]]
+    return counts
+
+
+def published_is_drawn(plan: GrowingPlan, subject: GrowingSubject) -> tuple[bool, list[NoisyCounts]]:
+    """Whether a stream publishes each vector of noise that its runs drew, added to true counts; what it publishes."""
+    tape, state, counts = Tape(), plan.start(), list[NoisyCounts]()
+    for step, codes in enumerate(subject.steps):
+        randomness = TapedNoise(Randomness.seeded(step), tape)
+        counts += plan.step(state, EncodedBatch(plan.domain, codes), randomness).noisy_counts
+    if len(tape.draws) != len(counts):
+        return False, counts
+    pairs = zip(tape.draws, counts, strict=True)
+    return only_drawn(
+        [(noise, drawn + exact(one, plan, subject.steps)) for (noise, drawn), one in pairs], counts
+    ), counts
+
+
+class Leaking(GrowingPlan):
+    """BROKEN: where a run is made, publishes one exact count beside the noisy ones."""
+
+    def step(self, state, batch, randomness):
+        made = super().step(state, batch, randomness)
+        if not made.noisy_counts:
+            return made
+        leak = replace(made.noisy_counts[0], draw=f"leak {state.step}", values=state.counts[0].copy())
+        return replace(made, noisy_counts=(*made.noisy_counts, leak))
+
+
+class InPlace(GrowingPlan):
+    """BROKEN: publishes exact counts in the place of noisy ones."""
+
+    def step(self, state, batch, randomness):
+        made = super().step(state, batch, randomness)
+        exact_ones = [
+            replace(one, values=state.counts[0].copy()) if one.values.shape == state.counts[0].shape else one
+            for one in made.noisy_counts
+        ]
+        return replace(made, noisy_counts=tuple(exact_ones))
+
+
+def broken(kind: type[GrowingPlan], plan: GrowingPlan) -> GrowingPlan:
+    return kind(*(getattr(plan, item.name) for item in fields(plan)))
+
+
+@pytest.mark.parametrize("subject", HONEST, ids=lambda subject: subject.name)
+def test_a_growing_stream_publishes_what_its_runs_drew(subject: GrowingSubject) -> None:
+    plan = subject.plan
+    holds, counts = published_is_drawn(plan, subject)
+    assert holds
+    assert all((one.first, one.counted) == (1, "inserts") for one in counts)
+    said = plan.explain().facts.get("noisy_counts")
+    if plan.box.name == "smalldb":
+        assert counts == []
+        assert said is None
+        return
+    by_step = {step: [one for one in counts if one.last == step] for step in {one.last for one in counts}}
+    for run in by_step.values():
+        assert said["first"] <= sum(len(one.values) for one in run) <= said["most"]
+        chosen = ["chosen" in one.query for one in run]
+        # Of MWEM+PGM the smallest marginal is measured in any case; of MWEM every cell is chosen.
+        assert chosen == [plan.box.name == "mwem" or number > 0 for number in range(len(run))]
+    if subject is HONEST[3]:
+        for kind in (Leaking, InPlace):
+            assert not published_is_drawn(broken(kind, plan), subject)[0]
+
+
+def test_the_audit_sees_what_is_published() -> None:
+    subject = next(one for one in HONEST if one.name == "scheduler around MWEM+PGM, two of three marginals")
+    other = (*subject.steps[:-1], subject.steps[-1].copy())
+    other[-1][0] = (other[-1][0] + 1) % np.array(subject.plan.domain.sizes)
+    leaking = broken(Leaking, subject.plan)
+    assert growing_loss(subject.plan, subject.steps, other, Randomness.seeded(1)) <= 2.0
+    assert growing_loss(leaking, subject.steps, other, Randomness.seeded(1)) == np.inf
+
+
+def test_mwem_that_measures_all_cells_chooses_none() -> None:
+    workload = Workload.all_k_way(Domain(("a",), (3,)), 1)
+    plan = BBScheduler(MWEM(workload, 3, passes=1), 8, gamma="1/2").calibrate(PureDP.of(2))
+    state = plan.start()
+    made = plan.step(
+        state, EncodedBatch(workload.domain, arrivals(workload.domain, [9])[0]), Randomness.seeded(1)
+    )
+    assert sorted(one.query["codes"] for one in made.noisy_counts) == [[0], [1], [2]]
+    assert all("chosen" not in one.query for one in made.noisy_counts)
+
+
+def test_a_state_without_a_step_goes_on_and_publishes_nothing() -> None:
+    """Earlier versions of the program did not count steps, so that what was measured could not be named."""
+    subject = HONEST[0]
+    plan, batches = subject.plan, [EncodedBatch(subject.plan.domain, codes) for codes in subject.steps]
+    state, made = plan.start(), None
+    for batch in batches[:3]:
+        made = plan.step(state, batch, Randomness.seeded(1))
+    assert made is not None
+    packed = plan.pack_state(state)
+    assert packed.meta["step"] == 3
+    old = plan.unpack_state(Packed({k: v for k, v in packed.meta.items() if k != "step"}, packed.arrays))
+    new = plan.unpack_state(packed)
+    without, with_counts = (plan.step(one, batches[3], Randomness.seeded(2)) for one in (old, new))
+    assert without.noisy_counts == ()
+    assert with_counts.noisy_counts[0].draw.startswith("step 4, ")
+    assert without.pack().meta == with_counts.pack().meta
+    assert "step" not in plan.pack_state(old).meta
+    assert plan.pack_state(new).meta["step"] == 4
+
+
+SCHEMA = Schema((Categorical("zip", ("a", "b", "c")), Categorical("kind", tuple("pqrstuvw"))))
+
+
+def grown(tmp_path: Path, box, *, improver: bool = False):
+    """Releases of a durable stream of four steps, of which the last two end with a run."""
+    recipe = BBImprover(box, 100) if improver else BBScheduler(box, 100, gamma="1/2")
+    plan = recipe.calibrate(rho="1/2") if improver else recipe.calibrate(epsilon=1)
+    rows = [60, 20, 60, 200]
+    steps = arrivals(SCHEMA.domain, rows)
+    with open_stream(plan, SCHEMA, tmp_path / "state", publish_to=Publisher(tmp_path / "releases")) as stream:
+        for number, codes in enumerate(steps, 1):
+            stream.step(Batch(codes), f"b{number}")
+    return dpstream.read(tmp_path / "releases"), steps
+
+
+def test_a_reader_gets_intervals_as_of_the_last_run(tmp_path: Path) -> None:
+    box = MWEMPGMBox(Workload.all_k_way(SCHEMA.domain, 1), MWEMPGM(k=2))
+    release, steps = grown(tmp_path, box)
+    assert [one.last for one in read_measurements(tmp_path / "releases") if "chosen" not in one.query] == [
+        3,
+        4,
+    ]
+    zips = release.measured(["zip"])
+    assert (zips.as_of, zips.epochs, zips.exact) == (4, ((1, 4),), True)
+    low, high = zips.interval(0.999999)
+    true = np.bincount(np.concatenate(steps)[:, 0], minlength=3)
+    assert low[0] <= true[0] <= high[0]  # false alarms: 1e-6
+    assert release.measured(["zip"], as_of=3).epochs == ((1, 3),)
+    number = release.measured([])
+    assert (float(number.values), number.standard_error, number.as_of) == (340.0, 0.0, 4)
+    # The other marginal was chosen in every run: no interval, and it is said why.
+    assert release.measured(["kind"]) is None
+    assert "only because" in release.missing(["kind"]).reason
+    assert release.measured(["kind"], combine="least squares").interval() is None
+    assert "at every run, 11 numbers" in box_words(box)
+
+
+def box_words(box) -> str:
+    plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
+    return plan.explain().facts["noisy_counts"]["words"]
+
+
+def test_cells_of_mwem_are_published_and_give_no_interval(tmp_path: Path) -> None:
+    release, _ = grown(tmp_path, MWEM(Workload.all_k_way(SCHEMA.domain, 1), 4, passes=2), improver=True)
+    counts = release.measurements()
+    assert {one.query["kind"] for one in counts} == {"cell"}
+    assert {len(one.values) for one in counts} == {1}
+    for name in ("zip", "kind"):
+        assert release.measured([name]) is None
+        chosen = any(one.query["columns"] == [name] for one in counts)
+        assert ("only because" in release.missing([name]).reason) == chosen
+    # Nothing of both columns together was measured, and nobody chose it either.
+    assert "only because" not in release.missing(["zip", "kind"]).reason
+    assert float(release.measured([]).values) == 340.0
