@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import console, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from dpstream.project import Config
     from dpstream.tools.choosing import ComparedMechanisms
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["compare", "print_compared"]
 
 
-def compare(
-    config: Config, against: Sequence[str], runs: int, seconds: int, steps: int | None, seed: int
-) -> ComparedMechanisms:
-    """The comparison, with its progress on the standard error."""
+def compare(config: Config, options: Mapping[str, Any]) -> ComparedMechanisms:
+    """The comparison with the options that were given, and with its progress on the standard error."""
     from dpstream.tools.choosing import compare_mechanisms
 
     with counted_progress("compared", "runs", quiet=False) as tell:
-        return compare_mechanisms(
-            config, against=against, runs=runs, seconds=seconds, steps=steps, seed=seed, progress=tell
-        )
+        return compare_mechanisms(config, **options, progress=tell)
 
 
 def print_compared(found: ComparedMechanisms) -> None:

@@ -95,12 +95,14 @@ def command(
 
     if at is not None and not wishes:
         raise ConfigError("a step belongs to a wish", where="--at", allowed="with --want")
-    limits = {"--against": against, "--runs": runs, "--steps": steps, "--seconds": seconds, "--seed": seed}
-    for option, value in limits.items():
-        if value not in (None, ()) and not fits:
-            raise ConfigError(
-                "it belongs to a comparison of mechanisms", where=option, allowed="with --compare"
-            )
+    given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
+    given = {key: value for key, value in given.items() if value is not None}
+    if given and not fits:
+        raise ConfigError(
+            "it belongs to a comparison of mechanisms",
+            where=f"--{next(iter(given))}",
+            allowed="with --compare",
+        )
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
     facts = describe(loaded)
@@ -117,7 +119,7 @@ def command(
             allowed="a mechanism whose runs are scheduled by the number of records",
         )
     facts |= told.facts
-    compared = compare(loaded, against, runs or 5, seconds or 60, steps, seed or 0) if fits else None
+    compared = compare(loaded, given) if fits else None
     if compared is not None:
         facts["mechanisms_compared"] = compared.as_dict()
     if as_json:
