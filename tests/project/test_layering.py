@@ -4,8 +4,8 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     lab
-    tools: demo, families (what one family's tools are), report, errors, evaluate, family_tools (whose are whose),
-        simulate
+    tools: demo, families (what one family's tools are), choosing, report, errors, evaluate, family_tools (whose are
+        whose), simulate
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger)
     families: growing, census (built on tabular), tabular, panel, points
@@ -45,6 +45,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.family_tools",),
     ("tools.evaluate",),
     ("tools.report", "tools.errors"),
+    ("tools.choosing",),
     ("tools.families",),
     ("tools.demo",),
     ("lab",),

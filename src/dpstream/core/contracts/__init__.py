@@ -27,7 +27,7 @@ from dpstream.core.contracts.batches import (
 )
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
-from dpstream.core.contracts.families import Checks, Family, Limits
+from dpstream.core.contracts.families import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
@@ -64,6 +64,7 @@ from dpstream.core.contracts.stream_plan import (
 
 __all__ = [
     "HEADLINE_SHARE",
+    "Alternative",
     "AskedPlan",
     "BatchReads",
     "BatchRows",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,9 +11,41 @@ from dpstream.core.contracts.recipe_options import Given, Key, SectionReader, bu
 
 if TYPE_CHECKING:
     from dpstream.core.contracts.stream_plan import StreamPlan, StreamRecipe
+    from dpstream.core.privacy import Unit
     from dpstream.core.schema import Problem
 
-__all__ = ["Checks", "Family", "Limits"]
+__all__ = ["Alternative", "Checks", "Family", "Limits"]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to run a configuration's stream, which publishes the same kind of release.
+
+    Attributes:
+        mechanism: its name in files; that of the configuration, where only options differ.
+        options: what its ``[mechanism]`` says besides.
+        keeps: which keys of the configuration's ``[mechanism]`` say what is wanted, and so hold for it too. Where only
+            options differ, all keys are kept.
+        unit: what it protects; None: the configuration's unit.
+        events: one unit of the configuration's is up to so many of ``unit``: each of them gets less of the budget, so
+            that the guarantee is the same.
+        needs: what else its file would have to say, for readers; empty: nothing.
+        named: whether its options are part of what it is called, because others differ in them alone.
+    """
+
+    mechanism: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keeps: tuple[str, ...] = ("workload",)
+    unit: Unit | None = None
+    events: int = 1
+    needs: str = ""
+    named: bool = False
+
+    @property
+    def label(self) -> str:
+        """What it is called beside others."""
+        named = [f"{key} = {value}" for key, value in self.options.items()]
+        return f"{self.mechanism} ({', '.join(named)})" if named and self.named else self.mechanism
 
 
 @dataclass(frozen=True)
@@ -84,6 +116,7 @@ class Family:
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
             is a better start; the owner is asked to look at each.
         draft_deletes: the same under ``[mechanism]`` where the source deletes; decided, nobody is asked.
+        alternatives: what could take the place of a recipe that protects a unit; the recipe itself may be among them.
     """
 
     name: str
@@ -96,6 +129,7 @@ class Family:
     asked: bool = False
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
     draft_deletes: Mapping[str, str] = field(default_factory=dict)
+    alternatives: Callable[[Any, Unit], Sequence[Alternative]] | None = None
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

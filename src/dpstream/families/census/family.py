@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from dpstream.core.contracts import Family, Limits
+from typing import Any
+
+from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.privacy import Event, Unit
 from dpstream.families.census.census_plan import Census
 
 __all__ = ["CENSUS"]
+
+_AS_EVENTS = (
+    "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho), because "
+    "a stay is an insert and a delete; each update of a stay costs it as much again"
+)
+
+
+def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
+    """The census, and what follows inserts and deletes without knowing whose they are."""
+    # Where the numbers of records are public, so are those of inserts and of deletes, and nothing cancels.
+    event = Event("replace" if unit.name == "record-replace" else "add-remove")
+    options = {} if event.relation == "replace" else {"come_and_go": "cancelled"}
+    needs = _AS_EVENTS.format(unit=event.name)
+    others = (Alternative(name, options, unit=event, events=2, needs=needs) for name in ("pooled", "dpstabs"))
+    return (Alternative("census"), *others)
+
 
 CENSUS = Family(
     "census",
@@ -24,4 +43,5 @@ CENSUS = Family(
     ),
     # Not the default: files of streams that began before there was this key do not name it.
     draft_deletes={"departures_every": "expected"},
+    alternatives=_alternatives,
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dpstream.core.contracts import Family, Limits
+from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.privacy import Unit
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
+from dpstream.families.growing.smalldb import SmallDB
 
 __all__ = ["ASKED", "GROWING"]
 
@@ -28,12 +30,34 @@ def _narrow(recipe: Any) -> Limits:
     return replace(_LIMITS, no_records={"persistent": persistent}, no_tables=("one of classifiers", ""))
 
 
+_SAME = (
+    "black_box",
+    "first_run",
+    "beta",
+    "accounting",
+    "workload",
+    "rounds",
+    "size",
+    "iterations",
+    "max_cells",
+)
+
+
+def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
+    """Both schedules of runs; of classifiers there are no tables to compare."""
+    if isinstance(recipe.box, ERM):
+        return ()
+    runs = {} if isinstance(recipe.box, SmallDB) else {"gamma": "0.1"}
+    return (Alternative("scheduler", runs, keeps=_SAME), Alternative("improver", keeps=_SAME))
+
+
 GROWING = Family(
     "growing",
     "a growing database",
     {"scheduler": BBScheduler, "improver": BBImprover},
     _LIMITS,
     narrow=_narrow,
+    alternatives=_alternatives,
     draft={"mechanism": {"first_run": 1000, "gamma": "0.1"}, "budget": {"epsilon": "1", "delta": "1e-9"}},
 )
 ASKED = Family(

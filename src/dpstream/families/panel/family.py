@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dpstream.core.contracts import Family, Limits
+from typing import Any
+
+from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.counters import ZCDP_COUNTER_NAMES
+from dpstream.core.privacy import Unit
 from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
 from dpstream.families.panel.people_check import PeopleCheck
 
 __all__ = ["PANEL"]
+
+
+def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
+    """Ways to count the same thing. A window and running numbers are different releases, so neither replaces the
+    other; and a window has one way only."""
+    if not isinstance(recipe, PanelCumulative):
+        return ()
+    name = "panel-cumulative"
+    counters = (Alternative(name, {"counter": one}, named=True) for one in ("best", *ZCDP_COUNTER_NAMES))
+    return (*counters, Alternative(name, {"split": "levels"}, named=True))
+
 
 PANEL = Family(
     "panel",
@@ -32,4 +47,5 @@ PANEL = Family(
         "mechanism": {"window": 3, "weights": True, "period_names": True},
         "budget": {"rho": "0.005", "horizon": 12},
     },
+    alternatives=_alternatives,
 )

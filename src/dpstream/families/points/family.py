@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dpstream.core.contracts import Family, Limits
+from typing import Any
+
+from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.privacy import Unit
 from dpstream.families.points.points_plan import Points
 
 __all__ = ["POINTS"]
+
+
+def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
+    """The same synthesizer, as it is here and as it was published."""
+    return tuple(Alternative("points", {"variant": word}, named=True) for word in ("default", "paper"))
+
 
 POINTS = Family(
     "points",
@@ -17,4 +26,5 @@ POINTS = Family(
         deletes="points do not leave",
         no_tables=("one of points", ""),
     ),
+    alternatives=_alternatives,
 )

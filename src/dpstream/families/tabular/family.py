@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from dpstream.core.contracts import Family, Limits
+from typing import Any
+
+from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.privacy import InsertedRecord, Record, Unit
 from dpstream.families.tabular.baseline import Baseline
 from dpstream.families.tabular.dpstabs import DPStabs
 from dpstream.families.tabular.pooled import Pooled
 
 __all__ = ["TABULAR"]
+
+_SAME = ("workload", "come_and_go")
+
+
+def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
+    """All of the family; and where records have keys and never leave, what follows them by their keys."""
+    own = tuple(Alternative(name, keeps=_SAME) for name in ("pooled", "dpstabs", "baseline"))
+    if not isinstance(unit, InsertedRecord):
+        return own
+    keyed = Alternative(
+        "census",
+        {"turnover": "none"},
+        unit=Record(),
+        needs="[source] insert_only = false",
+    )
+    return (*own, keyed)
+
 
 TABULAR = Family(
     "tabular",
@@ -16,4 +36,5 @@ TABULAR = Family(
     Limits(base=True),
     # Not the default: files of streams that began before there was this key do not name it.
     draft_deletes={"come_and_go": "cancelled"},
+    alternatives=_alternatives,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,14 @@ from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts import ExpectedTable, StartTable
     from dpstream.project import Config
 
-__all__ = ["FamilySimulation", "Invented", "InventedTable", "Observation", "Released"]
+__all__ = ["FamilySimulation", "Guess", "Invented", "InventedTable", "Observation", "Released", "Resemblance"]
+
+#: What the columns of an imagined table are like: all values alike and independent; skewed, and dependent on each
+#: other; or those of the public table that the stream begins with.
+Resemblance = Literal["uniform", "correlated", "like the base"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,27 @@ class Invented:
     base: StartTable | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What is publicly guessed about a stream that has no release yet.
+
+    Attributes:
+        table: how large the table is, and how it changes.
+        steps: how many there are.
+        compared: which of them are compared.
+        columns: what the records are like.
+        base: the public table that the stream begins with; None for an empty one.
+        seed: of an ordinary generator.
+    """
+
+    table: ExpectedTable
+    steps: int
+    compared: tuple[int, ...]
+    columns: Resemblance
+    base: StartTable | None
+    seed: int
+
+
 @dataclass(frozen=True)
 class FamilySimulation:
     """How the releases of a family become an invented stream, and how a run's releases are read.
@@ -114,8 +140,13 @@ class FamilySimulation:
         invent: from a configuration, its releases, the steps to compare and a public seed. Reads nothing private.
         observe: what a run released at a step: from the configuration, its synthesis, the invented truth and a seed.
         questions: whether a table has the columns of the schema, so that predicates can be asked of it.
+        imagine: an invented stream where there is no release yet: from a configuration and a guess, the same records
+            for every mechanism. None where the family has no way to.
+        distance: which of an observation's distances says how good a release is; empty: the mean error of cells.
     """
 
     invent: Callable[[Config, Released, Sequence[int], int], Invented]
     observe: Callable[[Config, Any, InventedTable, int], Observation]
     questions: bool = True
+    imagine: Callable[[Config, Guess], Invented] | None = None
+    distance: str = ""

@@ -15,15 +15,30 @@ from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, Pre
 from dpstream.core.tables.present_table import KEY_WORDS, PresentView
 from dpstream.io.sinks import read_table
 from dpstream.tools.errors.additions import Grouping, choose, never_falling, without
-from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
+from dpstream.tools.errors.contract import (
+    FamilySimulation,
+    Guess,
+    Invented,
+    InventedTable,
+    Observation,
+    Released,
+)
+from dpstream.tools.errors.imagined_columns import (
+    Draw,
+    correlated_columns,
+    like_records,
+    uniform_columns,
+)
 from dpstream.tools.evaluate.array_types import Codes, Ints
 from dpstream.tools.evaluate.synthetic_side import read_codes
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["TABLES_SIMULATION", "changes_of", "totals_of"]
+__all__ = ["TABLES_SIMULATION", "Changes", "changes_of", "imagined_changes", "totals_of"]
 
+#: For each step: who comes, who leaves, where those stood who leave, and the table at its end.
+Changes = Iterator[tuple[Codes, Codes, Ints, Codes]]
 #: Rows of a run's table at most; larger ones stand for more than one record each.
 _MOST_ROWS = 1_000_000
 #: Groupings that a step's records are chosen by, at most.
@@ -46,7 +61,7 @@ def changes_of(
     falling: bool,
     seed: int,
     begin: Codes | None = None,
-) -> Iterator[tuple[Codes, Codes, Ints, Codes]]:
+) -> Changes:
     """For each step: who comes, who leaves, where those stood who leave, and the running table at its end.
 
     Args:
@@ -75,29 +90,58 @@ def changes_of(
 
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
+    domain = read_domain(config)
+    schema, plan = config.schema(), config.plan()
+    targets = {
+        step: read_codes(read_table(released.folder, step), schema, f"the table of step {step}")
+        for step in released.readable
+    }
+    falling = plan.reads == "present" or config.source_options.deletions
+    totals = totals_of(released, falling=falling)
+    grouping = _grouping(domain, _cliques(config, domain))
+    begin = None if released.base is None else _records(released.base, seed)
+    changes = changes_of(targets, totals, grouping, falling=falling, seed=seed, begin=begin)
+    return stream_of(config, changes, steps, falling=falling, base=released.base)
+
+
+def read_domain(config: Config) -> Domain:
+    """The declared columns, where the mechanism reads them as they are.
+
+    Errors:
+        ConfigError: it reads others, or publishes no tables.
+    """
     config.table_recipe("simulating errors")
     schema, plan = config.schema(), config.plan()
-    domain = plan.reading_schema(schema).domain
-    if domain != schema.domain:
+    if plan.reading_schema(schema).domain != schema.domain:
         raise ConfigError(
             f"releases of the mechanism {plan.name!r} cannot be taken as an invented stream",
             where=str(config.path),
             allowed="a stream of tables, whose mechanism reads the declared columns",
         )
-    targets = {
-        step: read_codes(read_table(released.folder, step), schema, f"the table of step {step}")
-        for step in released.readable
-    }
-    keyed = plan.reads == "present"
-    falling = keyed or config.source_options.deletions
-    totals = totals_of(released, falling=falling)
+    return schema.domain
+
+
+def stream_of(
+    config: Config,
+    changes: Changes,
+    compared: Sequence[int],
+    *,
+    falling: bool,
+    base: StartTable | None = None,
+) -> Invented:
+    """Changes as the batches that the mechanism of a configuration reads, and the truth at the steps that are compared.
+
+    Args:
+        falling: whether records may leave.
+        base: the public table that it begins with.
+    """
+    schema, plan = config.schema(), config.plan()
+    domain, keyed = schema.domain, plan.reads == "present"
     cliques = _cliques(config, domain)
     labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
     batches: list[Any] = []
     truth = {}
     present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
-    begin = None if released.base is None else _records(released.base, seed)
-    changes = changes_of(targets, totals, _grouping(domain, cliques), falling=falling, seed=seed, begin=begin)
     for step, (come, left, gone, there) in enumerate(changes, start=1):
         if keyed:
             new = np.arange(next_key, next_key + len(come))
@@ -109,9 +153,9 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
         else:
             kind = EncodedRecords if plan.reads == "records" else EncodedBatch
             batches.append(kind(domain, _codes(come), _codes(left) if falling else None))
-        if step in steps:
+        if step in compared:
             truth[step] = InventedTable(domain, labels, cliques, Observation(_codes(there)))
-    return Invented(batches, truth, released.base)
+    return Invented(batches, truth, base)
 
 
 def _records(base: StartTable, seed: int) -> Codes:
@@ -169,4 +213,42 @@ def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) ->
     return Observation(codes, None if rows == wanted else np.full(rows, wanted / rows))
 
 
-TABLES_SIMULATION: Final = FamilySimulation(_invent, _observe)
+def _imagine(config: Config, guess: Guess) -> Invented:
+    domain = read_domain(config)
+    records = np.zeros((0, len(domain)), np.int32) if guess.base is None else guess.base.records()
+    tree = np.random.default_rng([guess.seed, 13])
+    if guess.columns == "correlated":
+        draw = correlated_columns(domain, tree)
+    elif guess.columns == "uniform" or not len(records):
+        draw = uniform_columns(domain)
+    else:
+        draw = like_records(records)
+    falling = guess.table.change != "grows"
+    changes = imagined_changes(guess, draw, records)
+    return stream_of(config, changes, guess.compared, falling=falling, base=guess.base)
+
+
+def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
+    """The steps of a guessed table: numbers vary as those of independent arrivals do, and all records leave alike.
+
+    Args:
+        there: the public table that it begins with. What is in it stays.
+    """
+    generator = np.random.default_rng([guess.seed, 14])
+    table, first = guess.table, len(there)
+    for step in range(1, guess.steps + 1):
+        many = generator.poisson(table.records_per_step)
+        if table.change == "steady":
+            many = table.size if step == 1 else many
+            leaves = generator.random(len(there) - first) < table.records_per_step / table.size
+            gone = first + np.flatnonzero(leaves)
+        else:
+            over = max(0, len(there) - first + many - table.size) if table.change == "turns-over" else 0
+            own = np.arange(first, len(there))
+            gone = np.sort(generator.choice(own, min(over, len(own)), replace=False))
+        come = draw(int(many), generator)
+        left, there = there[gone], np.concatenate([np.delete(there, gone, axis=0), come])
+        yield come, left, gone, there
+
+
+TABLES_SIMULATION: Final = FamilySimulation(_invent, _observe, imagine=_imagine)

@@ -15,7 +15,14 @@ from dpstream.families.panel import CumulativeStreamPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.weights import window_weights, zero_weights
 from dpstream.io.sinks import read_table
-from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
+from dpstream.tools.errors.contract import (
+    FamilySimulation,
+    Guess,
+    Invented,
+    InventedTable,
+    Observation,
+    Released,
+)
 from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.families.panel.panel_evaluation import released_people
 
@@ -78,7 +85,11 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     assert isinstance(plan, PeoplePlan)
     table = read_table(released.folder, released.last)
     history = released_people(table, plan, plan.released_schema(config.schema()))
-    people = _without_padding(plan, history, seed)
+    return _stream_of(plan, _without_padding(plan, history, seed), steps)
+
+
+def _stream_of(plan: PeoplePlan[Any], people: Symbols, steps: Sequence[int]) -> Invented:
+    """People's histories as reports, period by period."""
     marks = np.zeros((len(people), MARK_BYTES), np.uint8)
     marks[:, -8:] = np.arange(len(people), dtype=">u8").view(np.uint8).reshape(-1, 8)
     batches, truth = [], {}
@@ -116,4 +127,23 @@ def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) ->
     return Observation(panel_codes(plan, history, period), panel_weights(plan, history, period))
 
 
-PANEL_SIMULATION: Final = FamilySimulation(_invent, _observe, questions=False)
+def _imagine(config: Config, guess: Guess) -> Invented:
+    """Uniform: every report by itself. Else skewed reports, and most people report what they did before."""
+    plan = config.plan()
+    assert isinstance(plan, PeoplePlan)
+    generator = np.random.default_rng([guess.seed, 15])
+    own = isinstance(plan, CumulativeStreamPlan)
+    symbols = 2 if own else plan.core.recipe.symbols
+    shape = (guess.table.size if plan.places is None else min(guess.table.size, plan.places), guess.steps)
+    if guess.columns == "uniform":
+        return _stream_of(plan, generator.integers(symbols, size=shape), guess.compared)
+    logs = generator.uniform(0.0, 2.5) * generator.standard_normal(symbols)
+    shares = np.exp(logs - logs.max())
+    people = generator.choice(symbols, shape, p=shares / shares.sum())
+    stays = generator.random(shape) < generator.uniform(0.3, 0.95)
+    for period in range(1, guess.steps):
+        people[:, period] = np.where(stays[:, period], people[:, period - 1], people[:, period])
+    return _stream_of(plan, people, guess.compared)
+
+
+PANEL_SIMULATION: Final = FamilySimulation(_invent, _observe, questions=False, imagine=_imagine)

@@ -13,8 +13,16 @@ from dpstream.core.tables import EncodedRecords
 from dpstream.families.points.points_plan import PointsStreamPlan
 from dpstream.io.sinks import read_table
 from dpstream.tools.errors.additions import Grouping
-from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
-from dpstream.tools.errors.invented_tables import changes_of, totals_of
+from dpstream.tools.errors.contract import (
+    FamilySimulation,
+    Guess,
+    Invented,
+    InventedTable,
+    Observation,
+    Released,
+)
+from dpstream.tools.errors.imagined_columns import Draw, uniform_columns
+from dpstream.tools.errors.invented_tables import Changes, changes_of, imagined_changes, totals_of
 from dpstream.tools.evaluate.array_types import Codes, Ints
 from dpstream.tools.families.points.point_view import PointView
 from dpstream.tools.families.points.transport import w1
@@ -26,6 +34,8 @@ __all__ = ["POINTS_SIMULATION", "point_view"]
 
 #: Depths of the cells by which a step's points are chosen.
 _DEPTHS = (3, 6, 9, 12)
+#: Imagined points lie about so many centres.
+_CENTRES = 12
 #: W1 is estimated from samples: of so many points, so often.
 _SAMPLE, _REPEATS = 400, 2
 
@@ -46,18 +56,24 @@ def _cells(view: PointView) -> Grouping:
 
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
-    view, schema = point_view(config), config.schema()
+    view = point_view(config)
     targets = {
         step: view.schema.encode(read_table(released.folder, step), where=f"the table of step {step}")
         for step in released.readable
     }
+    totals = totals_of(released, falling=False)
+    changes = changes_of(targets, totals, _cells(view), falling=False, seed=seed)
+    return _stream_of(config, changes, steps, seed)
+
+
+def _stream_of(config: Config, changes: Changes, steps: Sequence[int], seed: int) -> Invented:
+    """Points that come, as batches, and the truth at the steps that are compared."""
+    view, schema = point_view(config), config.schema()
     domain = schema.domain
     pairs = itertools.combinations(range(len(domain)), 2)
     cliques: tuple[Clique, ...] = (*((i,) for i in range(len(domain))), *pairs)
     labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
     batches, truth = [], {}
-    totals = totals_of(released, falling=False)
-    changes = changes_of(targets, totals, _cells(view), falling=False, seed=seed)
     for step, (come, _, _, there) in enumerate(changes, start=1):
         batches.append(EncodedRecords(view.schema.domain, np.asfortranarray(come.astype(np.int32))))
         if step in steps:
@@ -89,4 +105,41 @@ def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) ->
     return Observation(schema.encode(table), None, distances)
 
 
-POINTS_SIMULATION: Final = FamilySimulation(_invent, _observe)
+def _imagine(config: Config, guess: Guess) -> Invented:
+    view = point_view(config)
+    domain = view.schema.domain
+    tree = np.random.default_rng([guess.seed, 13])
+    draw = uniform_columns(domain) if guess.columns == "uniform" else _clusters(view, tree)
+    changes = imagined_changes(guess, draw, np.zeros((0, len(domain)), np.int32))
+    return _stream_of(config, changes, guess.compared, guess.seed)
+
+
+def _clusters(view: PointView, generator: np.random.Generator) -> Draw:
+    """Points about a few centres, of different weights and widths; each centre has its own shares of categories."""
+    sizes = np.array(view.schema.domain.sizes)
+    coordinate = ~np.array(view.space.categorical)
+    weights = generator.dirichlet(np.full(_CENTRES, 0.5))
+    centres = generator.random((_CENTRES, len(sizes)))
+    widths = np.exp(generator.uniform(np.log(0.005), np.log(0.2), (_CENTRES, len(sizes))))
+    shares = {
+        column: generator.dirichlet(np.full(int(sizes[column]), 0.5), _CENTRES)
+        for column in np.flatnonzero(~coordinate).tolist()
+    }
+
+    def draw(rows: int, generator: np.random.Generator) -> Codes:
+        own = generator.choice(_CENTRES, rows, p=weights)
+        places = centres[own] + widths[own] * generator.standard_normal((rows, len(sizes)))
+        # What falls over an edge comes back at it, as in a mirror.
+        places = 1.0 - np.abs(1.0 - np.mod(np.abs(places), 2.0))
+        codes = np.minimum((places * sizes).astype(np.int64), sizes - 1)
+        for column, own_shares in shares.items():
+            ends = own_shares.cumsum(axis=1)
+            ends[:, -1] = np.inf
+            codes[:, column] = (generator.random(rows)[:, None] >= ends[own]).sum(axis=1)
+        found: Codes = codes.astype(np.int32)
+        return found
+
+    return draw
+
+
+POINTS_SIMULATION: Final = FamilySimulation(_invent, _observe, imagine=_imagine, distance="W1")

@@ -1,0 +1,60 @@
+"""The part of ``dpstream plan`` that compares mechanisms on invented streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpstream.cli.progress import counted_progress
+from dpstream.cli.shared import console, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dpstream.project import Config
+    from dpstream.tools.choosing import ComparedMechanisms
+
+__all__ = ["compare", "print_compared"]
+
+
+def compare(config: Config, options: Mapping[str, Any]) -> ComparedMechanisms:
+    """The comparison with the options that were given, and with its progress on the standard error."""
+    from dpstream.tools.choosing import compare_mechanisms
+
+    with counted_progress("compared", "runs", quiet=False) as tell:
+        return compare_mechanisms(config, **options, progress=tell)
+
+
+def print_compared(found: ComparedMechanisms) -> None:
+    """The table, and what it would take."""
+    out = console()
+    out.print(f"Which mechanism fits: {found.words}")
+    distances = sorted({name for one in found.errors for name in one.distances})
+    headings = [
+        "columns",
+        "mechanism",
+        "AvgWE",
+        "total variation",
+        "number of records",
+        *distances,
+        f"spread of {found.measure} over runs",
+    ]
+    rows = [
+        [
+            one.columns,
+            one.mechanism,
+            f"{one.avg_we:.3g}",
+            f"{one.total_variation:.3f}",
+            f"{100 * one.total:.3g} %",
+            *(f"{one.distances[name]:.3g}" if name in one.distances else "-" for name in distances),
+            "-" if one.spread is None else f"{one.spread:.2g}",
+        ]
+        for one in found.errors
+    ]
+    print_table(headings, rows, right=range(2, len(headings)))
+    out.print(found.recommendation.words)
+    for needs in dict.fromkeys(found.needs.values()):
+        names = [name for name, own in found.needs.items() if own == needs]
+        out.print(f"For {' or '.join(names)} the file would need {needs}.")
+    for name, why in found.left_out.items():
+        out.print(f"{name} was left out: {why}.")
+    out.print()

@@ -1,0 +1,136 @@
+"""The mechanisms that could take the place of a configuration's, each as a configuration of its own. Reads no data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpstream.core.contracts import Alternative, Given
+from dpstream.core.contracts.registry import family_of, mechanisms
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import ZCDP, Budget, PureDP, Record
+from dpstream.core.schema.toml import load_toml
+from dpstream.project.accuracy_section import check_headline_taken, read_headline
+from dpstream.project.config import Config
+from dpstream.project.mechanism import read_recipe
+from dpstream.project.reader import Section, did_you_mean
+
+__all__ = ["Contender", "contenders"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to run the stream.
+
+    Attributes:
+        label: what it is called.
+        config: the configuration with this mechanism: the same guarantee, stream and places. None where it cannot be.
+        needs: what else the file would have to say; empty: nothing.
+        why_not: why it cannot be; empty where it can.
+    """
+
+    label: str
+    config: Config | None
+    needs: str = ""
+    why_not: str = ""
+
+
+def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, ...]:
+    """The configuration itself, then what its family says could take its place.
+
+    Args:
+        wanted: labels of those that are looked at beside the configured one; empty: all.
+
+    Errors:
+        ConfigError: an unknown mechanism, one that is no alternative, or no alternative at all.
+    """
+    name = config.plan().name
+    offered = config.family.alternatives
+    listed = () if offered is None else offered(config.recipe, config.unit)
+    own = Contender(name, config)
+    found = [(one, _contender(config, one)) for one in listed]
+    others = {one.label: made for one, made in found if made.config is None or not _same(made.config, config)}
+    if not others:
+        raise ConfigError(
+            f"nothing could take the place of the mechanism {name!r}: no other one publishes the same",
+            where=str(config.path),
+            allowed="plan without --compare",
+        )
+    # One word stands for all variants of a mechanism.
+    known = {*others, *(one.mechanism for one, _ in found)}
+    for word in wanted:
+        if word not in known:
+            what = f"the mechanism {word!r} cannot take the place of {name!r}"
+            if word not in mechanisms():
+                what = f"unknown mechanism {word!r}{did_you_mean(word, sorted(known))}"
+            raise ConfigError(what, where="--against", allowed=", ".join([name, *others]))
+    chosen = {word: made for word, made in others.items() if not wanted or _asked(word, wanted)}
+    if not chosen:
+        raise ConfigError(
+            f"only the configured mechanism {name!r} is left to run, and there is nothing to compare it with",
+            where="--against",
+            allowed=", ".join(others),
+        )
+    return (own, *chosen.values())
+
+
+def _asked(label: str, wanted: Sequence[str]) -> bool:
+    return label in wanted or label.partition(" (")[0] in wanted
+
+
+def _same(one: Config, other: Config) -> bool:
+    plan, known = one.plan(), other.plan()
+    return plan.name == known.name and plan.options() == known.options()
+
+
+def _contender(config: Config, one: Alternative) -> Contender:
+    try:
+        made = _with(config, one)
+        made.plan()
+    except DpstreamError as error:
+        return Contender(one.label, None, one.needs, error.what)
+    return Contender(one.label, made, one.needs)
+
+
+def _with(config: Config, one: Alternative) -> Config:
+    """The configuration with another recipe.
+
+    Errors:
+        DpstreamError: it cannot be; its sentence says why.
+    """
+    file, document = str(config.path), load_toml(config.path)
+    written = document.get("mechanism", {})
+    family, chosen = family_of(one.mechanism), written.get("name", config.plan().name)
+    known = {key.name for key in family.keys if one.mechanism in key.mechanisms}
+    kept = [key for key in written if key in known and (chosen == one.mechanism or key in one.keeps)]
+    options: dict[str, Any] = {"name": one.mechanism, **{key: written[key] for key in kept}, **one.options}
+    accuracy = Section(file, "accuracy", document.get("accuracy", {}))
+    headline, share = read_headline(accuracy)
+    schema, unit = config.schema(), one.unit or config.unit
+    expected = config.expected
+    budget = config.budget
+    if one.events > 1:
+        budget = replace(budget, budget=_each(budget.budget, one.events), stated=None)
+    given = Given(
+        schema.domain,
+        schema,
+        config.source_options.deletions,
+        budget.stated,
+        # As in a file of its own: only a record's stay makes a mechanism depend on the guesses.
+        expected.turnover if expected is not None and isinstance(unit, Record) else None,
+        budget.horizon,
+        config.source_options.period_name,
+        headline,
+        share,
+    )
+    recipe = read_recipe(Section(file, "mechanism", options), given)
+    check_headline_taken(accuracy, recipe)
+    return replace(config, recipe=recipe, family=family, unit=unit, budget=budget)
+
+
+def _each(budget: Budget, events: int) -> Budget:
+    """What each of some events may cost, so that all of them together cost the budget (group privacy)."""
+    if isinstance(budget, ZCDP):
+        return ZCDP(budget.rho / events**2)
+    return PureDP(budget.epsilon / events)

@@ -1,0 +1,300 @@
+"""Runs each mechanism that could run a stream on the same invented streams, and compares what it releases with them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpstream.core.contracts import ExpectedTable, StartTable
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import Randomness
+from dpstream.project.alternatives import Contender, contenders
+from dpstream.tools.choosing.outcome import ComparedMechanisms, MechanismErrors, recommend
+from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, Resemblance
+from dpstream.tools.evaluate.metrics import total_variation, workload_errors
+from dpstream.tools.family_tools import tool_of
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["MOST_STEPS", "compare_mechanisms"]
+
+#: Steps that are run where nothing else is said: what comes later changes little of which mechanism is better.
+MOST_STEPS = 100
+#: More runs, and more records, are never needed to tell 10 % from nothing.
+_MOST_RUNS, _MOST_RECORDS = 100, 1_000_000
+#: Records times steps, where each step holds them all.
+_MOST_FOLLOWED = 20_000_000
+_TENTHS = 10
+AVG_WE = "AvgWE"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The errors of one run: means over tenths of the stream."""
+
+    avg_we: float
+    total_variation: float
+    total: float
+    distances: Mapping[str, float]
+
+
+def compare_mechanisms(
+    config: Config,
+    *,
+    against: Sequence[str] = (),
+    runs: int = 5,
+    seconds: float = 60,
+    steps: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> ComparedMechanisms:
+    """Run the mechanisms that could run a stream on invented streams of the size in ``[expect]``. Reads no data.
+
+    Args:
+        against: mechanisms to compare the configured one with; empty: all that could take its place.
+        runs: how many of each, each on a table of its own; equal runs of all mechanisms are on the same one.
+        seconds: of CPU of this process: no further run of all mechanisms is begun that would not end before.
+        steps: how many are run; None: the horizon, ``MOST_STEPS`` at most.
+        seed: of an ordinary generator; equal seeds give equal results, for as many runs as are done.
+        progress: told how many runs are done, and how many there will be.
+
+    Errors:
+        ConfigError: no ``[expect]``, an unknown mechanism or none to compare with, a stream too large to be invented,
+        or a limit too small for one run of each.
+    """
+    _check(runs, "runs", 1, _MOST_RUNS)
+    _check(seed, "seed", 0, 2**63 - 1)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        raise ConfigError(f"seconds = {seconds!r}", where="--compare", allowed="a number above 0")
+    if config.expected is None:
+        raise ConfigError(
+            "nothing says how large the table will be, so there is no stream of its size to invent",
+            where=str(config.path),
+            allowed="[expect] with size and records_per_step, as anybody may guess them (in place of a turnover in "
+            "[mechanism])",
+        )
+    chosen = contenders(config, against)
+    planned = config.budget.horizon
+    far = _steps(config, steps, planned)
+    table = config.expected.table
+    _check_size(config, table, far)
+    runnable = [one for one in chosen if one.config is not None]
+    left_out = {one.label: one.why_not for one in chosen if one.config is None}
+    _left(config, runnable, left_out)
+    race = _Race(config, table, far, seed, seconds)
+    rounds: list[dict[tuple[str, Resemblance], _Seen]] = []
+    each = len(runnable) * len(race.kinds)
+    tell = progress or (lambda done, wanted: None)
+    tell(0, runs * each)
+    while len(rounds) < runs and not race.would_be_late(len(rounds)):
+        before = len(rounds) * each
+        rounds.append(
+            race.round(len(rounds) + 1, runnable, left_out, partial(_tell, tell, before, runs * each))
+        )
+    names = _left(config, runnable, left_out)
+    measure = race.tool.distance or AVG_WE
+    errors = tuple(
+        _together(name, kind, [one[name, kind] for one in rounds], measure)
+        for kind in race.kinds
+        for name in names
+    )
+    return ComparedMechanisms(
+        errors,
+        left_out,
+        {one.label: one.needs for one in runnable if one.needs},
+        measure,
+        far,
+        planned,
+        len(rounds),
+        runs,
+        seconds,
+        seed,
+        recommend(errors, measure),
+    )
+
+
+class _Race:
+    """The runs of all mechanisms, under one limit of CPU."""
+
+    def __init__(self, config: Config, table: ExpectedTable, steps: int, seed: int, seconds: float) -> None:
+        self._config, self._table, self._steps, self._seed, self._seconds = (
+            config,
+            table,
+            steps,
+            seed,
+            seconds,
+        )
+        self._began = time.process_time()
+        base = config.base()
+        self._base: StartTable | None = None if base is None else base.table()
+        own: tuple[Resemblance, ...] = ("uniform", "correlated")
+        self.kinds = own if self._base is None else (*own, "like the base")
+        self.tool = tool_of("simulation", FamilySimulation, config.family)
+
+    def would_be_late(self, rounds: int) -> bool:
+        """Whether a further round would end after the limit, if it took as long as those before."""
+        spent = time.process_time() - self._began
+        return rounds > 0 and spent + spent / rounds > self._seconds
+
+    def round(
+        self,
+        number: int,
+        runnable: Sequence[Contender],
+        left_out: dict[str, str],
+        tell: Callable[[int], None],
+    ) -> dict[tuple[str, Resemblance], _Seen]:
+        """One run of each mechanism on each kind of stream; one that refuses the stream is left out from then on."""
+        found: dict[tuple[str, Resemblance], _Seen] = {}
+        for place, (kind, one) in enumerate([(k, o) for k in self.kinds for o in runnable], start=1):
+            if one.label not in left_out:
+                try:
+                    found[one.label, kind] = self._run(one, kind, number)
+                except _LateError:
+                    raise
+                except DpstreamError as error:
+                    if one is runnable[0]:
+                        raise
+                    left_out[one.label] = error.what
+            tell(place)
+        return found
+
+    def _run(self, one: Contender, kind: Resemblance, number: int) -> _Seen:
+        config = one.config
+        assert config is not None
+        tool = tool_of("simulation", FamilySimulation, config.family)
+        if tool.imagine is None:
+            raise ConfigError(
+                f"of {config.family.noun} no stream can be invented",
+                where=str(config.path),
+                allowed="plan without --compare",
+            )
+        compared = sorted({-(-self._steps * tenth // _TENTHS) for tenth in range(1, _TENTHS + 1)})
+        seed = _number(self._seed, number, kind)
+        guess = Guess(self._table, self._steps, tuple(compared), kind, self._base, seed)
+        invented, plan = tool.imagine(config, guess), config.plan()
+        randomness = Randomness.seeded(f"comparing {self._seed} {number} {kind} {one.label}")
+        state = plan.start() if self._base is None else plan.start_from(self._base)
+        seen: list[_Seen] = []
+        for step, batch in enumerate(invented.batches, start=1):
+            self._look_at_the_clock(number)
+            synthesis = plan.step(state, batch, randomness)
+            truth = invented.truth.get(step)
+            if truth is not None and truth.table.total > 0:
+                observed = tool.observe(config, synthesis, truth, _number(self._seed, number, kind, step))
+                seen.append(_errors(observed, truth))
+        return _mean(seen)
+
+    def _look_at_the_clock(self, number: int) -> None:
+        # Only the first round may be too long: whether there is time for another is asked before it begins.
+        if number == 1 and time.process_time() - self._began > self._seconds:
+            raise _LateError(
+                f"{self._seconds:g} seconds of CPU do not do for one run of {self._steps} steps of each mechanism",
+                where="--compare",
+                allowed="more --seconds, fewer --steps, or fewer mechanisms (--against)",
+            )
+
+
+class _LateError(ConfigError):
+    """The limit of CPU."""
+
+
+def _left(config: Config, runnable: Sequence[Contender], left_out: Mapping[str, str]) -> list[str]:
+    """The labels of those that are not left out; ConfigError where it is only one."""
+    names = [one.label for one in runnable if one.label not in left_out]
+    if len(names) < 2:
+        why = "; ".join(f"{name}: {what}" for name, what in left_out.items())
+        raise ConfigError(
+            f"no other mechanism can run the stream ({why})",
+            where=str(config.path),
+            allowed="plan without --compare",
+        )
+    return names
+
+
+def _tell(progress: Callable[[int, int], None], before: int, wanted: int, done: int) -> None:
+    progress(before + done, wanted)
+
+
+def _steps(config: Config, steps: int | None, horizon: int | None) -> int:
+    if steps is None:
+        return min(MOST_STEPS, horizon or MOST_STEPS)
+    _check(steps, "steps", 1, 10**6)
+    if horizon is not None and steps > horizon:
+        raise ConfigError(
+            f"step {steps} lies beyond the horizon", where="--steps", allowed=f"a step up to {horizon}"
+        )
+    return steps
+
+
+def _check_size(config: Config, table: ExpectedTable, steps: int) -> None:
+    """ConfigError for a stream of more records than are invented."""
+    grows, steady = table.change == "grows", table.change == "steady"
+    records = table.size_at(steps) if grows else float(table.size)
+    # Where records are followed, each step holds all of them.
+    most = min(_MOST_RECORDS, _MOST_FOLLOWED // steps) if steady else _MOST_RECORDS
+    if records > most:
+        raise ConfigError(
+            f"the stream would have {records:,.0f} records, and {most:,} are invented at most for {steps} steps",
+            where=f"{config.path} [expect]",
+            allowed="fewer --steps, or a smaller table" if grows or steady else "a smaller table",
+        )
+
+
+def _check(value: object, name: str, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(
+            f"{name} = {value!r}", where="--compare", allowed=f"a whole number from {least} to {most}"
+        )
+
+
+def _number(*parts: object) -> int:
+    digest = hashlib.sha256(" ".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:7], "little")
+
+
+def _errors(observed: Observation, truth: InventedTable) -> _Seen:
+    widest = max(len(clique) for clique in truth.cliques)
+    cliques = [clique for clique in truth.cliques if len(clique) == widest]
+    real, made = (one.marginals(truth.domain, cliques) for one in (truth.table, observed))
+    size = truth.table.total
+    apart = [total_variation(a, b) for a, b in zip(real, made, strict=True)]
+    whole = [counts.astype(np.int64) for counts in real]
+    return _Seen(
+        workload_errors(whole, made, round(size)).avg_we,
+        float(np.mean(np.nan_to_num(apart, nan=1.0))),
+        abs(observed.total - size) / size,
+        observed.distances,
+    )
+
+
+def _mean(seen: Sequence[_Seen]) -> _Seen:
+    if not seen:
+        return _Seen(0.0, 0.0, 0.0, {})
+    names = {name for one in seen for name in one.distances}
+    return _Seen(
+        float(np.mean([one.avg_we for one in seen])),
+        float(np.mean([one.total_variation for one in seen])),
+        float(np.mean([one.total for one in seen])),
+        {
+            name: float(np.mean([one.distances[name] for one in seen if name in one.distances]))
+            for name in sorted(names)
+        },
+    )
+
+
+def _together(name: str, kind: Resemblance, seen: Sequence[_Seen], measure: str) -> MechanismErrors:
+    whole = _mean(seen)
+    deciding = tuple(
+        one.avg_we if measure == AVG_WE else one.distances.get(measure, math.inf) for one in seen
+    )
+    return MechanismErrors(
+        name, kind, whole.avg_we, whole.total_variation, whole.total, whole.distances, deciding
+    )

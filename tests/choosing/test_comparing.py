@@ -1,0 +1,348 @@
+"""Comparing mechanisms on invented streams: what wins, what never does, and what is refused. No file of data exists."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dpstream.cli import main
+from dpstream.core.contracts import Alternative
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Event, Randomness
+from dpstream.project import Config
+from dpstream.project.alternatives import contenders
+from dpstream.stream.predecessor_cost import Base
+from dpstream.tools.choosing import MechanismErrors, compare_mechanisms
+from dpstream.tools.choosing.outcome import recommend
+
+COLUMNS = """
+[schema.columns.kind]
+type = "categorical"
+values = ["a", "b", "c"]
+[schema.columns.paid]
+type = "boolean"
+[schema.columns.size]
+type = "integer"
+edges = [0, 1, 2, 4, 8]
+"""
+EVENTS = """
+format = 1
+[stream]
+name = "invented"
+unit = "event"
+[source]
+path = "nowhere/*.csv"
+time_column = "when"
+end = 12
+{source}
+[mechanism]
+{mechanism}
+[budget]
+epsilon = "1"
+horizon = 12
+[expect]
+records_per_step = 100
+"""
+KEYED = """
+format = 1
+[stream]
+name = "invented"
+unit = "record"
+[source]
+path = "nowhere/*.csv"
+time_column = "when"
+end = 12
+key_column = "key"
+op_column = "op"
+[budget]
+{budget}
+horizon = 12
+[expect]
+size = 1000
+records_per_step = 300
+"""
+POINTS = """
+format = 1
+[stream]
+name = "invented"
+total = "public"
+[source]
+path = "nowhere/*.csv"
+time_column = "when"
+end = 4
+[mechanism]
+name = "points"
+max_depth = 10
+[budget]
+epsilon = "1"
+horizon = 4
+[expect]
+records_per_step = 100
+[schema.columns.x]
+type = "real"
+edges = [0, 1, 2]
+[schema.columns.red]
+type = "boolean"
+"""
+PANEL = """
+format = 1
+[stream]
+name = "invented"
+[source]
+path = "nowhere/*.csv"
+time_column = "when"
+user_column = "who"
+end = 6
+[mechanism]
+{mechanism}
+[budget]
+rho = "0.05"
+horizon = 6
+[expect]
+size = 300
+[schema.columns.poor]
+type = "boolean"
+"""
+GROWING = """
+format = 1
+[stream]
+name = "invented"
+total = "public"
+[source]
+path = "nowhere/*.csv"
+time_column = "when"
+end = 6
+[mechanism]
+name = "scheduler"
+first_run = 100
+gamma = "0.5"
+[budget]
+epsilon = "1"
+delta = "1e-9"
+horizon = 6
+[expect]
+records_per_step = 100
+"""
+
+
+def write(folder: Path, text: str) -> Config:
+    path = folder / "dpstream.toml"
+    path.write_text(text)
+    return Config.load(path)
+
+
+def events(folder: Path, mechanism: str = 'name = "pooled"', source: str = "") -> Config:
+    return write(folder, EVENTS.format(mechanism=mechanism, source=source) + COLUMNS)
+
+
+def keyed(folder: Path, budget: str = 'epsilon = "1"') -> Config:
+    return write(folder, KEYED.format(budget=budget) + COLUMNS)
+
+
+def plan(folder: Path, *words: str) -> Any:
+    return CliRunner().invoke(main, ["plan", str(folder / "dpstream.toml"), "--compare", *words])
+
+
+def refused(result: Any, *parts: str) -> None:
+    assert result.exit_code == 2, result.output
+    # One sentence, after the progress.
+    message = result.output.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    for part in parts:
+        assert part in message
+
+
+def by_name(found: Any, columns: str) -> dict[str, float]:
+    return {one.mechanism: one.deciding for one in found.errors if one.columns == columns}
+
+
+def test_equal_seeds_give_equal_results_and_others_do_not(tmp_path: Path) -> None:
+    config = events(tmp_path)
+    first, again = (compare_mechanisms(config, runs=2, steps=4, seconds=600) for _ in range(2))
+    assert first == again
+    assert first.mechanisms == ("pooled", "dpstabs", "baseline")
+    other = compare_mechanisms(config, runs=2, steps=4, seconds=600, seed=1)
+    assert other.errors != first.errors
+    assert first.errors[0].spread is not None
+    # What one mechanism gets does not depend on what it is compared with.
+    pair = compare_mechanisms(config, runs=2, steps=4, seconds=600, against=["baseline"])
+    assert pair.mechanisms == ("pooled", "baseline")
+    assert by_name(pair, "correlated") == {
+        name: value for name, value in by_name(first, "correlated").items() if name != "dpstabs"
+    }
+
+
+def test_a_mechanism_that_is_clearly_worse_is_said_to_be(tmp_path: Path) -> None:
+    """A third of the table leaves at each step: whoever adds up all that came has the noise of all of it."""
+    found = compare_mechanisms(keyed(tmp_path), runs=1, seconds=600)
+    for columns in ("uniform", "correlated"):
+        errors = by_name(found, columns)
+        assert errors["pooled"] > 1.3 * errors["census"]
+    assert found.recommendation.stays
+    assert "census stays: its error (AvgWE) is the smallest" in found.recommendation.words
+    assert "quarter of a rho" in found.needs["pooled"]
+    # Every guarantee is that of a whole stay.
+    made = {one.label: one.config for one in contenders(keyed(tmp_path))}
+    assert made["pooled"].budget.budget.epsilon == Fraction(1, 2)
+    assert made["pooled"].unit == Event()
+    made = {one.label: one.config for one in contenders(keyed(tmp_path, 'rho = "1/8"'))}
+    assert made["dpstabs"].budget.budget.rho == Fraction(1, 32)
+
+
+def test_a_better_mechanism_is_taken(tmp_path: Path) -> None:
+    """Three columns: all pairs can be measured at every step, and batches alone are small."""
+    config = events(tmp_path, 'name = "baseline"')
+    found = compare_mechanisms(config, runs=2, seconds=600, against=["dpstabs"])
+    assert found.recommendation.mechanism == "dpstabs"
+    assert found.recommendation.ratio < 0.9
+    assert found.recommendation.words.startswith("Take dpstabs: its error (AvgWE) is ")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mechanism_that_is_planted_as_bad_never_wins(tmp_path: Path, seed: int) -> None:
+    """The configured mechanism itself, with a hundredth of the budget."""
+    config = events(tmp_path)
+    bad = Alternative("pooled", {"staleness": "1/9"}, named=True, events=100)
+    planted = replace(config, family=replace(config.family, alternatives=lambda recipe, unit: (bad,)))
+    found = compare_mechanisms(planted, runs=1, steps=6, seconds=600, seed=seed)
+    assert found.mechanisms == ("pooled", "pooled (staleness = 1/9)")
+    assert found.recommendation.stays
+    assert by_name(found, "correlated")[bad.label] > 2 * by_name(found, "correlated")["pooled"]
+
+
+def test_ten_percent_are_no_difference() -> None:
+    def judged(other: float, uniform: float = 1.0) -> Any:
+        def one(name: str, columns: Any, value: float) -> MechanismErrors:
+            return MechanismErrors(name, columns, value, 0.1, 0.1, {}, (value,))
+
+        errors = [one("own", "uniform", 1.0), one("other", "uniform", uniform)]
+        errors += [one("own", "correlated", 1.0), one("other", "correlated", other)]
+        return recommend(errors, "AvgWE")
+
+    assert judged(0.92).stays
+    assert "no difference" in judged(0.92).words
+    assert judged(0.90).mechanism == "other"
+    assert judged(1.05).words.endswith("other is as good within 10 %.")
+    assert judged(3.0).words.endswith("that of other is 3 times as large.")
+    assert "on uniform, independent columns other would be better" in judged(1.2, 0.5).words
+
+
+def test_every_family_says_what_its_alternatives_are(tmp_path: Path) -> None:
+    points = compare_mechanisms(write(tmp_path, POINTS), runs=1, seconds=600)
+    assert points.mechanisms == ("points", "points (variant = paper)")
+    assert points.measure == "W1"
+    assert all(one.deciding == one.distances["W1"] for one in points.errors)
+    cumulative = write(tmp_path, PANEL.format(mechanism='name = "panel-cumulative"'))
+    panel = compare_mechanisms(cumulative, runs=1, seconds=600, against=["panel-cumulative (counter = tree)"])
+    assert panel.mechanisms == ("panel-cumulative", "panel-cumulative (counter = tree)")
+    growing = compare_mechanisms(write(tmp_path, GROWING + COLUMNS), runs=1, seconds=600)
+    assert growing.mechanisms == ("scheduler", "improver")
+    with pytest.raises(ConfigError, match="nothing could take the place of the mechanism 'panel-window'"):
+        compare_mechanisms(write(tmp_path, PANEL.format(mechanism='name = "panel-window"\nwindow = 2')))
+
+
+def test_a_public_table_to_begin_with_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = events(tmp_path)
+
+    class Start:
+        domain = config.schema().domain
+        total, total_error = 400.0, 0.0
+        codes = np.asfortranarray(np.tile(np.array([[2, 1, 0]], np.int32), (400, 1)))
+
+        def records(self) -> Any:
+            return self.codes
+
+        def marginals(self, cliques: Any) -> Any:
+            from dpstream.core.tables import count_marginals
+
+            return [one.astype(float) for one in count_marginals(self.codes, self.domain, cliques)]
+
+    monkeypatch.setattr(Config, "base", lambda self: Base({}, Start))
+    found = compare_mechanisms(config, runs=1, steps=4, seconds=600, against=["baseline"])
+    assert [one.columns for one in found.errors[::2]] == ["uniform", "correlated", "like the base"]
+    assert "columns like those of the public table" in found.recommendation.words
+
+
+def test_what_cannot_be_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    headline = '[accuracy]\nheadline = [["kind"]]\n'
+    config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + COLUMNS + headline)
+    found = compare_mechanisms(config, runs=1, steps=2, seconds=600)
+    assert found.mechanisms == ("census", "pooled")
+    assert found.left_out == {"dpstabs": "the mechanism of this file measures no headlines"}
+    text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
+    with pytest.raises(
+        ConfigError, match=r"no other mechanism can run the stream \(dpstabs: the mechanism of this"
+    ):
+        compare_mechanisms(write(tmp_path, text + headline))
+
+
+def test_a_table_of_keys_that_nothing_leaves_may_be_a_census(tmp_path: Path) -> None:
+    text = KEYED.format(budget='epsilon = "1"').replace('op_column = "op"', "insert_only = true")
+    config = write(tmp_path, text.replace("size = 1000\n", "") + COLUMNS)
+    made = {one.label: one for one in contenders(config)}
+    assert list(made) == ["pooled", "dpstabs", "baseline", "census"]
+    assert made["census"].needs == "[source] insert_only = false"
+    found = compare_mechanisms(config, runs=1, steps=2, seconds=600, against=["census"])
+    assert found.mechanisms == ("pooled", "census")
+
+
+def test_the_command_prints_a_table_and_its_choice(tmp_path: Path) -> None:
+    events(tmp_path)
+    result = plan(tmp_path, "--runs", "1", "--steps", "3", "--against", "baseline", "--seconds", "600")
+    assert result.exit_code == 0, result.output
+    assert "compared 4 of 4 runs" in result.stderr
+    text = " ".join(result.stdout.split())
+    assert "the first 3 of 12 steps, 1 run of each mechanism, seed 0" in text
+    assert "total variation" in text
+    result = plan(tmp_path, "--runs", "1", "--steps", "3", "--against", "baseline", "--json")
+    facts = json.loads(result.stdout)["mechanisms_compared"]
+    same = compare_mechanisms(events(tmp_path), runs=1, steps=3, against=["baseline"])
+    assert facts == json.loads(json.dumps(same.as_dict()))
+    assert facts["recommendation"]["words"] in text
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    config = events(tmp_path)
+    refused(plan(tmp_path, "--against", "poled"), "unknown mechanism 'poled'; did you mean 'pooled'?")
+    refused(plan(tmp_path, "--against", "census"), "'census' cannot take the place of 'pooled'")
+    refused(plan(tmp_path, "--against", "pooled"), "there is nothing to compare it with")
+    refused(plan(tmp_path, "--steps", "13"), "step 13 lies beyond the horizon")
+    refused(plan(tmp_path, "--runs", "101"), "runs = 101", "1 to 100")
+    with pytest.raises(ConfigError, match=r"0.01 seconds of CPU do not do for one run of 12 steps"):
+        compare_mechanisms(config, seconds=0.01)
+    with pytest.raises(ConfigError, match="seconds = 0"):
+        compare_mechanisms(config, seconds=0)
+    result = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml"), "--runs", "2"])
+    refused(result, "--runs", "with --compare")
+    text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
+    write(tmp_path, text.replace("[expect]\nrecords_per_step = 100\n", ""))
+    refused(
+        plan(tmp_path), "nothing says how large the table will be", "[expect] with size and records_per_step"
+    )
+    (tmp_path / "dpstream.toml").write_text(text.replace("[expect]\n", "[expect]\nsize = 100000\n"))
+    refused(plan(tmp_path), "contradicts what else is said")
+    write(tmp_path, text.replace("records_per_step = 100", "records_per_step = 1000000"))
+    refused(plan(tmp_path), "12,000,000 records, and 1,000,000 are invented at most", "fewer --steps")
+
+
+def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that the test moves: one second for every look at it."""
+    from dpstream.tools.choosing import comparing
+
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(comparing.time, "process_time", lambda: float(next(ticks)))
+    found = compare_mechanisms(events(tmp_path), runs=50, steps=2, seconds=40, against=["baseline"])
+    assert 1 < found.runs < 50
+    assert f"{found.runs} runs (50 were asked for; 40 seconds of CPU did not do for more)" in found.words
+
+
+def test_noise_and_tables_are_predictable_only_here() -> None:
+    """The noise of runs is seeded; that of releases never is."""
+    assert not Randomness.seeded("comparing").secure
