@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,9 +12,9 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points.points_plan import PointsStreamPlan
 from dpstream.io.sinks import read_table
-from dpstream.tools.errors.additions import Grouping
+from dpstream.tools.errors.additions import Grouping, choose, without
 from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation, Released
-from dpstream.tools.errors.invented_tables import changes_of, totals_of
+from dpstream.tools.errors.invented_tables import totals_of
 from dpstream.tools.evaluate.array_types import Codes, Ints
 from dpstream.tools.families.points.point_view import PointView
 from dpstream.tools.families.points.transport import w1
@@ -45,6 +45,24 @@ def _cells(view: PointView) -> Grouping:
     return groups
 
 
+def _arrivals(
+    targets: dict[int, Codes], totals: Ints, grouping: Grouping, seed: int
+) -> Iterator[tuple[Codes, Codes]]:
+    """For each step: the points that come, so that all of them follow the releases; and all so far.
+
+    From the first step to the last, unlike tables: small cells are measured of late points only, so that an invented
+    stream without the moves of its places from release to release would have too small errors.
+    """
+    generator, steps = np.random.default_rng([seed, 11]), sorted(targets)
+    there = targets[steps[0]][:0]
+    for step, total in enumerate(totals.tolist(), start=1):
+        target = targets[steps[int(np.searchsorted(steps, step))]]
+        pool = without(target, there)
+        come = pool[choose(pool, total - len(there), target, there, grouping, generator)]
+        there = np.concatenate([there, come])
+        yield come, there
+
+
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
     view, schema = point_view(config), config.schema()
     targets = {
@@ -57,8 +75,7 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
     batches, truth = [], {}
     totals = totals_of(released, falling=False)
-    changes = changes_of(targets, totals, _cells(view), falling=False, seed=seed)
-    for step, (come, _, _, there) in enumerate(changes, start=1):
+    for step, (come, there) in enumerate(_arrivals(targets, totals, _cells(view), seed), start=1):
         batches.append(EncodedRecords(view.schema.domain, np.asfortranarray(come.astype(np.int32))))
         if step in steps:
             binned = schema.encode(view.schema.decode(there, seed))
