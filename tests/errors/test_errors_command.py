@@ -15,6 +15,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.io.sinks.simulated_errors import FOLDER
 from dpstream.project import Config
 from dpstream.tools.errors import difference, estimate, least_squares, mean, simulate_errors
+from dpstream.tools.errors.spread import t_factor
 from dpstream.tools.simulate import Stock, simulate
 
 
@@ -160,6 +161,15 @@ def test_standard_errors_of_statistics(tmp_path: Path) -> None:
     assert np.isclose(fitted.values[1], apart.values[0])
     assert np.isclose(fitted.standard_errors[1], apart.standard_errors[0])
     assert fitted.intervals.shape == (2, 2)
+    # The noise of what was measured of both columns together widens the interval; single columns the runs see well.
+    assert (fitted.noise_errors > 0).all()
+    assert np.allclose(
+        fitted.half_widths, np.hypot(t_factor(4) * fitted.standard_errors, 1.96 * fitted.noise_errors)
+    )
+    assert estimate(simulation, mean(simulation, "rent")).noise_errors.tolist() == [0.0]
+    with pytest.raises(ConfigError, match="zip, paid were never measured together") as unknown:
+        estimate(simulation, mean(simulation, "paid", "zip = 'a'"))
+    assert 'headline = [["zip", "paid"]]' in str(unknown.value)
     with pytest.raises(ConfigError, match="are no numbers"):
         mean(simulation, "zip")
     with pytest.raises(ConfigError, match="there is no column"):

@@ -288,7 +288,7 @@ def test_running_tables_follow_the_releases(tmp_path: Path) -> None:
     }
     wanted = {1: [100, 0, 0], 2: [150, 50, 0], 4: [150, 150, 100]}
     for step, expected in wanted.items():
-        assert np.abs(counts[step] - expected).max() <= 12, (step, counts[step])
+        assert np.abs(counts[step] - expected).max() <= 6, (step, counts[step])
 
 
 def test_expired_steps_are_filled(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ __all__ = ["Grouping", "choose", "never_falling", "without"]
 #: Records -> for each way of grouping them the group of each record, and how many groups there are.
 Grouping = Callable[[Codes], Sequence[tuple[Ints, int]]]
 #: A step's records are chosen in so many rounds; after each it is counted again what is lacking.
-_ROUNDS = 4
+_ROUNDS = 12
+#: A record whose groups lack twice as much is so many times (as a power of 2) as likely to be chosen.
+_SHARPNESS = 3.0
 
 
 def never_falling(values: Floats) -> Floats:
@@ -78,10 +80,12 @@ def choose(
         places = np.flatnonzero(left)
         score = np.zeros(len(places))
         for ((own, size), _, _), lack in zip(groups, lacking, strict=True):
-            # A group that lacks as many records as the pool has left gives each of them the whole weight.
+            # A group that lacks as many records as the pool has left gives each of them the whole weight; one that
+            # has got too many takes as much away.
             there_are = np.bincount(own[places], minlength=size)
-            score += (np.maximum(lack, 0.0) / np.maximum(there_are, 1))[own[places]]
-        weight = np.log(score / max(1, len(groups)) + 1e-3)
+            score += (lack / np.maximum(there_are, 1))[own[places]]
+        # Groupings that tell records apart stand beside those that do not: the power makes up for their mean.
+        weight = _SHARPNESS * np.log(np.maximum(score, 0.0) / max(1, len(groups)) + 1e-3)
         taken = places[np.argsort(-(weight + generator.gumbel(size=len(places))), kind="stable")[:wanted]]
         left[taken] = False
         chosen.append(taken)

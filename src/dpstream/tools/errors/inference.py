@@ -1,23 +1,28 @@
 """Standard errors of statistics of a released table, from its simulations: means, differences, least squares.
 
 A statistic is computed on the released table, on the invented truth, and on what each run released. The spread of the
-last about the second is the error that the release adds to what the private table itself would give. It says nothing
-about how the private table's records were chosen among other people.
+last about the second is the error that the release adds to what the private table itself would give. What the releases
+have lost no run can see: so the noise of what was measured of the statistic's columns together widens the interval, and
+where they were never measured together there is none. It says nothing about how the private table's records were chosen
+among other people.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.predicate import parse_predicate
-from dpstream.io.sinks import read_table
+from dpstream.io.sinks import read_measurements, read_table
 from dpstream.tools.errors.contract import Observation
+from dpstream.tools.errors.relations import Relation, known_together
 from dpstream.tools.errors.simulation import Simulation
 from dpstream.tools.errors.spread import t_factor
 from dpstream.tools.evaluate.array_types import Codes, Floats
@@ -27,6 +32,13 @@ __all__ = ["Estimate", "Statistic", "difference", "estimate", "least_squares", "
 
 #: Records as codes, and their weights -> one number, or several.
 Statistic = Callable[[Codes, Floats], Floats]
+#: The same -> for columns that have to be known together what one record more in each cell does to each number.
+Influence = Callable[[Codes, Floats], Sequence[tuple[Clique, Floats]]]
+
+#: An interval needs columns that were measured together for this share of the records at least.
+LEAST_SHARE = 0.1
+#: Standard errors on each side of a 95 % interval, of noise whose law is known.
+_NORMAL = 1.96
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +50,24 @@ class Estimate:
         values: on the released table.
         standard_errors: root mean square errors of the runs, with their bias.
         biases: their mean errors.
-        half_widths: of 95 % intervals, by Student's t with as many degrees of freedom as runs.
+        noise_errors: standard errors that the noise of what was measured of several columns together leaves, and that
+            not all records were measured so; 0 of single columns. The release may rest on more than that, or have left
+            it out as noise.
+        half_widths: of 95 % intervals: both errors, added in squares; that of the runs by Student's t with as many
+            degrees of freedom as runs.
         runs: whose statistic could be computed.
+        share: of the records, those that came in steps in which the columns were measured together; of several
+            relations the least.
     """
 
     names: tuple[str, ...]
     values: Floats
     standard_errors: Floats
     biases: Floats
+    noise_errors: Floats
     half_widths: Floats
     runs: int
+    share: float
 
     @property
     def intervals(self) -> Floats:
@@ -59,6 +79,7 @@ class Estimate:
 class _Asked:
     names: tuple[str, ...]
     compute: Statistic
+    influence: Influence
 
 
 def _scores(simulation: Simulation, column: str) -> Floats:
@@ -86,12 +107,12 @@ def _scores(simulation: Simulation, column: str) -> Floats:
     )
 
 
-def _where(simulation: Simulation, condition: str | None) -> Callable[[Codes], Any]:
+def _where(simulation: Simulation, condition: str | None) -> tuple[Clique, NDArray[np.bool_]]:
+    """The columns of a condition, and which combinations of their codes satisfy it."""
     if condition is None:
-        return lambda codes: np.ones(len(codes), bool)
+        return (), np.array(True)
     asked = parse_predicate(condition, simulation.config.schema())
-    satisfied, columns = np.asarray(asked.mask()), list(asked.columns)
-    return lambda codes: satisfied[tuple(codes[:, columns].T)]
+    return tuple(asked.columns), np.asarray(asked.mask())
 
 
 def mean(simulation: Simulation, column: str, where: str | None = None) -> _Asked:
@@ -102,16 +123,25 @@ def mean(simulation: Simulation, column: str, where: str | None = None) -> _Aske
     Errors:
         ConfigError, SchemaError: a column without numbers, or a condition that cannot be read.
     """
-    place = (
-        simulation.config.schema().names.index(column) if column in simulation.config.schema().names else -1
-    )
-    scores, chosen = _scores(simulation, column), _where(simulation, where)
+    scores = _scores(simulation, column)
+    (asked, mask), domain = _where(simulation, where), simulation.config.schema().domain
+    place = domain.index(column)
+    satisfied, columns = np.asarray(mask), list(asked)
+    clique = tuple(sorted({place, *asked}))
+    # The same, for every combination of the codes of all columns: who counts, and with which value.
+    codes = dict(zip(clique, np.indices(domain.shape(clique)).reshape(len(clique), -1), strict=True))
+    counting = satisfied[tuple(codes[i] for i in columns)] & ~np.isnan(scores[codes[place]])
 
-    def compute(codes: Codes, weights: Floats) -> Floats:
-        inside = chosen(codes)
-        return np.array([_mean(scores[codes[inside, place]], weights[inside])])
+    def compute(table: Codes, weights: Floats) -> Floats:
+        inside = satisfied[tuple(table[:, columns].T)] | np.zeros(len(table), bool)
+        return np.array([_mean(scores[table[inside, place]], weights[inside])])
 
-    return _Asked((f"mean of {column}" + ("" if where is None else f" where {where}"),), compute)
+    def influence(table: Codes, weights: Floats) -> list[tuple[Clique, Floats]]:
+        own = Observation(table, weights).marginals(domain, [clique])[0]
+        away = np.where(counting, np.nan_to_num(scores)[codes[place]] - compute(table, weights)[0], 0.0)
+        return [(clique, (away / own[counting].sum())[None, :])]
+
+    return _Asked((f"mean of {column}" + ("" if where is None else f" where {where}"),), compute, influence)
 
 
 def difference(simulation: Simulation, column: str, first: str, second: str) -> _Asked:
@@ -122,20 +152,36 @@ def difference(simulation: Simulation, column: str, first: str, second: str) -> 
     """
     one, other = mean(simulation, column, first), mean(simulation, column, second)
     name = f"mean of {column} where {first}, less where {second}"
-    return _Asked((name,), lambda codes, weights: one.compute(codes, weights) - other.compute(codes, weights))
+    return _Asked(
+        (name,),
+        lambda codes, weights: one.compute(codes, weights) - other.compute(codes, weights),
+        lambda codes, weights: _joined(one.influence(codes, weights), other.influence(codes, weights)),
+    )
+
+
+def _joined(
+    one: Sequence[tuple[Clique, Floats]], other: Sequence[tuple[Clique, Floats]]
+) -> list[tuple[Clique, Floats]]:
+    """Influences on the first number less the second one; what is measured of the same columns has the same noise."""
+    found = dict(one)
+    for clique, own in other:
+        found[clique] = found[clique] - own if clique in found else -own
+    return list(found.items())
 
 
 def least_squares(simulation: Simulation, target: str, columns: Sequence[str]) -> _Asked:
     """Coefficients of a linear regression of one column on others, with a constant; rows without a number are left out.
 
     Errors:
-        ConfigError: columns without numbers, or none.
+        ConfigError: columns without numbers, none, or one twice.
     """
     names = simulation.config.schema().names
     scores = [_scores(simulation, name) for name in (target, *columns)]
     if not columns:
         raise ConfigError("there is no column to explain by", where="columns", allowed="one column or more")
     places = [names.index(name) for name in (target, *columns)]
+    if len(set(places)) < len(places):
+        raise ConfigError("a column is named twice", where="columns", allowed="each column once")
 
     def compute(codes: Codes, weights: Floats) -> Floats:
         table = np.stack([own[codes[:, at]] for own, at in zip(scores, places, strict=True)], axis=1)
@@ -147,7 +193,32 @@ def least_squares(simulation: Simulation, target: str, columns: Sequence[str]) -
         found: Floats = np.linalg.lstsq(design * root[:, None], table[:, 0] * root, rcond=None)[0]
         return found
 
-    return _Asked(("constant", *columns), compute)
+    def influence(codes: Codes, weights: Floats) -> list[tuple[Clique, Floats]]:
+        """Of each pair, by what it says beside each column alone: the product of two distances from means."""
+        values = np.stack([own[codes[:, at]] for own, at in zip(scores, places, strict=True)], axis=1)
+        known = ~np.isnan(values).any(axis=1)
+        values, own = values[known], weights[known]
+        means = (values * own[:, None]).sum(axis=0) / own.sum()
+        away = [np.nan_to_num(score - middle) for score, middle in zip(scores, means, strict=True)]
+        apart = values[:, 1:] - means[1:]
+        inverse = np.linalg.inv((apart * own[:, None]).T @ apart)
+        slopes = compute(codes, weights)[1:]
+        found = []
+        for one, other in itertools.combinations(range(len(places)), 2):
+            # The slopes solve moments * slopes = moments with the target; this is what one of the moments does to them.
+            moved = (
+                inverse[:, other - 1]
+                if one == 0
+                else -(inverse[:, one - 1] * slopes[other - 1] + inverse[:, other - 1] * slopes[one - 1])
+            )
+            product = np.outer(away[one], away[other])
+            product = product if places[one] < places[other] else product.T
+            numbers = np.append(-means[1:] @ moved, moved)
+            clique = tuple(sorted((places[one], places[other])))
+            found.append((clique, np.outer(numbers, product.ravel())))
+        return found
+
+    return _Asked(("constant", *columns), compute, influence)
 
 
 def _mean(values: Floats, weights: Floats) -> float:
@@ -164,8 +235,8 @@ def estimate(simulation: Simulation, asked: _Asked, step: int | None = None) -> 
         step: one of ``simulation.steps``; the last one by default.
 
     Errors:
-        ConfigError: another step; or a statistic that cannot be computed on the release, on the invented truth, or on
-        at least two runs, as where a group is empty.
+        ConfigError: another step; a statistic that cannot be computed on the release, on the invented truth, or on
+        at least two runs, as where a group is empty; columns that were not measured together, or of too few records.
     """
     simulation.config.table_recipe("inference")
     wanted = simulation.steps[-1] if step is None else step
@@ -189,8 +260,47 @@ def estimate(simulation: Simulation, asked: _Asked, step: int | None = None) -> 
             allowed="groups that have records, and columns that do not determine each other",
         )
     spread = np.sqrt((errors**2).mean(axis=0))
-    width = spread * t_factor(len(errors))
-    return Estimate(asked.names, values, spread, errors.mean(axis=0), width, len(errors))
+    noise, share = _noise(simulation, asked, released, wanted)
+    width = np.hypot(spread * t_factor(len(errors)), noise * _NORMAL)
+    return Estimate(asked.names, values, spread, errors.mean(axis=0), noise, width, len(errors), share)
+
+
+def _noise(simulation: Simulation, asked: _Asked, released: Codes, step: int) -> tuple[Floats, float]:
+    """Standard errors that what was measured of a statistic's columns leaves; and the share of records measured so."""
+    domain, weights = simulation.config.schema().domain, np.ones(len(released))
+    influences = asked.influence(released, weights)
+    known = known_together(
+        read_measurements(simulation.releases.folder, step),
+        simulation.releases.rows,
+        domain,
+        [clique for clique, _ in influences],
+        step,
+    )
+    least = min(known, key=lambda one: one.share)
+    if least.share < LEAST_SHARE:
+        raise ConfigError(_unknown(least, domain), where=f"step {step}", allowed=_remedy(least, domain))
+    counts = Observation(released).marginals(domain, [clique for clique, _ in influences])
+    squares = np.zeros(len(asked.names))
+    for one, (_, own), cells in zip(known, influences, counts, strict=True):
+        # Of single columns the runs see all there is.
+        squares += one.spread(own, cells) ** 2 if len(one.columns) > 1 else 0.0
+    return np.sqrt(squares), least.share
+
+
+def _unknown(one: Relation, domain: Domain) -> str:
+    names = ", ".join(domain.names[i] for i in one.columns)
+    what = f"the columns {names} were" if len(one.columns) > 1 else f"the column {names} was"
+    together = " together" if len(one.columns) > 1 else ""
+    when = f" in steps with {one.share:.0%} of the records only" if one.share > 0 else ""
+    never = "" if when else "never "
+    return f"{what} {never}measured{together}{when}, so it is not known how wrong the statistic is"
+
+
+def _remedy(one: Relation, domain: Domain) -> str:
+    names = ", ".join(f'"{domain.names[i]}"' for i in one.columns)
+    return (
+        f"statistics of columns that were measured; or, in the next stream, [accuracy] headline = [[{names}]]"
+    )
 
 
 def _computed(asked: _Asked, table: Observation) -> Floats:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dpstream.core.contracts import StartTable
+from dpstream.core.contracts import NoisyCounts, StartTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
 from dpstream.core.tables.present_table import KEY_WORDS, PresentView
-from dpstream.io.sinks import read_table
+from dpstream.io.sinks import read_measurements, read_table
 from dpstream.tools.errors.additions import Grouping, choose, never_falling, without
 from dpstream.tools.errors.contract import (
     FamilySimulation,
@@ -53,6 +53,35 @@ def totals_of(released: Released, *, falling: bool) -> Ints:
     return np.maximum(0, np.rint(rows if falling else never_falling(rows))).astype(np.int64)
 
 
+def departures_of(counts: Sequence[NoisyCounts], last: int) -> Ints:
+    """How many records left in each step up to the last one, as it was measured; 0 where nothing was.
+
+    Noise is taken off by what never falls: their number since the first step.
+    """
+    least: dict[tuple[int, ...], tuple[float, float]] = {}
+    borders = sorted({0, *(_end(one) for one in counts if one.counted in ("left", "present"))})
+    for one in counts:
+        if one.counted not in ("left", "deletes") or one.columns is None or _end(one) > last:
+            continue
+        # The departures since the count before, of records of some first steps; or those of some steps.
+        since = one.first if one.counted == "deletes" else borders[borders.index(_end(one)) - 1] + 1
+        key = (since, _end(one), one.first, one.last)
+        found = (one.variance * one.values.size, float(one.values.sum()))
+        least[key] = min(found, least.get(key, found))
+    left = np.zeros(last)
+    for (since, end, _, _), (_, many) in least.items():
+        left[since - 1 : end] += many / (end - since + 1)
+    if least:  # as many as before where nothing was measured since
+        end = max(end for _, end, _, _ in least)
+        left[end:] = left[:end].mean()
+    so_far = np.maximum(0.0, never_falling(np.cumsum(left)))
+    return np.diff(np.rint(so_far), prepend=0.0).astype(np.int64)
+
+
+def _end(one: NoisyCounts) -> int:
+    return one.last if one.as_of is None else one.as_of
+
+
 def changes_of(
     targets: dict[int, Codes],
     totals: Ints,
@@ -60,33 +89,65 @@ def changes_of(
     *,
     falling: bool,
     seed: int,
+    departures: Ints | None = None,
     begin: Codes | None = None,
 ) -> Changes:
     """For each step: who comes, who leaves, where those stood who leave, and the running table at its end.
+
+    It is made from the last step back to the first: at the last step the running table is the released one, whose
+    dependences are what the releases know best, and before it there stand those of its records that the earlier
+    releases speak for. From the first step on, a table would begin with what the earliest releases know, which is
+    least, and could not lose it again.
 
     Args:
         targets: released tables by step; a step without one follows the next one that is there.
         totals: records at the end of each step.
         falling: whether records may leave.
-        begin: records that are there before the first step; None for none.
+        departures: how many leave in each step at least, where they may.
+        begin: records that are there before the first step, and stay; None for none.
     """
     generator = np.random.default_rng([seed, 11])
-    steps = sorted(targets)
-    there = targets[steps[0]][:0] if begin is None else begin
-    for step, total in enumerate(totals.tolist(), start=1):
-        target = targets[steps[int(np.searchsorted(steps, step))]]
+    if begin is not None:
+        totals = np.maximum(0, totals - len(begin))
+        targets = {step: without(table, begin) for step, table in targets.items()}
+    steps, last = sorted(targets), len(totals)
+
+    def target_of(step: int) -> Codes:
+        target, total = targets[steps[int(np.searchsorted(steps, step))]], int(totals[step - 1])
         if 0 < len(target) < total:
             # A table that was cut: its rows stand for more than one record.
             target = target[generator.integers(len(target), size=total)]
-        gone = np.zeros(0, np.int64)
-        if falling and total < len(there):
-            surplus = len(there) - total
-            gone = choose(there, surplus, there, target, grouping, generator)
-        stay = np.delete(there, gone, axis=0)
-        pool = without(target, stay)
-        come = pool[choose(pool, max(0, total - len(stay)), target, stay, grouping, generator)]
-        left, there = there[gone], np.concatenate([stay, come])
-        yield come, left, gone, there
+        return target
+
+    records = target_of(last)
+    records = records[np.sort(generator.permutation(len(records))[: int(totals[-1])])]
+    first = np.ones(len(records), np.int64)  # the step in which each one comes
+    leaves = np.full(len(records), last + 1)  # the step in which it leaves
+    there: Ints = np.arange(len(records))
+    for step in range(last, 1, -1):
+        total, target = int(totals[step - 2]), target_of(step - 1)
+        leaving = 0
+        if falling:
+            least = 0 if departures is None else int(departures[step - 1])
+            leaving = min(total, max(least, total - len(there)))
+        coming = min(len(there), max(0, len(there) + leaving - total))
+        own = records[there]
+        new = choose(own, coming, own, target, grouping, generator)
+        first[there[new]] = step
+        there = np.delete(there, new)
+        pool = without(target, records[there])
+        gone = pool[choose(pool, leaving, target, records[there], grouping, generator)]
+        there = np.concatenate([there, len(records) + np.arange(len(gone))])
+        records = np.concatenate([records, gone])
+        first = np.concatenate([first, np.ones(len(gone), np.int64)])
+        leaves = np.concatenate([leaves, np.full(len(gone), step)])
+    there = np.zeros(0, np.int64)
+    for step in range(1, last + 1):
+        away: Ints = np.flatnonzero(leaves[there] == step)
+        come = np.flatnonzero(first == step)
+        left, there = there[away], np.concatenate([np.delete(there, away), come])
+        now = records[there] if begin is None else np.concatenate([begin, records[there]])
+        yield records[come], records[left], away, now
 
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
@@ -100,7 +161,10 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     totals = totals_of(released, falling=falling)
     grouping = _grouping(domain, _cliques(config, domain))
     begin = None if released.base is None else _records(released.base, seed)
-    changes = changes_of(targets, totals, grouping, falling=falling, seed=seed, begin=begin)
+    departures = departures_of(read_measurements(released.folder, released.last), released.last)
+    changes = changes_of(
+        targets, totals, grouping, falling=falling, seed=seed, departures=departures, begin=begin
+    )
     return stream_of(config, changes, steps, falling=falling, base=released.base)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points.points_plan import PointsStreamPlan
 from dpstream.io.sinks import read_table
-from dpstream.tools.errors.additions import Grouping
+from dpstream.tools.errors.additions import Grouping, choose, without
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -22,7 +22,7 @@ from dpstream.tools.errors.contract import (
     Released,
 )
 from dpstream.tools.errors.imagined_columns import Draw, uniform_columns
-from dpstream.tools.errors.invented_tables import Changes, changes_of, imagined_changes, totals_of
+from dpstream.tools.errors.invented_tables import imagined_changes, totals_of
 from dpstream.tools.evaluate.array_types import Codes, Ints
 from dpstream.tools.families.points.point_view import PointView
 from dpstream.tools.families.points.transport import w1
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["POINTS_SIMULATION", "point_view"]
 
+#: For each step: the points that come, and all so far.
+Arrivals = Iterable[tuple[Codes, Codes]]
 #: Depths of the cells by which a step's points are chosen.
 _DEPTHS = (3, 6, 9, 12)
 #: Imagined points lie about so many centres.
@@ -55,6 +57,24 @@ def _cells(view: PointView) -> Grouping:
     return groups
 
 
+def _arrivals(
+    targets: dict[int, Codes], totals: Ints, grouping: Grouping, seed: int
+) -> Iterator[tuple[Codes, Codes]]:
+    """For each step: the points that come, so that all of them follow the releases; and all so far.
+
+    From the first step to the last, unlike tables: small cells are measured of late points only, so that an invented
+    stream without the moves of its places from release to release would have too small errors.
+    """
+    generator, steps = np.random.default_rng([seed, 11]), sorted(targets)
+    there = targets[steps[0]][:0]
+    for step, total in enumerate(totals.tolist(), start=1):
+        target = targets[steps[int(np.searchsorted(steps, step))]]
+        pool = without(target, there)
+        come = pool[choose(pool, total - len(there), target, there, grouping, generator)]
+        there = np.concatenate([there, come])
+        yield come, there
+
+
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
     view = point_view(config)
     targets = {
@@ -62,11 +82,10 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
         for step in released.readable
     }
     totals = totals_of(released, falling=False)
-    changes = changes_of(targets, totals, _cells(view), falling=False, seed=seed)
-    return _stream_of(config, changes, steps, seed)
+    return _stream_of(config, _arrivals(targets, totals, _cells(view), seed), steps, seed)
 
 
-def _stream_of(config: Config, changes: Changes, steps: Sequence[int], seed: int) -> Invented:
+def _stream_of(config: Config, arrivals: Arrivals, steps: Sequence[int], seed: int) -> Invented:
     """Points that come, as batches, and the truth at the steps that are compared."""
     view, schema = point_view(config), config.schema()
     domain = schema.domain
@@ -74,7 +93,7 @@ def _stream_of(config: Config, changes: Changes, steps: Sequence[int], seed: int
     cliques: tuple[Clique, ...] = (*((i,) for i in range(len(domain))), *pairs)
     labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
     batches, truth = [], {}
-    for step, (come, _, _, there) in enumerate(changes, start=1):
+    for step, (come, there) in enumerate(arrivals, start=1):
         batches.append(EncodedRecords(view.schema.domain, np.asfortranarray(come.astype(np.int32))))
         if step in steps:
             binned = schema.encode(view.schema.decode(there, seed))
@@ -111,7 +130,8 @@ def _imagine(config: Config, guess: Guess) -> Invented:
     tree = np.random.default_rng([guess.seed, 13])
     draw = uniform_columns(domain) if guess.columns == "uniform" else _clusters(view, tree)
     changes = imagined_changes(guess, draw, np.zeros((0, len(domain)), np.int32))
-    return _stream_of(config, changes, guess.compared, guess.seed)
+    arrivals = ((come, there) for come, _, _, there in changes)
+    return _stream_of(config, arrivals, guess.compared, guess.seed)
 
 
 def _clusters(view: PointView, generator: np.random.Generator) -> Draw:
