@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from functools import cached_property, lru_cache
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,13 @@ from dpstream.core.errors import InputError, LimitError
 from dpstream.core.graphical.compiled.arrays import FactorArrays, Ints, TreeArrays
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["JunctionTree", "check_clique", "junction_tree", "tree_cells", "tree_cells_each"]
+__all__ = ["CliqueList", "JunctionTree", "check_clique", "clique_list", "junction_tree", "tree_cells"]
 
 
 #: Beyond this no table is allocated: index maps are 32-bit, and such a model cannot be used anyway.
 MOST_CELLS = 2**27
+#: Larger trees are reported as this large: 2^53 is exact in a double.
+MOST_COUNTED = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +62,41 @@ class JunctionTree:
         f = self.factor(clique)
         return slice(int(self.factors.table_off[f]), int(self.factors.table_off[f + 1]))
 
-    def home(self, clique: Sequence[int]) -> int | None:
-        """The smallest tree clique that holds all of these attributes, or None."""
-        wanted = set(clique)
-        best: int | None = None
-        cell_off = self.arrays.cell_off
-        for c, axes in enumerate(self.nodes):
-            if wanted.issubset(axes):
-                cells = cell_off[c + 1] - cell_off[c]
-                if best is None or cells < cell_off[best + 1] - cell_off[best]:
-                    best = c
-        return best
+    def homes(self, cliques: CliqueList) -> NDArray[np.int64]:
+        """The smallest tree clique that holds each of these cliques (the first of equal ones), or -1."""
+        return self._index.find(cliques)
+
+    @cached_property
+    def _index(self) -> _NodeIndex:
+        return _NodeIndex(len(self.domain), self.nodes, np.diff(self.arrays.cell_off))
+
+
+class _NodeIndex:
+    """Which tree cliques hold which attributes: looked up for many cliques at once."""
+
+    def __init__(self, attributes: int, nodes: Sequence[tuple[int, ...]], cells: NDArray[np.int64]) -> None:
+        self._attributes = attributes
+        best_first = np.argsort(cells, kind="stable").tolist()
+        self._nodes = [(c, frozenset(nodes[c])) for c in best_first]
+        own = [np.array(nodes[c], dtype=np.int64) for c in best_first]
+        pairs = np.concatenate([np.add.outer(axes * attributes, axes).ravel() for axes in own])
+        owners = np.repeat(np.array(best_first, dtype=np.int64), [len(axes) ** 2 for axes in own])
+        # Of every two attributes (or one, twice) the first tree clique, which is the best.
+        self._pairs, first = np.unique(pairs, return_index=True)
+        self._owners = owners[first]
+
+    def find(self, asked: CliqueList) -> NDArray[np.int64]:
+        """See ``JunctionTree.homes``."""
+        starts, members, lengths = asked.starts, asked.members, asked.lengths
+        found = np.full(len(lengths), -1, dtype=np.int64)
+        short = np.flatnonzero((lengths == 1) | (lengths == 2))
+        wanted = members[starts[short]] * self._attributes + members[starts[short + 1] - 1]
+        place = np.minimum(np.searchsorted(self._pairs, wanted), len(self._pairs) - 1)
+        held = self._pairs[place] == wanted
+        found[short[held]] = self._owners[place[held]]
+        for k in np.flatnonzero((lengths == 0) | (lengths > 2)).tolist():
+            found[k] = next((c for c, axes in self._nodes if axes.issuperset(asked.cliques[k])), -1)
+        return found
 
 
 def check_clique(domain: Domain, clique: Sequence[int]) -> Clique:
@@ -91,6 +117,49 @@ def _checked(attributes: int, clique: tuple[int, ...]) -> Clique:
             allowed=f"0 to {attributes - 1}",
         )
     return checked
+
+
+@dataclass(frozen=True, eq=False)
+class CliqueList:
+    """Cliques of a domain, checked, also as flat arrays; one object for one list (``clique_list``).
+
+    ``starts``, ``members``: their attributes, one clique after the other.
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    starts: NDArray[np.int64]
+    members: NDArray[np.int64]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Attributes of each clique."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Where the cells of each clique begin if they stand one after the other, and where the last ones end."""
+        if (self.lengths == 2).all():
+            sizes = np.array(self.domain.sizes, dtype=np.int64)
+            return offsets(sizes[self.members[0::2]] * sizes[self.members[1::2]])
+        return offsets([self.domain.cells(clique) for clique in self.cliques])
+
+
+def clique_list(domain: Domain, cliques: Iterable[Sequence[int]]) -> CliqueList:
+    """Many cliques, checked once (the 32 last used lists are kept); InputError if one is not of this domain."""
+    return _clique_list(domain, tuple(map(tuple, cliques)))
+
+
+@lru_cache(maxsize=32)
+def _clique_list(domain: Domain, cliques: tuple[Clique, ...]) -> CliqueList:
+    starts, members = ragged(cliques)
+    within = np.ones(len(members), dtype=bool)
+    within[starts[:-1][np.diff(starts) > 0]] = False  # the first of a clique is larger than nothing
+    falls = within[1:] & (members[1:] <= members[:-1])
+    if falls.any() or (members < 0).any() or (members >= len(domain)).any():
+        for clique in cliques:
+            check_clique(domain, clique)
+    return CliqueList(domain, cliques, starts, members)
 
 
 def _adjacency(attributes: int, cliques: Iterable[Clique]) -> NDArray[np.bool_]:
@@ -123,20 +192,6 @@ def _cells(domain: Domain, cliques: frozenset[Clique]) -> int:
     return int(elimination.best_elimination(_adjacency(len(domain), cliques), _float_sizes(domain))[2])
 
 
-def tree_cells_each(
-    domain: Domain, cliques: Iterable[Clique], candidates: Sequence[Clique]
-) -> NDArray[np.int64]:
-    """``tree_cells`` of ``cliques`` plus one candidate, for each candidate, in one compiled call."""
-    from dpstream.core.graphical.compiled import elimination
-
-    graph = _adjacency(len(domain), [check_clique(domain, c) for c in cliques])
-    checked = [check_clique(domain, c) for c in candidates]
-    starts, members = _ragged(checked)
-    out = np.empty(len(checked))
-    elimination.cells_with_each(graph, _float_sizes(domain), starts, members, out)
-    return out.astype(np.int64)
-
-
 def junction_tree(domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
     """The junction tree of a clique set, built once per set (the 64 last used are kept).
 
@@ -146,10 +201,11 @@ def junction_tree(domain: Domain, cliques: Iterable[Clique]) -> JunctionTree:
     return _build(domain, tuple(sorted(c for c in wanted if len(c) > 1)))
 
 
-def _ragged(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def ragged(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Several lists one after the other: where each begins (and the last one ends), and all of them."""
     starts = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in lists], out=starts[1:])
-    return starts, np.array([i for part in lists for i in part], dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
+    return starts, np.fromiter(chain.from_iterable(lists), np.int64, int(starts[-1]))
 
 
 @dataclass
@@ -220,7 +276,7 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     listing, ends = _clique_tree(order.tolist(), [frozenset(np.flatnonzero(row).tolist()) for row in later])
     sizes = np.array(domain.sizes, dtype=np.int64)
     nodes = tuple(separator + residual for separator, residual, _ in listing)
-    axis_off, axes = _ragged(nodes)
+    axis_off, axes = ragged(nodes)
     sep = np.array([domain.cells(s) for s, _, _ in listing], dtype=np.int64)
     res = np.array([domain.cells(r) for _, r, _ in listing], dtype=np.int64)
     parents = np.array([parent for _, _, parent in listing], dtype=np.int64)
@@ -230,7 +286,7 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
         lengths = np.where(sources >= 0, (sep * res)[sources], 0)
         map_off = offsets(lengths)
         maps = np.empty(int(map_off[-1]), dtype=np.int32)
-        target_off, flat = _ragged(targets)
+        target_off, flat = ragged(targets)
         index_maps(axis_off, axes, sizes, sources, target_off, flat, map_off, maps)
         return map_off, maps
 
@@ -240,16 +296,10 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
         axis_off, axes, np.array([len(s) for s, _, _ in listing], dtype=np.int64), map_off, maps, sizes,
     )  # fmt: skip
     owners: tuple[Clique, ...] = tuple((i,) for i in range(len(domain))) + cliques
-    node_sets = [frozenset(node) for node in nodes]
-    node_cells = (sep * res).tolist()
-
-    def holder(owner: Clique) -> int:
-        return min((c for c, s in enumerate(node_sets) if s.issuperset(owner)), key=node_cells.__getitem__)
-
-    holders = np.array([holder(owner) for owner in owners], dtype=np.int64)
+    holders = _NodeIndex(len(domain), nodes, sep * res).find(clique_list(domain, owners))
     factor_map_off, factor_maps = maps_to(holders, owners)
     table_off = offsets(np.array([domain.cells(f) for f in owners], dtype=np.int64))
-    starts, members = _ragged(owners)
+    starts, members = ragged(owners)
     return JunctionTree(
         domain,
         cliques,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import InputError, StoreDamagedError, StoreFormatError
-from dpstream.core.graphical.junction_tree import JunctionTree, check_clique, junction_tree
+from dpstream.core.graphical.junction_tree import JunctionTree, check_clique, clique_list, junction_tree
 from dpstream.core.graphical.shape import Shape
 from dpstream.core.schema.domain import Clique, Domain
 
@@ -136,7 +137,13 @@ class Model:
         three or more attributes spread over the tree is summed out along the tree, at a cost of its
         own cells times the separators it passes.
         """
-        return self._shape.marginals([check_clique(self.domain, c) for c in cliques], self._total)
+        asked = clique_list(self.domain, cliques)
+        flat, ends = self._shape.marginals(asked, self._total), asked.ends.tolist()
+        return [flat[begin:end] for begin, end in pairwise(ends)]
+
+    def flat_marginals(self, cliques: Sequence[Clique]) -> NDArray[np.float64]:
+        """``marginals`` one after the other, without an array for each."""
+        return self._shape.marginals(clique_list(self.domain, cliques), self._total)
 
     def marginal(self, clique: Clique) -> NDArray[np.float64]:
         """One marginal (see ``marginals``)."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical.junction_tree import JunctionTree, offsets
+from dpstream.core.graphical.junction_tree import CliqueList, JunctionTree, offsets, ragged
 from dpstream.core.graphical.summing import spread_marginal
-from dpstream.core.schema.domain import Clique
 
 __all__ = ["Shape"]
 
 #: Pairs go through one table of (sum of sizes)^2 doubles while that stays below this many cells.
 _PAIR_TABLE_CELLS = 2**24
+#: More pairs than these that no tree clique holds go through that table, where it may be held.
+_FEW = 8
+#: From so many pairs on the table may be this many times as large as the answer.
+_MANY, _TABLE_PER_ANSWER = 1000, 4
 
 
 class Shape:
@@ -41,20 +43,23 @@ class Shape:
             self._calibrated = tables, separators
         return self._calibrated
 
-    def marginals(self, cliques: Sequence[Clique], scale: float) -> list[NDArray[np.float64]]:
-        """Marginals times ``scale``."""
-        plan = _query_plan(self.tree, tuple(cliques))
-        out: list[NDArray[np.float64]] = [_EMPTY] * len(cliques)
-        if plan.paired:
-            self._read_pairs(plan, scale, out)
+    def marginals(self, asked: CliqueList, scale: float) -> NDArray[np.float64]:
+        """Marginals times ``scale``, one after the other."""
+        plan = _query_plan(self.tree, asked)
+        out = np.empty(int(asked.ends[-1]))
+        if len(plan.paired):
+            self._read_pairs(plan, asked, scale, out)
         if plan.inside:
-            self._project(plan, scale, out)
+            self._project(plan, asked, scale, out)
         tables, separators = self.calibrated()
         for k in plan.spread:
-            out[k] = spread_marginal(self.tree, tables, separators, cliques[k]) * scale
+            part = out[asked.ends[k] : asked.ends[k + 1]]
+            part[:] = spread_marginal(self.tree, tables, separators, asked.cliques[k]) * scale
         return out
 
-    def _read_pairs(self, plan: _QueryPlan, scale: float, out: list[NDArray[np.float64]]) -> None:
+    def _read_pairs(
+        self, plan: _QueryPlan, asked: CliqueList, scale: float, out: NDArray[np.float64]
+    ) -> None:
         from dpstream.core.graphical.compiled import pairs
 
         table = self._pair_table if plan.all_rows else None
@@ -64,13 +69,13 @@ class Shape:
             pairs.pair_table(self.tree.arrays, tables, separators, plan.row_of, plan.start, table)
             if plan.all_rows:
                 self._pair_table = table
-        flat = np.empty(int(plan.pair_off[-1]))
-        pairs.read_pairs(table, plan.pair_rows, scale, plan.pair_off, flat)
-        bounds = plan.pair_off.tolist()
-        for k, begin, end in zip(plan.paired, bounds, bounds[1:], strict=False):
-            out[k] = flat[begin:end]
+        begin, sizes = asked.starts[plan.paired], self.tree.arrays.sizes
+        first, last = asked.members[begin], asked.members[asked.starts[plan.paired + 1] - 1]
+        second = np.where(asked.lengths[plan.paired] == 2, sizes[last], 0)
+        rows = np.column_stack((plan.row_of[first], sizes[first], plan.row_of[last], second))
+        pairs.read_pairs(table, rows, scale, asked.ends[plan.paired], out)
 
-    def _project(self, plan: _QueryPlan, scale: float, out: list[NDArray[np.float64]]) -> None:
+    def _project(self, plan: _QueryPlan, asked: CliqueList, scale: float, out: NDArray[np.float64]) -> None:
         from dpstream.core.graphical.compiled import pairs
 
         tables, _ = self.calibrated()
@@ -81,7 +86,7 @@ class Shape:
         flat *= scale
         bounds = plan.inside_off.tolist()
         for k, begin, end in zip(plan.inside, bounds, bounds[1:], strict=False):
-            out[k] = flat[begin:end]
+            out[asked.ends[k] : asked.ends[k + 1]] = flat[begin:end]
 
     def log_density(self, codes: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
         """Logarithm of each record's probability, shape (rows,); -inf where it is zero."""
@@ -113,59 +118,60 @@ class Shape:
         return out.T
 
 
-_EMPTY = np.empty(0)
-
-
 class _QueryPlan:
     """How to answer one list of cliques on one tree; kept, since streams ask for the same ones again."""
 
-    def __init__(self, tree: JunctionTree, cliques: tuple[Clique, ...]) -> None:
-        homes = [tree.home(c) for c in cliques]
-        pairs = [k for k, c in enumerate(cliques) if 1 <= len(c) <= 2]
-        outside = [k for k in pairs if homes[k] is None]
-        wanted = sorted({i for k in (pairs if len(outside) > 8 else outside) for i in cliques[k]})
-        rows = sum(tree.domain.sizes[i] for i in wanted)
-        if rows * rows > _PAIR_TABLE_CELLS:
-            outside, wanted = [], []
-        if len(outside) > 8:
+    def __init__(self, tree: JunctionTree, asked: CliqueList) -> None:
+        homes, lengths = tree.homes(asked), asked.lengths
+        pairs = np.flatnonzero((lengths == 1) | (lengths == 2))
+        outside = pairs[homes[pairs] < 0]
+        many = len(outside) > _FEW
+        if not self._holds_rows(tree, asked, pairs if many else outside):
+            outside, many = outside[:0], False
+        elif many:
             # Most pairs are needed: the table of all of them, which the model then keeps.
             everything = sum(tree.domain.sizes)
             if everything * everything <= _PAIR_TABLE_CELLS:
-                wanted = list(range(len(tree.domain)))
-            self.paired = pairs
-        else:
-            self.paired = outside
-        self.all_rows = len(wanted) == len(tree.domain)
-        done = set(self.paired)
-        self.inside = [k for k in range(len(cliques)) if k not in done and homes[k] is not None]
-        self.spread = [k for k in range(len(cliques)) if k not in done and homes[k] is None]
-        self._plan_pairs(tree, [cliques[k] for k in self.paired], wanted)
-        inside = [cliques[k] for k in self.inside]
-        self.homes = np.array([homes[k] for k in self.inside], dtype=np.int64)
-        self.target_off = offsets([len(c) for c in inside])
-        self.targets = np.array([i for c in inside for i in c], dtype=np.int64)
+                self._rows_of(tree, np.ones(len(tree.domain), dtype=bool))
+        self.paired = pairs if many else outside
+        self.all_rows = bool((self.row_of >= 0).all())
+        left = np.ones(len(lengths), dtype=bool)
+        left[self.paired] = False
+        self.inside: list[int] = np.flatnonzero(left & (homes >= 0)).tolist()
+        self.spread: list[int] = np.flatnonzero(left & (homes < 0)).tolist()
+        inside = [asked.cliques[k] for k in self.inside]
+        self.homes = homes[self.inside]
+        self.target_off, self.targets = ragged(inside)
         self.inside_off = offsets([tree.domain.cells(c) for c in inside])
 
-    def _plan_pairs(self, tree: JunctionTree, pairs: list[Clique], wanted: list[int]) -> None:
+    def _holds_rows(self, tree: JunctionTree, asked: CliqueList, pairs: NDArray[np.int64]) -> bool:
+        """Whether the table of the attributes of these pairs may be held; its rows, if so."""
+        wanted = np.zeros(len(tree.domain), dtype=bool)
+        wanted[asked.members[asked.starts[pairs]]] = True
+        wanted[asked.members[asked.starts[pairs + 1] - 1]] = True
+        rows = int(tree.arrays.sizes[wanted].sum())
+        most = _PAIR_TABLE_CELLS
+        if len(pairs) > _MANY:
+            # One by one they would take minutes; the table is not much larger than all of them.
+            most = max(most, _TABLE_PER_ANSWER * int(asked.ends[-1]))
+        fits = rows * rows <= most
+        self._rows_of(tree, wanted & fits)
+        return fits
+
+    def _rows_of(self, tree: JunctionTree, wanted: NDArray[np.bool_]) -> None:
         sizes = tree.domain.sizes
         self.row_of = np.full(len(sizes), -1, dtype=np.int64)
         self.start = np.zeros(len(tree.nodes) + 1, dtype=np.int64)
-        needed = set(wanted)
         rows = 0
         for c, node in enumerate(tree.nodes):
             self.start[c] = rows
             for i in node[len(tree.separators[c]) :]:
-                if i in needed:
+                if wanted[i]:
                     self.row_of[i] = rows
                     rows += sizes[i]
         self.start[-1] = rows
-        self.pair_off = offsets([tree.domain.cells(c) for c in pairs])
-        ends = [(c[0], c[-1], sizes[c[1]] if len(c) == 2 else 0) for c in pairs]
-        self.pair_rows = np.array(
-            [(self.row_of[i], sizes[i], self.row_of[j], size) for i, j, size in ends], dtype=np.int64
-        ).reshape(-1, 4)
 
 
 @lru_cache(maxsize=64)
-def _query_plan(tree: JunctionTree, cliques: tuple[Clique, ...]) -> _QueryPlan:
-    return _QueryPlan(tree, cliques)
+def _query_plan(tree: JunctionTree, asked: CliqueList) -> _QueryPlan:
+    return _QueryPlan(tree, asked)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
-from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells, tree_cells_each
+from dpstream.core.graphical import Measurement, Model, TreeSizes, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
@@ -398,11 +398,12 @@ class _Progress:
         measure, select = turn.scaled(plan.measure_share), turn.scaled(1 - plan.measure_share)
         variance = max(plan.noise(measure).variance, LEAST_VARIANCE)
         joined = np.concatenate([self.of[c] for c in own.cells.cliques])
+        tree = TreeSizes(self.domain, own.cliques, self.taken)
         for number in range(rounds):
-            allowed = self._allowed((self.spent + turn.amount) / whole)
-            if not allowed:
+            allowed = self._allowed(tree, (self.spent + turn.amount) / whole)
+            if not len(allowed):
                 break  # the model is full: what is left of the budget is charged, and not used
-            expected = np.concatenate(self.model.marginals(own.cells.cliques))
+            expected = self.model.flat_marginals(own.cells.cliques)
             scores = own.scores(joined, expected, variance, self.precision)
             chosen = plan.selector(select).choose(
                 scores, np.ones_like(scores), allowed, Fraction(own.sensitivity), self.randomness
@@ -410,19 +411,16 @@ class _Progress:
             self.spent += select.amount
             self.rounds += 1
             self._measure(own.cliques[chosen], measure, chosen=True)
+            tree.add(own.cliques[chosen])
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
         self._fit(plan.recipe.final_iterations)
 
-    def _allowed(self, share: Fraction) -> list[int]:
+    def _allowed(self, tree: TreeSizes, share: Fraction) -> NDArray[np.int64]:
         """Candidates with which the model keeps to its share of ``max_cells``, or else to all of it."""
-        limit = self.plan.recipe.max_cells
-        sizes = tree_cells_each(self.domain, self.taken, self.plan.candidates.cliques)
-        for bound in (limit * float(share), limit):
-            fitting = np.flatnonzero(sizes <= bound)
-            if len(fitting):
-                return [int(i) for i in fitting]
-        return []
+        limit, everything = self.plan.recipe.max_cells, np.arange(len(self.plan.candidates.cliques))
+        fitting = np.flatnonzero(tree.within(everything, limit * float(share)))
+        return fitting if len(fitting) else np.flatnonzero(tree.within(everything, limit))
 
     def result(self) -> AIMRun:
         """What the run released."""

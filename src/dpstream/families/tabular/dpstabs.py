@@ -42,7 +42,7 @@ from dpstream.families.tabular.accuracy import arrival_weights, check_steps, pre
 from dpstream.families.tabular.choice import BEST, counter_for
 from dpstream.families.tabular.counter_outputs import counter_outputs
 from dpstream.families.tabular.description import explain_counters, with_turnover
-from dpstream.families.tabular.limits import check_each, within
+from dpstream.families.tabular.limits import Room, check_each
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
@@ -341,12 +341,14 @@ class _Step:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
         side = self.side
         reading = _LiteralReading(self) if self.recipe.past == "literal" else _PredictedReading(self)
+        room = Room(self.recipe.workload, self.recipe.max_cells)
         for _ in range(self.recipe.rounds):
             # Public: what was measured at this step must fit into one model.
-            allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
-            if not allowed:
+            allowed = room.within(self.remaining)
+            if not len(allowed):
                 break  # the model is full: what is left of this step is charged, and not used
             self._measure(self._select(reading.expected(), allowed))
+            room.take(self.chosen[-1])
             reading.fit()
         side.total += self.arrivals
         if side.noise is not None and self.public_arrivals is None:
@@ -358,14 +360,16 @@ class _Step:
         reading.book()
 
     @property
-    def remaining(self) -> list[int]:
+    def remaining(self) -> NDArray[np.int64]:
         """Workloads not yet measured at this step."""
-        return [i for i in range(len(self.cells.cliques)) if i not in self.chosen]
+        left = np.ones(len(self.cells.cliques), dtype=bool)
+        left[self.chosen] = False
+        return np.flatnonzero(left)
 
-    def _select(self, expected: NDArray[np.float64], allowed: list[int]) -> int:
+    def _select(self, expected: NDArray[np.float64], allowed: NDArray[np.int64]) -> int:
         """Choose a workload by how badly the batch is explained; in order where all are measured."""
         if self.plan.selector is None:
-            return allowed[0]
+            return int(allowed[0])
         numerators, denominators = self.plan._score.evaluate(self.joined, expected)
         return self.plan.selector.choose(
             numerators, denominators, allowed, self.plan._score.grid_sensitivity, self.randomness

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.core.errors import LimitError
-from dpstream.core.graphical import tree_cells_each
+from dpstream.core.graphical import TreeSizes
 from dpstream.core.tables import Workload
 
-__all__ = ["check_each", "within"]
+__all__ = ["Room", "check_each"]
 
 
 def check_each(workload: Workload, max_cells: int) -> None:
     """Refuse a workload with a marginal that could not be in the model even alone (all columns count)."""
     domain = workload.domain
+    every = sum(domain.sizes)
     for clique in workload.cliques:
-        # Of one marginal alone the tree has one table, and one for each other column. Asking ``tree_cells_each`` would
+        # Of one marginal alone the tree has one table, and one for each other column. Asking ``tree_cells`` would
         # load the compiler for this sum, in commands that only look at a plan.
-        others = sum(size for column, size in enumerate(domain.sizes) if column not in clique)
+        others = every - sum(domain.sizes[column] for column in clique)
         if min((domain.cells(clique) if clique else 0) + others, 2**53) <= max_cells:
             continue
         raise LimitError(
@@ -27,8 +31,41 @@ def check_each(workload: Workload, max_cells: int) -> None:
         )
 
 
-def within(workload: Workload, chosen: Sequence[int], candidates: Sequence[int], max_cells: int) -> list[int]:
-    """The candidates with which the junction tree of all chosen marginals stays within ``max_cells``."""
-    cliques = workload.cliques
-    sizes = tree_cells_each(workload.domain, [cliques[i] for i in chosen], [cliques[i] for i in candidates])
-    return [i for i, size in zip(candidates, sizes, strict=True) if size <= max_cells]
+class Room:
+    """Which marginals of a workload the junction tree still has room for, as marginals are put into it.
+
+    Args:
+        max_cells: what the tree of all of them may have.
+        chosen: marginals that are in it to begin with, by their positions in the workload.
+    """
+
+    def __init__(self, workload: Workload, max_cells: int, chosen: Sequence[int] = ()) -> None:
+        self._cliques, self._max_cells = workload.cliques, max_cells
+        self._tree = TreeSizes(workload.domain, workload.cliques, [self._cliques[i] for i in chosen])
+
+    def take(self, index: int) -> None:
+        """Put one marginal in."""
+        self._tree.add(self._cliques[index])
+
+    def within(self, candidates: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the candidates (each by itself) for which there is room, in their order."""
+        asked = np.asarray(candidates, dtype=np.int64)
+        return asked[self._tree.within(asked, self._max_cells)]
+
+    def take_in_order(self, candidates: Sequence[int]) -> list[int]:
+        """Put in one after the other, each for which there is room then; those that were put in."""
+        waiting, taken, look = np.asarray(candidates, dtype=np.int64), list[int](), _FIRST_LOOK
+        while len(waiting):
+            fits = self._tree.within(waiting[:look], self._max_cells)
+            if not fits.any():
+                waiting, look = waiting[look:], 2 * look
+                continue
+            first = int(fits.argmax())
+            taken.append(int(waiting[first]))
+            self.take(taken[-1])
+            waiting, look = waiting[first + 1 :], _FIRST_LOOK
+        return taken
+
+
+#: How many candidates are looked at together before one is put in; where none fits, twice as many the next time.
+_FIRST_LOOK = 16

@@ -19,7 +19,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.limits import check_each, within
+from dpstream.families.tabular.limits import Room, check_each
 from dpstream.families.tabular.plans import check_fit
 from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
@@ -224,22 +224,22 @@ class MWEMPGMPlan(OfflinePlan):
         measured: list[Measurement] = []
         outputs: list[RunOutput] = []
         remaining = list(range(len(cells.cliques)))
-        taken: list[int] = []
+        room = Room(self.workload, self.recipe.max_cells)
         for round_number in range(self.k):
             fixed = round_number == 0 or select is None
             if round_number == 0 or select is None:
                 chosen = int(np.argmin(cells.sizes))
             else:
-                expected = np.concatenate(model.marginals(cells.cliques))
+                expected = model.flat_marginals(cells.cliques)
                 numerators, denominators = score.evaluate(joined, expected)
-                allowed = within(self.workload, taken, remaining, self.recipe.max_cells)
-                if not allowed:
+                allowed = room.within(remaining)
+                if not len(allowed):
                     break  # the model is full: what is left of this run is charged, and not used
                 chosen = self._selector(select).choose(
                     numerators, denominators, allowed, score.grid_sensitivity, randomness
                 )
             remaining.remove(chosen)
-            taken.append(chosen)
+            room.take(chosen)
             values = counts[chosen] + randomness.draw(self.noise, int(cells.sizes[chosen]))
             variance, clique = max(self.noise.variance, LEAST_VARIANCE), cells.cliques[chosen]
             outputs.append(RunOutput.of_marginal(domain, clique, values, self.noise, chosen=not fixed))

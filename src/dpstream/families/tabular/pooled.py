@@ -390,7 +390,7 @@ class PooledPlan(StreamPlan):
         values, variances = state.base.copy(), np.zeros(len(self.cells.cliques))
         known = np.full(len(variances), bool(state.base.any()))
         for sign, side, shape in zip((1.0, -1.0), state.sides, shapes, strict=False):
-            own, variance = side.estimates.answer(np.concatenate(shape.marginals(self.cells.cliques)))
+            own, variance = side.estimates.answer(shape.flat_marginals(self.cells.cliques))
             values += sign * own
             variances += variance
             known |= side.estimates.known

@@ -117,8 +117,9 @@ class RunMeasurements:
 
     def chosen(self, indices: Sequence[int], budget: Budget) -> None:
         """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
-        products = [i for i in indices if self.signs and i in self.own.pairs][:MAX_DIMENSION]
-        rest = [i for i in indices if i not in products]
+        products = [i for i in indices if self.signs and i in self.own.joint_pairs][:MAX_DIMENSION]
+        own_products = set(products)
+        rest = [i for i in indices if i not in own_products]
         weight, each = self.shares.products(len(products)), self.shares.histogram
         whole = weight + each * len(rest)
         for index in rest:

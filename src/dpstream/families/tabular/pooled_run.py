@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.limits import within
+from dpstream.families.tabular.column_answers import move_to_columns
+from dpstream.families.tabular.limits import Room
 from dpstream.families.tabular.plans import PRIOR_BOUND
 from dpstream.families.tabular.pooled_division import Design, Division
 from dpstream.families.tabular.pooled_estimates import Epoch
@@ -179,9 +180,18 @@ class Runner:
         """How the budget is divided."""
         return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
 
-    @cache  # noqa: B019 - one plan's runner, a few hundred numbers
+    @cached_property
+    def _deviations(self) -> dict[int, float]:
+        """What ``_deviation`` knows already."""
+        return {}
+
     def _deviation(self, k: int) -> float:
-        return math.sqrt(self.histogram_noise(self.budget.scaled(Fraction(1, k))).variance)
+        """The noise of a cell where a run measures ``k`` marginals."""
+        known = self._deviations.get(k)
+        if known is None:
+            variance = self.histogram_noise(self.budget.scaled(Fraction(1, k))).variance
+            known = self._deviations[k] = math.sqrt(variance)
+        return known
 
     def histogram_noise(self, budget: Budget) -> Noise:
         """The noise of each cell of a histogram."""
@@ -214,7 +224,8 @@ class Runner:
     def numbers(self) -> tuple[int, int]:
         """How many numbers a run measures that measures columns only; and, at most, any run."""
         cells, own = self.followed.cells, self.signs
-        apart = [i for i in range(len(cells.cliques)) if i not in (*own.singles, *own.pairs)]
+        joint = {*own.singles, *own.pairs}
+        apart = [i for i in range(len(cells.cliques)) if i not in joint]
         signs = len(own.singles) + int(bool(own.singles) and not self.division.public_total)
         columns = signs + sum(int(cells.sizes[i]) for i in apart if i < self.followed.columns)
         headlines = int(cells.sizes[list(self.followed.headlines)].sum())
@@ -275,12 +286,11 @@ class Runner:
             taken.joint(pairs, division.joint_budget(design))
         fitted = list(range(design.fixed))
         fitted += [index for index in self.followed.headlines if index not in fitted]
-        for index in pairs:
-            if within(cells.workload, fitted, [index], self.max_cells):
-                fitted.append(index)
+        room = Room(cells.workload, self.max_cells, fitted)
+        fitted += room.take_in_order(pairs)
         model = self._fit(taken, fitted, start) if fitted else start.with_total(design.expected)
         for take in _rounds_of(k):
-            fresh = self._select(counts, model, taken, fitted, take, design, randomness)
+            fresh = self._select(counts, model, taken, room, take, design, randomness)
             if fresh:
                 taken.chosen(fresh, division.chosen_budget(design, len(fresh)))
                 fitted += fresh
@@ -302,73 +312,51 @@ class Runner:
         counts: NDArray[np.int64],
         model: Model,
         taken: RunMeasurements,
-        fitted: Sequence[int],
+        room: Room,
         take: int,
         design: Design,
         randomness: Randomness,
     ) -> list[int]:
-        """Choose up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``."""
+        """Choose up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``.
+
+        ``room``: the fitted ones are in it; those that are chosen are put into it.
+        """
         cells = self.followed.cells
         selector = self.selector(self.budget.scaled(self.select_share / design.k))
         variance = _mean_variance(taken) if taken.measured else self.noise(design).variance
         bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
-        expected = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
+        expected = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
         # Scores refuse more records than memory holds. An epoch has no such bound, and whether it is refused would
         # tell its private size. Cells are capped as expectations are: no score moves further than before.
         bound = np.repeat(MAX_RECORDS // cells.sizes, cells.sizes)
         numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
         chosen: list[int] = []
+        left = np.ones(len(cells.cliques), dtype=bool)
+        left[list(taken.measured)] = False
         for _ in range(take):
-            left = [i for i in range(len(cells.cliques)) if i not in taken.measured and i not in chosen]
-            allowed = within(cells.workload, [*fitted, *chosen], left, self.max_cells) if left else []
-            if not allowed:
+            allowed = room.within(np.flatnonzero(left))
+            if not len(allowed):
                 break  # the model is full: what is left of this run is charged, and not used
             chosen.append(
                 selector.choose(numerators, denominators, allowed, score.grid_sensitivity, randomness)
             )
+            room.take(chosen[-1])
+            left[chosen[-1]] = False
         return chosen
 
     def _outcome(self, taken: RunMeasurements, model: Model) -> Outcome:
         cells = self.followed.cells
-        values = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
+        values = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
         measured = np.zeros(len(cells.cliques), dtype=bool)
         variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
         for index, own in taken.measured.items():
             values[cells.part(index)] = own.values
             variances[index] = own.variance
             measured[index] = True
-        for answered in np.flatnonzero(~measured).tolist():
-            part = cells.part(answered)
-            values[part] = self._with_columns(values, measured, answered, model.total)
+        move_to_columns(cells, values, measured, model.total)
         epoch = Epoch(values, variances, measured, model.total)
         return Outcome(epoch, model, taken.total[1], tuple(taken.outputs))
-
-    def _with_columns(
-        self, values: NDArray[np.float64], measured: NDArray[np.bool_], index: int, total: float
-    ) -> NDArray[np.float64]:
-        """A model's answer, moved so that its columns are as measured, where they were.
-
-        A model has no negative counts: where noise is large it gives rare values too many records, always to the same
-        side, and that would add up over epochs. Measured columns are right on average.
-        """
-        cells, clique = self.followed.cells, self.followed.cells.cliques[index]
-        table = values[cells.part(index)].reshape(self.followed.workload.domain.shape(clique)).copy()
-        for axis, column in enumerate(clique):
-            place = self._place[column]
-            if not measured[place]:
-                continue
-            wanted = values[cells.part(place)]
-            wanted = wanted + (total - wanted.sum()) / len(wanted)
-            others = tuple(i for i in range(table.ndim) if i != axis)
-            excess = (wanted - table.sum(axis=others)) * len(wanted) / table.size
-            table += np.expand_dims(excess, others)
-        return table.ravel()
-
-    @cached_property
-    def _place(self) -> dict[int, int]:
-        """The position of each column among the followed marginals."""
-        return {c[0]: i for i, c in enumerate(self.followed.cells.cliques[: self.followed.columns])}
 
 
 def _mean_variance(taken: RunMeasurements) -> float:

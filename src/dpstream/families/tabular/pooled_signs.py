@@ -43,10 +43,16 @@ class Signs:
     def pairs(self) -> tuple[int, ...]:
         """The followed pairs of such columns."""
         own = {self.cells.cliques[i][0] for i in self.singles}
-        wide = (i for i in range(self.columns, len(self.cells.cliques)) if i not in self.apart)
+        apart = set(self.apart)
+        wide = (i for i in range(self.columns, len(self.cells.cliques)) if i not in apart)
         return tuple(
             i for i in wide if len(self.cells.cliques[i]) == 2 and own.issuperset(self.cells.cliques[i])
         )
+
+    @cached_property
+    def joint_pairs(self) -> frozenset[int]:
+        """``pairs``, to look up."""
+        return frozenset(self.pairs)
 
     def read(self, counts: NDArray[np.int64], indices: Sequence[int]) -> list[int]:
         """Sums of signs (columns), or of products of signs (pairs): each changes by at most 1 with a record."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Measurement, Model, fit, tree_cells, tree_cells_each
+from dpstream.core.graphical import Measurement, Model, TreeSizes, fit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.targets import LEAST_VARIANCE
@@ -73,10 +73,11 @@ def _repairs(
 ) -> dict[int, float]:
     """What each further marginal would repair (summed error, about), for those that are worth their noise."""
     cells = followed.cells
-    apart = values - np.concatenate(model.marginals(cells.cliques))
+    apart = values - model.flat_marginals(cells.cliques)
     repairs: dict[int, float] = {}
-    for index in range(followed.columns, len(cells.cliques)):
-        if index in kept or not math.isfinite(variances[index]):
+    known, held = np.flatnonzero(np.isfinite(variances)).tolist(), set(kept)
+    for index in known:
+        if index < followed.columns or index in held:
             continue
         beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
         noise = float(variances[index]) * followed.freedom[index]
@@ -92,22 +93,22 @@ def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], ma
     Large marginals that entered first, for their own sake, would fill the tree and keep many small ones out.
     """
     cells, domain = followed.cells, followed.workload.domain
-    left, fresh = sorted(repairs), list[int]()
-    while left and len(fresh) < _ENTERING_AT_ONCE:
-        held = [cells.cliques[i] for i in (*kept, *fresh)]
-        now = tree_cells(domain, held)
-        trees = tree_cells_each(domain, held, [cells.cliques[i] for i in left]).tolist()
+    fresh, own = list[int](), sorted(repairs)
+    tree = TreeSizes(domain, [cells.cliques[i] for i in own], [cells.cliques[i] for i in kept])
+    left = np.arange(len(own))
+    while len(left) and len(fresh) < _ENTERING_AT_ONCE:
+        trees, now = tree.cells_with(left), tree.cells
         # A tree never becomes smaller by a marginal: what does not fit now will not fit later.
-        worth = {
-            i: repairs[i] ** 2 / (max(tree - now, 0) + int(cells.sizes[i]))
-            for i, tree in zip(left, trees, strict=True)
-            if tree <= max_cells
-        }
-        left = sorted(worth)
-        if left:
-            best = max(left, key=lambda i: worth[i])
-            fresh.append(best)
-            left.remove(best)
+        left, trees = left[trees <= max_cells], trees[trees <= max_cells].tolist()
+        worth = [
+            repairs[own[i]] ** 2 / (max(size - now, 0) + int(cells.sizes[own[i]]))
+            for i, size in zip(left.tolist(), trees, strict=True)
+        ]
+        if worth:
+            best = max(range(len(worth)), key=worth.__getitem__)
+            fresh.append(own[int(left[best])])
+            tree.add(cells.cliques[fresh[-1]])
+            left = np.delete(left, best)
     return fresh
 
 

@@ -36,7 +36,7 @@ class Selector:
         self,
         numerators: NDArray[Any],
         denominators: NDArray[Any],
-        allowed: Sequence[int],
+        allowed: Sequence[int] | NDArray[np.int64],
         sensitivity: Fraction,
         randomness: Randomness,
     ) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.graphical import Measurement
-from dpstream.families.tabular.limits import within
+from dpstream.families.tabular.limits import Room
 from dpstream.families.tabular.state import DPStabsState, Side
 from dpstream.families.tabular.workload_cells import Cells
 
@@ -114,11 +114,8 @@ class Targets:
                 product = np.outer(product, singles[column]).ravel()
             distance = float(np.abs(values[self.cells.part(i)] - product).mean())
             gains.append((distance * float(self.cells.workload.weights[i]), i))
-        chosen: list[int] = []
-        for _, i in sorted(gains, reverse=True):
-            if within(self.cells.workload, chosen, [i], self.max_cells):
-                chosen.append(i)
-        return chosen
+        room = Room(self.cells.workload, self.max_cells)
+        return room.take_in_order([i for _, i in sorted(gains, reverse=True)])
 
     def _singles(self, state: DPStabsState) -> list[NDArray[np.float64]]:
         """One probability vector per column, clipped at 0 and normalised; uniform where nothing is known."""

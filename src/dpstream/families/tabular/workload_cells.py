@@ -66,10 +66,31 @@ class Cells:
         start = int(self.starts[index])
         return slice(start, start + int(self.sizes[index]))
 
-    def mask(self, indices: Sequence[int]) -> NDArray[np.bool_]:
+    @cached_property
+    def of_shape(self) -> dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """The cliques of each shape, by their positions, and their columns, shape (cliques, axes)."""
+        domain, found = self.workload.domain, dict[tuple[int, ...], list[int]]()
+        for i, clique in enumerate(self.cliques):
+            found.setdefault(domain.shape(clique), []).append(i)
+        return {
+            shape: (np.array(own), np.array([self.cliques[i] for i in own]).reshape(len(own), len(shape)))
+            for shape, own in found.items()
+        }
+
+    @cached_property
+    def weights(self) -> tuple[list[int], list[int]]:
+        """Numerators and denominators of the cliques' weights."""
+        return [w.numerator for w in self.workload.weights], [w.denominator for w in self.workload.weights]
+
+    @cached_property
+    def kinds(self) -> list[tuple[int, int, int]]:
+        """What occurs of weights and sizes: (numerator, denominator, cells)."""
+        return sorted(set(zip(*self.weights, self.sizes.tolist(), strict=True)))
+
+    def mask(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which cells belong to some cliques."""
         chosen = np.zeros(len(self.cliques), dtype=bool)
-        chosen[list(indices)] = True
+        chosen[np.asarray(indices, dtype=np.int64)] = True
         return np.repeat(chosen, self.sizes)
 
 
@@ -106,11 +127,8 @@ class Score:
     @cached_property
     def sensitivity(self) -> Fraction:
         """The largest change of any score under one neighbouring change."""
-        weights = self.cells.workload.weights
-        if self.name.startswith("sum-"):
-            largest = max(weights)
-        else:
-            largest = max(w / int(n) for w, n in zip(weights, self.cells.sizes, strict=True))
+        by_sum = self.name.startswith("sum-")
+        largest = max(Fraction(w, d if by_sum else d * n) for w, d, n in self.cells.kinds)
         return largest * self.unit.changed_cells
 
     @property
@@ -158,15 +176,15 @@ class Score:
         """int64 where no score can pass 2^62, else Python integers: slower, and never wraps around."""
         bias = max(1, round(self.noise_bias) + 1)
         worst = 0
-        for weight, size in zip(self.cells.workload.weights, self.cells.sizes.tolist(), strict=True):
+        for numerator, denominator, size in self.cells.kinds:
             largest = (4 * MAX_RECORDS + size * bias) << GRID_BITS
-            score = weight.numerator * largest + weight.denominator * size * (size << GRID_BITS)
-            worst = max(worst, score, weight.denominator * size)
+            score = numerator * largest + denominator * size * (size << GRID_BITS)
+            worst = max(worst, score, denominator * size)
         return np.int64 if worst < 1 << 62 else object
 
     @cached_property
     def _weights(self) -> NDArray[Any]:
-        return np.array([w.numerator for w in self.cells.workload.weights], dtype=self._exact)
+        return np.array(self.cells.weights[0], dtype=self._exact)
 
     @cached_property
     def _sizes(self) -> NDArray[Any]:
@@ -174,7 +192,7 @@ class Score:
 
     @cached_property
     def _denominators(self) -> NDArray[Any]:
-        own = np.array([w.denominator for w in self.cells.workload.weights], dtype=self._exact)
+        own = np.array(self.cells.weights[1], dtype=self._exact)
         return own if self.name.startswith("sum-") else own * self._sizes
 
 

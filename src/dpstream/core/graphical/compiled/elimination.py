@@ -154,16 +154,3 @@ def _best(graph, sizes):
 def best_elimination(adjacency, sizes):
     """The better of the two rules: (order, later, cells)."""
     return _best(_packed(adjacency), sizes)
-
-
-@njit(cache=True)
-def cells_with_each(adjacency, sizes, starts, members, out):
-    """Cells of the tree when one candidate clique (of several) is added to the graph."""
-    base = _packed(adjacency)
-    for k in range(len(starts) - 1):
-        graph = base.copy()
-        for a in range(starts[k], starts[k + 1]):
-            for b in range(starts[k], starts[k + 1]):
-                if a != b:
-                    _connect(graph, members[a], members[b])
-        out[k] = _best(graph, sizes)[2]
