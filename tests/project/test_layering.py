@@ -10,7 +10,8 @@ The order (higher may import lower; parts of one level do not import each other)
     stream (the step protocol; release, store, ledger)
     families: growing, census (built on tabular), tabular, panel, points
     io: sources, sinks, libpq
-    core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign; paths; errors; showing
+    core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign, threads; paths; errors;
+        showing
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with its reason.
 ``STILL`` lists who above the families imports one of them: it only ever gets shorter.
@@ -31,7 +32,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("core.showing",),
     ("core.errors",),
     ("core.paths",),
-    ("core.durable", "core.compiling", "core.foreign"),
+    ("core.durable", "core.compiling", "core.foreign", "core.threads"),
     ("core.privacy", "core.schema"),
     ("core.contracts",),
     ("core.graphical", "core.counters", "core.tables"),

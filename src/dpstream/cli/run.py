@@ -162,7 +162,7 @@ def command(
         if watched:
             code = watch(loaded, stream, take, interval=interval, until=until, recheck=not no_recheck)
         else:
-            code = INTERRUPTED if take(loaded.source(), not no_recheck) else 0
+            code = INTERRUPTED if take(loaded.source(schema=loaded.reading_schema), not no_recheck) else 0
         if not as_json and code == 0:
             done = stream.last_step - before
             # Standard output may be where the releases go.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -278,8 +278,13 @@ class Config:
 
         return None if self.base_options is None else find_base(self, self.base_options, state, told)
 
-    def source(self, *, reveal: bool = False, watched: bool = False) -> Source:
-        """Where the private rows are, cut into steps; ``reveal`` and ``watched`` as in ``open_source``."""
+    @cached_property
+    def reading_schema(self) -> Schema:
+        """The columns as the mechanism reads them."""
+        return self.plan().reading_schema(self._schema)
+
+    def source(self, *, reveal: bool = False, watched: bool = False, schema: Schema | None = None) -> Source:
+        """Where the private rows are, cut into steps; the arguments are those of ``open_source``."""
         from dpstream.io.sources import open_source
 
         self._schema.require_exact(f"{self.path} [schema]")
@@ -290,6 +295,7 @@ class Config:
             ignored=self._schema.ignore,
             reveal=reveal,
             watched=watched,
+            schema=schema,
         )
 
     def publisher(self, out: str | Path | None = None) -> Sink:
@@ -399,7 +405,8 @@ class Config:
         with self.open_stream(randomness=randomness) as stream:
             stream.publish_again()
             last = last_wanted(stream, until, steps)
-            for pending, release in taken_steps(self, stream, self.source(), until=last, recheck=recheck):
+            source = self.source(schema=self.reading_schema)
+            for pending, release in taken_steps(self, stream, source, until=last, recheck=recheck):
                 if not pending.released:
                     yield release
 

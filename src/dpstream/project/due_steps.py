@@ -42,7 +42,7 @@ class Watch:
 
     def source(self) -> Source:
         """The source as it is now."""
-        return self._config.source(watched=True)
+        return self._config.source(watched=True, schema=self._config.reading_schema)
 
     def finished(self, stream: Stream) -> bool:
         """Whether there will be no further step."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.tables import MultisetHash
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ class RecordRows:
     """The records of frames as a multiset; a ``BatchRows``. Private.
 
     Attributes:
-        inserts, deletes: the records as codes.
+        inserts, deletes: the records as codes, whose type changes nothing.
         owners: whose records they are, in integers (records x words) of the inserts and of the deletes; part of the
             content. None: nobody's.
     """
 
     domain: Domain
-    inserts: Codes
-    deletes: Codes
+    inserts: Codes | CodeBlocks
+    deletes: Codes | CodeBlocks
     owners: tuple[RowWords, RowWords] | None = None
 
     def fingerprint(self, key: bytes) -> bytes:
@@ -61,7 +62,10 @@ class RecordRows:
     def in_order(self) -> list[bytes]:
         """The sorted records. Cost: one sort."""
         given = (None, None) if self.owners is None else self.owners
-        pairs = zip((self.inserts, self.deletes), given, strict=True)
+        rows = [
+            part.whole() if isinstance(part, CodeBlocks) else part for part in (self.inserts, self.deletes)
+        ]
+        pairs = zip(rows, given, strict=True)
         return [part for codes, words in pairs for part in _sorted_words(codes, self.domain.sizes, words)]
 
 

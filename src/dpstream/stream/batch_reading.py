@@ -16,7 +16,7 @@ from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, KeyedBatch, Snapshot
 from dpstream.stream.batch_content import RecordRows
 from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
-from dpstream.stream.frames import Batch, encode_batch
+from dpstream.stream.frames import Batch, encode_batch, encode_blocks
 from dpstream.stream.keyed_reading import read_keyed
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def grant_batch(
             allowed="a plan with the unit user, or a batch without users",
         )
     kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
-    encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=where, kind=kind)
+    encoded, inserts, deletes = encode_blocks(batch, wanted.schema, where=where, kind=kind)
     return Granted(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
 
 

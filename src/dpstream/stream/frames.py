@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch, KeyedBatch, Snapshot
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import EngineBatch
     from dpstream.core.schema import Schema
 
-__all__ = ["Batch", "Codes", "as_batch", "encode_batch"]
+__all__ = ["Batch", "Codes", "as_batch", "encode_batch", "encode_blocks"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,11 +69,19 @@ def as_batch(
 def encode_batch(
     batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
 ) -> tuple[EncodedBatch, Codes, Codes]:
-    """The batch as a plan reads it, and its codes.
+    """The batch as a plan reads it, and its codes as int32 arrays.
 
     Errors:
         DataError: values that do not fit the schema (columns are named, no values). Nothing was spent.
     """
+    encoded, inserts, deletes = encode_blocks(batch, schema, where=where, kind=kind)
+    return encoded, inserts.whole(), deletes.whole()
+
+
+def encode_blocks(
+    batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
+) -> tuple[EncodedBatch, CodeBlocks, CodeBlocks]:
+    """As ``encode_batch``, with codes in blocks of their narrowest type."""
     inserts = _codes(batch.inserts, schema, f"{where}, inserts")
     deletes = _codes(batch.deletes, schema, f"{where}, deletes")
     # "None" and "no rows" differ: a source without deletions declares none, whatever the step holds.
@@ -80,17 +89,15 @@ def encode_batch(
     return kind(schema.domain, inserts, declared), inserts, deletes
 
 
-def _codes(frame: Any, schema: Schema, where: str) -> Codes:
+def _codes(frame: Any, schema: Schema, where: str) -> CodeBlocks:
     if frame is None:
-        return np.empty((0, len(schema.domain)), dtype=np.int32, order="F")
-    if isinstance(frame, np.ndarray):
-        if frame.ndim != 2 or frame.dtype != np.int32:
-            raise DataError(
-                "an array of codes needs type int32 and two dimensions",
-                where=where,
-                allowed="records x columns",
-            )
-        return frame
-    codes: Codes = schema.encode(frame, where=where)
-    codes.flags.writeable = False  # nobody else holds it: the batch need not copy it
-    return codes
+        return CodeBlocks(len(schema.domain), ())
+    if not isinstance(frame, np.ndarray):
+        return schema.encode_blocks(frame, where=where)
+    if frame.ndim != 2 or frame.dtype != np.int32:
+        raise DataError(
+            "an array of codes needs type int32 and two dimensions",
+            where=where,
+            allowed="records x columns",
+        )
+    return CodeBlocks(len(schema.domain), [frame])

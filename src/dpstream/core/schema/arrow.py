@@ -23,6 +23,7 @@ __all__ = [
     "floats_of",
     "integers_of",
     "is_inexact",
+    "is_text",
     "null_mask",
     "plain",
     "text_numbers",
@@ -166,6 +167,13 @@ def type_name(kind: Any) -> str:
         return "extension"
     name = str(kind)
     return name if kind.num_fields == 0 else name.partition("<")[0]
+
+
+def is_text(kind: Any) -> bool:
+    """Whether cells of a ``plain`` array are looked up by their distinct values: texts, dictionaries of any type."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def dictionary_parts(chunk: Any) -> tuple[Any, NDArray[np.int32]]:

@@ -34,7 +34,7 @@ _WORDS = {NULL: "null", OUTSIDE: "outside", UNREADABLE: "unreadable"}
 _MOST_SHOWN = 10
 
 
-class _WrongType(Exception):
+class WrongTypeError(Exception):
     """An Arrow type that the column cannot read; always turned into a ``Problem``."""
 
 
@@ -197,24 +197,37 @@ class Column(ABC):
         kind = chunk.type
         if pa.types.is_null(kind):
             return np.full(len(chunk), NULL, dtype=np.int32)
-        if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if arrow.is_text(kind):
             distinct, positions = arrow.dictionary_parts(chunk)
-            distinct = arrow.valid_text(distinct)
-            table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
-            if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
-                table[:-1] = self._codes_of_distinct(distinct, null_values)
-            elif len(distinct):
-                table[:-1] = self.raw_codes(distinct, null_values)
-            return table[positions]
+            return self.codes_of_dictionary(distinct, null_values)[positions]
         if is_cells(kind):
             return self._codes_of_cells(chunk, null_values)
         codes = self._codes_of_array(chunk)
         if codes is None:
-            raise _WrongType(arrow.type_name(kind))
+            raise WrongTypeError(arrow.type_name(kind))
         empty = arrow.null_mask(chunk)
         if empty is not None:
             codes[empty] = NULL
         return codes
+
+    def codes_of_dictionary(self, distinct: Any, null_values: tuple[str, ...]) -> Codes:
+        """Raw codes of distinct values, and after them the one of a null."""
+        import pyarrow as pa
+
+        distinct = arrow.valid_text(distinct)
+        table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
+        if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
+            table[:-1] = self._codes_of_distinct(distinct, null_values)
+        elif len(distinct):
+            table[:-1] = self.raw_codes(distinct, null_values)
+        return table
+
+    def resolve(self, codes: Codes) -> None:
+        """Put the declared bins in place of raw codes, where there are such bins."""
+        if self.missing_code is not None:
+            codes[codes == NULL] = self.missing_code
+        if self.other_code is not None:
+            codes[codes < NULL] = self.other_code
 
     def _codes_of_cells(self, cells: Any, null_values: tuple[str, ...]) -> Codes:
         """Cells of several kinds: each is read as in a column of its kind, so that none changes how others are read."""
@@ -230,7 +243,7 @@ class Column(ABC):
             child = cells.field(i).take(pa.array(offsets[rows]))
             try:
                 codes[rows] = self.raw_codes(child, null_values)
-            except _WrongType:
+            except WrongTypeError:
                 codes[rows[child.is_null().to_numpy(zero_copy_only=False)]] = NULL
         return codes
 
@@ -268,7 +281,7 @@ class Column(ABC):
             for chunk in getattr(values, "chunks", [values]):
                 out[start : start + len(chunk)] = self.raw_codes(chunk, null_values)
                 start += len(chunk)
-        except _WrongType as error:
+        except WrongTypeError as error:
             return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
         except failures():
             # Times that Arrow cannot convert, ...: its message would quote the cell.
@@ -279,10 +292,7 @@ class Column(ABC):
             ]
         if not len(out) or out.min() >= 0:
             return []
-        if self.missing_code is not None:
-            out[out == NULL] = self.missing_code
-        if self.other_code is not None:
-            out[out < NULL] = self.other_code
+        self.resolve(out)
         return [self._problem(kind, values, out, reveal) for kind in _WORDS if (out == kind).any()]
 
     def _problem(self, kind: int, values: Any, codes: Codes, reveal: bool) -> Problem:

@@ -14,8 +14,11 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.core.schema import arrow
+from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
 from dpstream.core.schema.domain import Codes, Domain
+from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
+from dpstream.core.threads import in_order
 
 __all__ = ["Schema"]
 
@@ -98,7 +101,8 @@ class Schema:
 
         Parameters
         ----------
-        data : pyarrow Table or RecordBatch, dict of arrays or lists, pandas, Polars, DuckDB relation.
+        data : pyarrow Table or RecordBatch, dict of arrays or lists, pandas, Polars, DuckDB relation, or
+            an ``EncodedTable`` of this schema.
         where : the step or file, for messages.
         reveal : put up to ten offending values a column into the message. Only for the owner's
             terminal: the message is then private.
@@ -109,10 +113,38 @@ class Schema:
         one message).
         Cost: 10^6 rows of 15 text columns take 0.1 to 0.3 s; one int32 per cell.
         """
+        if isinstance(data, EncodedTable):
+            return self.encode_blocks(data, where=where).whole()
         codes, problems = self._encode(data, where=where, reveal=reveal, extra=extra)
         if problems:
             raise problems_error(problems, where)
         return codes
+
+    def encode_blocks(self, data: Any, *, where: str = "batch") -> CodeBlocks:
+        """The codes of a table in blocks of rows, in the narrowest type: 1 or 2 bytes a cell (4 for points).
+
+        The same codes as those of ``encode``, and the same errors. Blocks are encoded in a few threads.
+        """
+        if isinstance(data, EncodedTable):
+            if (data.columns, data.null_values) != (self.columns, self.null_values):
+                raise ConfigError(
+                    "the records were encoded with another schema",
+                    where=where,
+                    allowed="the stream's own schema",
+                )
+            return data.blocks(self.encode(data.remaining(), where=where))
+        self.require_exact(where)
+        table = arrow.to_table(data, where)
+        self._check_names(table.column_names, where, "error", False)
+        parts = [table.slice(start, BLOCK_ROWS) for start in range(0, table.num_rows, BLOCK_ROWS)]
+        codes = []
+        for block in in_order(BlockEncoder(self.columns, self.null_values).encode, parts):
+            if block is None:  # the whole table says what is wrong
+                return CodeBlocks(len(self), [self.encode(table, where=where)])
+            codes.append(block.codes)
+        if not codes:  # columns of a wrong type are wrong without records, too
+            self.encode(table, where=where)
+        return CodeBlocks(len(self), codes)
 
     def problems(
         self, data: Any, *, where: str = "batch", reveal: bool = False, extra: Extra = "error"

@@ -122,6 +122,7 @@ def _pair_from_bits(bits, ones, words, first, first_size, second, second_size, s
         _VECTOR,
     ),
     cache=True,
+    nogil=True,
 )
 def count_codes(  # type: ignore[no-untyped-def]
     codes, sign, sizes, starts, members, strides, offsets, by_bits, bit_starts, bit_rows, widest, out

@@ -40,7 +40,7 @@ def _absorb(v0, v1, v2, v3, word):  # type: ignore[no-untyped-def]
     return v0 ^ word, v1, v2, v3
 
 
-@njit(types.UniTuple(_WORD, 2)(_WORD, _WORD, _WORD, _CODES, _OWNERS), cache=True)
+@njit(types.UniTuple(_WORD, 2)(_WORD, _WORD, _WORD, _CODES, _OWNERS), cache=True, nogil=True)
 def add_rows(key0, key1, header, codes, owners):  # type: ignore[no-untyped-def]
     """The sum mod 2^128, low and high half, of SipHash-2-4-128 of every row.
 

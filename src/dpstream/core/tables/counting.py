@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, LimitError
+from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.threads import in_order, thread_count
 
 __all__ = [
     "MAX_COUNTED_CELLS",
@@ -38,8 +40,16 @@ MAX_COUNTED_CELLS = 2**27
 BITSET_CELLS = 250
 #: Below this many rows a bitset is mostly padding and the scatter always wins.
 BITSET_ROWS = 512
-#: Rows that the NumPy backend turns into cell numbers at once, and that are transposed at once.
+#: Rows that the NumPy backend turns into cell numbers at once.
 _BLOCK_ROWS = 2**18
+#: Rows that are widened, or transposed, at once: they should stay in the cache.
+_CHUNK_ROWS = 2**14
+#: Rows from which on several threads count, and the most cells that each of them may have for itself.
+_THREAD_ROWS = 2**20
+_THREAD_CELLS = 2**21
+
+
+_TYPES = (np.dtype(np.int32), np.dtype(np.uint8), np.dtype(np.uint16))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +171,7 @@ def count_marginals(
     plan = count_plan(domain, tuple(cliques), max_cells)
     check_codes(codes, domain, "codes")
     out = np.zeros(plan.cells, np.int64)
-    add_counts(plan, codes, 1, out, backend)
+    add_counts(plan, CodeBlocks(len(domain), [codes]), 1, out, backend)
     return split(plan, out)
 
 
@@ -171,49 +181,78 @@ def split(plan: CountPlan, out: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def add_counts(
-    plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArray[np.int64], backend: CountingBackend
+    plan: CountPlan, codes: CodeBlocks, sign: int, out: NDArray[np.int64], backend: CountingBackend
 ) -> None:
-    """Add ``sign`` times the counts of checked codes to ``out``."""
+    """Add ``sign`` times the counts of checked codes to ``out``. Many rows are counted in a few threads."""
     if backend == "numpy":
-        _add_numpy(plan, codes, sign, out)
+        for block in codes.blocks:
+            _add_numpy(plan, block, sign, out)
     elif backend in ("auto", "compiled"):
         _add_compiled(plan, codes, sign, out)
     else:
         raise ConfigError(f"unknown backend {backend!r}", where="count", allowed="auto, numpy, compiled")
 
 
-def _add_compiled(plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArray[np.int64]) -> None:
+def _add_compiled(plan: CountPlan, codes: CodeBlocks, sign: int, out: NDArray[np.int64]) -> None:
+    count = thread_count()
+    if count == 1 or len(codes) < _THREAD_ROWS or plan.cells > _THREAD_CELLS:
+        _count_blocks(plan, codes.blocks, sign, out)
+        return
+
+    def work(blocks: Sequence[AnyCodes]) -> NDArray[np.int64]:
+        own = np.zeros(plan.cells, np.int64)
+        _count_blocks(plan, blocks, sign, own)
+        return own
+
+    for counts in in_order(work, _shares(codes, count)):
+        out += counts
+
+
+def _shares(codes: CodeBlocks, count: int) -> list[list[AnyCodes]]:
+    """The blocks in ``count`` shares of about as many rows."""
+    size = -(-len(codes) // count)
+    shares: list[list[AnyCodes]] = [[] for _ in range(count)]
+    for start, block in codes.placed():
+        stop = start + len(block)
+        for number in range(start // size, -(-stop // size)):
+            low, high = max(start, number * size), min(stop, (number + 1) * size)
+            shares[number].append(block[low - start : high - start])
+    return shares
+
+
+def _count_blocks(plan: CountPlan, blocks: Sequence[AnyCodes], sign: int, out: NDArray[np.int64]) -> None:
     from dpstream.core.tables._counting_kernels import count_codes
 
-    bit_rows = plan.bit_rows if codes.shape[0] >= BITSET_ROWS else 0
-    for columns in _column_blocks(codes):
-        count_codes(
-            columns,
-            sign,
-            plan.sizes,
-            plan.starts,
-            plan.members,
-            plan.strides,
-            plan.offsets,
-            plan.by_bits,
-            plan.bit_starts,
-            bit_rows,
-            plan.widest,
-            out,
-        )
+    for block in blocks:
+        bit_rows = plan.bit_rows if block.shape[0] >= BITSET_ROWS else 0
+        for columns in _column_blocks(block):
+            count_codes(
+                columns,
+                sign,
+                plan.sizes,
+                plan.starts,
+                plan.members,
+                plan.strides,
+                plan.offsets,
+                plan.by_bits,
+                plan.bit_starts,
+                bit_rows,
+                plan.widest,
+                out,
+            )
 
 
-def _column_blocks(codes: NDArray[np.int32]) -> list[NDArray[np.int32]] | Any:
-    """The table as (columns, rows) blocks in C order: itself where it is column-major, else small copies."""
-    if codes.flags.f_contiguous and codes.flags.aligned:
+def _column_blocks(codes: AnyCodes) -> list[NDArray[np.int32]] | Any:
+    """The table as (columns, rows) blocks of int32 in C order: itself where it is that, else small copies."""
+    if codes.dtype == np.int32 and codes.flags.f_contiguous and codes.flags.aligned:
         return [np.asarray(codes).T]
     return (
-        np.ascontiguousarray(codes[start : start + _BLOCK_ROWS].T)
-        for start in range(0, codes.shape[0], _BLOCK_ROWS)
+        codes[start : start + _CHUNK_ROWS].T.astype(np.int32, order="C")
+        for start in range(0, codes.shape[0], _CHUNK_ROWS)
     )
 
 
-def _add_numpy(plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArray[np.int64]) -> None:
+def _add_numpy(plan: CountPlan, codes: AnyCodes, sign: int, out: NDArray[np.int64]) -> None:
     rows = codes.shape[0]
     for clique, (begin, end), at in zip(plan.cliques, plan.bounds, plan.starts.tolist(), strict=False):
         for start in range(0, rows, _BLOCK_ROWS):
@@ -224,13 +263,13 @@ def _add_numpy(plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArra
             out[begin:end] += sign * np.bincount(cell, minlength=end - begin)
 
 
-def check_codes(codes: NDArray[np.int32], domain: Domain, where: str) -> None:
-    """Check shape, type and range of a table of codes.
+def check_codes(codes: AnyCodes, domain: Domain, where: str) -> None:
+    """Check shape, type (int32, or the narrower types of ``narrow_type``) and range of a table of codes.
 
     Errors:
         DataError: naming the column, never a value.
     """
-    if not isinstance(codes, np.ndarray) or codes.dtype != np.int32 or codes.ndim != 2:
+    if not isinstance(codes, np.ndarray) or codes.dtype not in _TYPES or codes.ndim != 2:
         raise DataError("codes must be a two-dimensional array of 32-bit integers", where=where)
     if isinstance(codes, np.ma.MaskedArray):
         raise DataError("masked codes are not supported", where=where, allowed="a code in every cell")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
 
@@ -23,7 +24,8 @@ class EncodedBatch:
 
     Args:
         domain: the public domain.
-        inserts: int32 codes, shape (records, columns); column-major is fastest.
+        inserts: int32 codes, shape (records, columns), column-major is fastest; or ``CodeBlocks``, whose codes may
+            be narrower.
         deletes: the same; left out where nothing is deleted. A delete of a record that never was
             inserted is counted like any other: counts may go below zero.
         backend: see ``count_marginals``.
@@ -42,13 +44,13 @@ class EncodedBatch:
     [0, 1]
     """
 
-    __slots__ = ("_backend", "_deletes", "_domain", "_inserts")
+    __slots__ = ("_backend", "_came", "_domain", "_gone")
 
     def __init__(
         self,
         domain: Domain,
-        inserts: NDArray[np.int32],
-        deletes: NDArray[np.int32] | None = None,
+        inserts: NDArray[np.int32] | CodeBlocks,
+        deletes: NDArray[np.int32] | CodeBlocks | None = None,
         *,
         backend: CountingBackend = "auto",
     ) -> None:
@@ -56,8 +58,16 @@ class EncodedBatch:
             raise ConfigError(f"unknown backend {backend!r}", where="batch", allowed="auto, numpy, compiled")
         self._domain = domain
         self._backend = backend
-        self._inserts = _own(inserts, domain, "inserts")
-        self._deletes = None if deletes is None else _own(deletes, domain, "deletes")
+        self._came = _own(inserts, domain, "inserts")
+        self._gone = None if deletes is None else _own(deletes, domain, "deletes")
+
+    @property
+    def _inserts(self) -> Codes:
+        return self._came.whole()
+
+    @property
+    def _deletes(self) -> Codes | None:
+        return None if self._gone is None else self._gone.whole()
 
     @property
     def domain(self) -> Domain:
@@ -80,9 +90,9 @@ class EncodedBatch:
         if part not in ("net", "inserts", "deletes"):
             raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
         if part != "deletes":
-            add_counts(plan, self._inserts, 1, out, self._backend)
-        if part != "inserts" and self._deletes is not None:
-            add_counts(plan, self._deletes, 1 if part == "deletes" else -1, out, self._backend)
+            add_counts(plan, self._came, 1, out, self._backend)
+        if part != "inserts" and self._gone is not None:
+            add_counts(plan, self._gone, 1 if part == "deletes" else -1, out, self._backend)
         return split(plan, out)
 
     def without_cancelled(self) -> EncodedBatch:
@@ -99,10 +109,11 @@ class EncodedBatch:
 
         Cost: sorts the rows of both parts.
         """
-        if self._deletes is None:
+        if self._gone is None:
             return self
-        rows, kinds = np.unique(np.concatenate([self._inserts, self._deletes]), axis=0, return_inverse=True)
-        came, kinds = len(self._inserts), kinds.reshape(-1)
+        parts = [self._came.whole(), self._gone.whole()]
+        rows, kinds = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
+        came, kinds = len(self._came), kinds.reshape(-1)
         more = np.bincount(kinds[:came], minlength=len(rows)) - np.bincount(kinds[came:], minlength=len(rows))
         inserts, deletes = (np.repeat(rows, np.maximum(sign * more, 0), axis=0) for sign in (1, -1))
         return EncodedBatch(self._domain, inserts, deletes, backend=self._backend)
@@ -110,7 +121,7 @@ class EncodedBatch:
     @property
     def declares_deletes(self) -> bool:
         """Whether ``deletes`` was given, an empty table included: a public fact of the source, not of the data."""
-        return self._deletes is not None
+        return self._gone is not None
 
     @property
     def records(self) -> NDArray[np.int32] | None:
@@ -150,7 +161,12 @@ def batch_codes(batch: EncodedBatch) -> tuple[Codes, Codes | None]:
     return batch._inserts, batch._deletes
 
 
-def _own(codes: NDArray[np.int32], domain: Domain, where: str) -> NDArray[np.int32]:
+def _own(codes: Codes | CodeBlocks, domain: Domain, where: str) -> CodeBlocks:
+    given = codes.blocks if isinstance(codes, CodeBlocks) else (codes,)
+    return CodeBlocks(len(domain), [_own_block(block, domain, where) for block in given])
+
+
+def _own_block(codes: AnyCodes, domain: Domain, where: str) -> AnyCodes:
     check_codes(codes, domain, where)
     if codes.flags.writeable or not (codes.flags.f_contiguous and codes.flags.aligned):
         codes = np.array(codes, order="F")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 
@@ -125,7 +126,7 @@ class PresentTable:
         rows = np.flatnonzero(self.first > after)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = np.asfortranarray(self.codes[rows[start : start + _BLOCK_ROWS]].astype(np.int32))
-            add_counts(plan, block, 1, out, "auto")
+            add_counts(plan, CodeBlocks(len(self.domain), [block]), 1, out, "auto")
         return split(plan, out)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import glob
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError, counted
+from dpstream.core.schema import Schema
+from dpstream.core.schema.encoded_table import BlockEncoder
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
+from dpstream.io.sources.read_block import Ahead, ReadBlock, chosen, read_block
 from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
@@ -28,6 +32,8 @@ __all__ = ["MAX_STEPS", "FileSource"]
 
 #: A step number that is farther away is a misprint, and would make the stream release every step up to it.
 MAX_STEPS = 10**6
+#: Bytes of codes that the first pass over text files may keep, so that there is no second one.
+_AHEAD = 2**28
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class _File:
         name: its path from the base folder.
         records: how many it has.
         blocks: for each block with records that are due: how many records the file has up to its end, and the smallest
-            step in it. So the second pass knows how far to read for a step.
+            step in it. So the second pass knows how far to read for a step. Empty where the first pass kept them all.
     """
 
     path: Path
@@ -66,10 +72,13 @@ class FileSource(Source):
             NDJSON file has the keys of its first records as columns, and these are private facts. Messages name these
             columns, and only count others.
         ignored: names of columns that may occur and are not read.
+        schema: encode the records with it while they are read; the steps then hold ``EncodedTable``.
 
     Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed out. Pass 2
-    reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that hold the step's records, and
-    records that were read ahead. That is little for files sorted by time, and up to all records for other files.
+    reads forward only as far as the next step needs. With ``schema``, from step 1 on, pass 1 over text files keeps the
+    codes of all records (up to 256 MiB), and these files are read once. Blocks are read and encoded in a few threads.
+    Memory: the blocks of about 4 MB that hold the step's records, and records that were read ahead; with ``schema``
+    their codes, 1, 2 or 4 bytes a cell. That is little for files sorted by time, and up to all records for other files.
 
     Errors:
         DataError: there is no file, a file is damaged or inconsistent, a time or an operation is bad, or a record is
@@ -87,8 +96,11 @@ class FileSource(Source):
         watched: bool = False,
         columns: Sequence[str] = (),
         ignored: Sequence[str] = (),
+        schema: Schema | None = None,
     ) -> None:
         self.options = options
+        users = [] if options.user_column is None else [options.user_column]
+        self._encoder = None if schema is None else BlockEncoder(schema.columns, schema.null_values, users)
         self._base = Path(base)
         self._reveal = reveal
         self._today = today or options.clock()
@@ -188,7 +200,11 @@ class FileSource(Source):
         place = Place(grid, start_step, seen, self.options, self._reveal)
         paths = self._checked_files()
         prints = self._fingerprints(paths, seen) if self.options.late == "next-step" else {}
-        files = [self._scan(path, place) for path in paths]
+        ahead = Ahead(_AHEAD if self._encoder is not None and start_step == 1 else 0)
+        pieces = self._pieces()
+        files = [
+            self._scan(path, place, ahead, partial(pieces.add, source=i)) for i, path in enumerate(paths)
+        ]
         self._position = {file.name: file.records for file in files} | prints
         last = self.options.last_step(self._today)
         if last is None:
@@ -203,7 +219,7 @@ class FileSource(Source):
                 where="[source]",
                 allowed="a time column without far-away values, or an end",
             )
-        return self._assemble(grid, files, place, start_step, last)
+        return self._assemble(grid, files, place, pieces, last)
 
     def _fingerprints(self, paths: list[Path], seen: Position | None) -> dict[str, int]:
         """Length and digest of each file, for ``position``, after a check that the files read before only grew at their
@@ -234,33 +250,42 @@ class FileSource(Source):
     def _fingerprint(self, path: Path, limit: int | None = None) -> tuple[int, int]:
         return fingerprint(path, limit, key=self._key)
 
-    def _scan(self, path: Path, place: Place) -> _File:
-        """Pass 1: read and check the times and operations of one file."""
+    def _scan(self, path: Path, place: Place, ahead: Ahead, add: Callable[..., None]) -> _File:
+        """Pass 1: read and check the times and operations of one file. ``add`` gets the records, if it keeps them."""
         name, ends, records = self._name(path), [], 0
-        op_column = self.options.op_column
-        for block in self._blocks(path, self._marks(), counted=True):
+        op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
+        waiting: list[tuple[Any, NDArray[np.bool_], Times]] = []
+        blocks = self._read(path, counted=True) if whole else self._blocks(path, self._marks(), counted=True)
+        for block in blocks:
+            deletes = np.zeros(block.num_rows, np.bool_)
             if op_column is not None:
-                self._deletes(block, op_column, name, records)
+                deletes = self._deletes(block, op_column, name, records)
             steps = place.steps(self._times(block, place.grid, name, records), name, records)
             records += block.num_rows
-            waiting = steps[steps >= place.start_step]
-            if waiting.size:
-                ends.append((records, int(waiting.min())))
+            keep = steps >= place.start_step
+            if keep.any():
+                ends.append((records, int(steps[keep].min())))
+            if whole and ahead.take(block.nbytes):
+                waiting.append((chosen(block.records, keep), deletes[keep], steps[keep]))
+            else:
+                whole = False
+                waiting.clear()
         if place.seen is not None and records < place.seen.get(name, 0):
             raise StepError(
                 "the file has fewer records than when it was read before",
                 where=name,
                 allowed="files that only grow, or new files",
             )
-        return _File(path, name, records, tuple(ends))
+        for table, gone, steps in waiting:
+            add(table, gone, steps=steps)
+        return _File(path, name, records, () if whole else tuple(ends))
 
     def _assemble(
-        self, grid: Grid, files: list[_File], place: Place, start_step: int, last: int
+        self, grid: Grid, files: list[_File], place: Place, pieces: Pieces, last: int
     ) -> Iterator[StepInput]:
         """Pass 2: for each step, read every file forward until it has no more records of the step."""
         readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
-        pieces = Pieces(self._empty())
-        for step in range(start_step, last + 1):
+        for step in range(place.start_step, last + 1):
             for reader in readers:
                 reader.read_for(step, pieces)
             inserts, deletes = pieces.take(step)
@@ -278,12 +303,12 @@ class FileSource(Source):
     def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
         files = self._checked_files(start_step)
         self._check_before(files, seen)
-        empty, names = self._empty(), FileNames(self._key)
+        names = FileNames(self._key)
         for step, path in enumerate(files, start=1):
             name = self._name(path)
             if step >= start_step:
-                pieces, records = Pieces(empty), 0
-                for block in self._blocks(path, self._names, counted=True):
+                pieces, records = self._pieces(), 0
+                for block in self._read(path, counted=True):
                     pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
                     records += block.num_rows
             self._position = names.then(name)
@@ -294,14 +319,14 @@ class FileSource(Source):
         """The full steps. Records that do not fill a step wait for more records."""
         files = self._checked_files()
         self._check_order(files, seen)
-        pieces, read, step = Pieces(self._empty()), 0, start_step
+        pieces, read, step = self._pieces(), 0, start_step
         for path in files:
             name, records = self._name(path), 0
-            for block in self._blocks(path, self._names, counted=True):
+            for block in self._read(path, counted=True):
                 steps = (read + np.arange(block.num_rows)) // rows + 1
                 keep = steps >= start_step
                 table, deletes = self._split(block, name, records)
-                pieces.add(table.filter(keep), deletes[keep], steps=steps[keep])
+                pieces.add(chosen(table, keep), deletes[keep], steps=steps[keep])
                 read += block.num_rows
                 records += block.num_rows
                 while read >= step * rows:
@@ -389,14 +414,24 @@ class FileSource(Source):
     def _marks(self) -> list[str]:
         return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
 
-    def _empty(self) -> Any:
-        """The records' columns and types, without rows."""
-        return next(iter(self._blocks(self.files()[0], self._columns)))
+    def _pieces(self) -> Pieces:
+        """A place for records that wait for their step; their columns and types are those of the first file."""
+        empty = next(iter(self._blocks(self.files()[0], self._columns)))
+        return Pieces(empty, self._encoder)
 
     def _blocks(self, path: Path, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
         """The blocks of a file. ``counted``: count broken records, at one of the two readings where there are two."""
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
+
+    def _read(self, path: Path, *, counted: bool = False) -> Iterator[ReadBlock]:
+        """The blocks of a file with all columns, encoded where the source has a schema. ``counted`` as above."""
+        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
+        each = partial(read_block, marks=self._marks(), columns=self._columns, encoder=self._encoder)
+        if self._encoder is None:
+            return map(each, blocks(path, columns=self._names, reveal=self._reveal, rules=rules))
+        coded = self._encoder.names - {*self._marks(), *self._encoder.kept}
+        return blocks(path, columns=self._names, reveal=self._reveal, rules=rules, each=each, coded=coded)
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
@@ -410,14 +445,14 @@ class FileSource(Source):
             block.column(column), name=column, where=name, before=shown, words=self.options.op_values
         )
 
-    def _split(self, block: Any, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
-        """A block's records, with columns in the order of the first file, and which of them are deletes."""
+    def _split(self, block: ReadBlock, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
+        """A block's records, and which of them are deletes."""
         op_column = self.options.op_column
         if op_column is None:
             deletes = np.zeros(block.num_rows, np.bool_)
         else:
             deletes = self._deletes(block, op_column, name, before)
-        return block.select(self._columns), deletes
+        return block.records, deletes
 
 
 class _Reader:
@@ -436,7 +471,7 @@ class _Reader:
             return
         self._waiting = [entry for entry in self._waiting if entry[0] > needed]
         if self._blocks is None:
-            self._blocks = self._source._blocks(self._file.path, self._source._names)
+            self._blocks = self._source._read(self._file.path)
         while self._read < needed:
             block = next(self._blocks, None)
             if block is None:
@@ -451,7 +486,7 @@ class _Reader:
         if self._read > self._file.records or (keep.any() and int(steps[keep].min()) < step):
             self._changed()
         table, deletes = self._source._split(block, name, before)
-        pieces.add(table.filter(keep), deletes[keep], steps=steps[keep], source=self._number)
+        pieces.add(chosen(table, keep), deletes[keep], steps=steps[keep], source=self._number)
 
     def _changed(self) -> None:
         raise DataError("the file changed while it was read", where=self._file.name, allowed="finished files")

@@ -12,7 +12,7 @@ __all__ = ["scan_lines"]
 _NEWLINE, _RETURN, _QUOTE, _COMMA = 10, 13, 34, 44
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def scan_lines(
     data: NDArray[np.uint8], cells: int, most: int, broken_records: NDArray[np.int64]
 ) -> tuple[int, int, int]:

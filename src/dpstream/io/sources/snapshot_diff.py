@@ -16,7 +16,8 @@ import numpy as np
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.core.foreign import shielded
-from dpstream.io.sources.formats import blocks, column_names, file_format, readable
+from dpstream.io.sources.file_opening import file_format, readable
+from dpstream.io.sources.formats import blocks, column_names
 from dpstream.io.sources.rowhash import row_hashes
 
 __all__ = ["Diff", "write_diff"]

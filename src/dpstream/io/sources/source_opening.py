@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Schema
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_keys import KINDS, SOURCES
 from dpstream.io.sources.source_options import SourceOptions
@@ -21,6 +22,7 @@ def open_source(
     ignored: Sequence[str] = (),
     reveal: bool = False,
     watched: bool = False,
+    schema: Schema | None = None,
 ) -> Source:
     """Open the source that ``options`` describes. Nothing is read yet.
 
@@ -31,6 +33,7 @@ def open_source(
         ignored: names that records may have besides, and that are not read (files and standard input).
         reveal: name the record in errors; for the owner's eyes only.
         watched: more records will come (``run --watch``).
+        schema: files of records without keys are encoded with it while they are read.
 
     Errors:
         ConfigError: the package of a source of another package is broken.
@@ -69,7 +72,9 @@ def open_source(
         return WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
     from dpstream.io.sources.files import FileSource
 
-    return FileSource(options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored)
+    return FileSource(
+        options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored, schema=schema
+    )
 
 
 def _open_keyed(

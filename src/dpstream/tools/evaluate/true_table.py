@@ -171,7 +171,7 @@ def encoded_steps(
         )
     schema = config.schema() if schema is None else schema
     records = KeyedCheck(schema, config.unit)
-    for entry in config.source().steps(1):
+    for entry in config.source(schema=schema).steps(1):
         if until is not None and entry.step > until:
             return
         if entry.keyed is not None:

@@ -1,0 +1,204 @@
+"""Records that were encoded while they were read, so that their text need not wait in memory.
+
+What a record's codes are depends on that record and the declaration alone, so it does not matter in which block it is
+encoded. Whether a *step* can be encoded, and what is said where it cannot, is decided when its records are together: a
+block with any cell without a code stays as it was read, and an error is the one that the whole table gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.foreign import failures
+from dpstream.core.schema import arrow
+from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks, narrow_type
+from dpstream.core.schema.column import Column, WrongTypeError
+from dpstream.core.schema.domain import Codes
+
+__all__ = ["BlockEncoder", "EncodedBlock", "EncodedTable"]
+
+#: Distinct values up to which a block's dictionary is compared with that of the block before.
+_COMPARED = 4096
+
+Rows = NDArray[Any]
+
+
+@dataclass(frozen=True, repr=False)
+class EncodedBlock:
+    """Some records, encoded. Private.
+
+    Attributes:
+        codes: rows x columns of the schema, column-major, in the schema's narrow type.
+        kept: columns that are not encoded; None where there are none.
+        empty: the block as it was read, without its rows: names and types.
+    """
+
+    codes: AnyCodes
+    kept: Any
+    empty: Any
+
+    @property
+    def num_rows(self) -> int:
+        """The number of records."""
+        return len(self.codes)
+
+    def take(self, rows: Rows) -> EncodedBlock:
+        """Some of the records, by number or by a mask."""
+        chosen = np.empty((len(rows), self.codes.shape[1]), self.codes.dtype, order="F")
+        np.take(self.codes, rows, axis=0, out=chosen, mode="clip")
+        return EncodedBlock(chosen, None if self.kept is None else self.kept.take(rows), self.empty)
+
+
+class BlockEncoder:
+    """Encodes blocks of records; several threads may use one.
+
+    Args:
+        columns, null_values: those of the schema.
+        kept: names of columns that stay as they are.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], null_values: tuple[str, ...], kept: Sequence[str] = ()
+    ) -> None:
+        self.columns = tuple(columns)
+        self.null_values = null_values
+        self.names = frozenset(column.name for column in columns)
+        self.kept = tuple(kept)
+        self._type = narrow_type([column.size for column in columns])
+        #: For each column the last dictionary and its codes: blocks of one file often have the same.
+        self._last: list[tuple[Any, Any]] = [(None, None)] * len(self.columns)
+        self._empty: Any = None
+
+    def encode(self, table: Any) -> EncodedBlock | None:
+        """A block's codes; None where a column is not there, or a cell has no code."""
+        if not self.names.issubset(table.column_names):
+            return None
+        codes = np.empty((table.num_rows, len(self.columns)), self._type, order="F")
+        try:
+            for i, column in enumerate(self.columns):
+                if not self._fill(i, column, table.column(column.name), codes[:, i]):
+                    return None
+        except WrongTypeError:
+            return None
+        except failures():
+            return None
+        codes.flags.writeable = False
+        return EncodedBlock(codes, table.select(self.kept) if self.kept else None, self._without_rows(table))
+
+    def _without_rows(self, table: Any) -> Any:
+        import pyarrow as pa
+
+        empty = self._empty
+        if empty is None or not empty.schema.equals(table.schema):
+            none = pa.array([], pa.int64())
+            # A slice, or a dictionary, would keep the block's values alive.
+            columns = [
+                pa.array([], column.type) if pa.types.is_dictionary(column.type) else column.take(none)
+                for column in table.columns
+            ]
+            self._empty = empty = pa.table(columns, schema=table.schema)
+        return empty
+
+    def _fill(self, number: int, column: Column, cells: Any, out: AnyCodes) -> bool:
+        start = 0
+        for chunk in cells.chunks:
+            chunk = arrow.plain(chunk)
+            place = out[start : start + len(chunk)]
+            if not (self._look_up if arrow.is_text(chunk.type) else self._compute)(
+                number, column, chunk, place
+            ):
+                return False
+            start += len(chunk)
+        return True
+
+    def _look_up(self, number: int, column: Column, chunk: Any, out: AnyCodes) -> bool:
+        """Codes of texts and dictionaries: one look-up for each distinct value."""
+        distinct, positions = arrow.dictionary_parts(chunk)
+        last, table = self._last[number]
+        if last is None or len(distinct) > _COMPARED or not distinct.equals(last):
+            table = column.codes_of_dictionary(distinct, self.null_values)
+            column.resolve(table)
+            self._last[number] = (distinct, table)
+        if table[: len(distinct) + bool(chunk.null_count)].min(initial=0) >= 0:
+            np.take(table.astype(out.dtype), positions, out=out, mode="clip")
+            return True
+        return _narrow(table[positions], out)
+
+    def _compute(self, _number: int, column: Column, chunk: Any, out: AnyCodes) -> bool:
+        codes = column.raw_codes(chunk, self.null_values)
+        column.resolve(codes)
+        return _narrow(codes, out)
+
+
+def _narrow(codes: Any, out: AnyCodes) -> bool:
+    if len(codes) and codes.min() < 0:
+        return False
+    out[:] = codes
+    return True
+
+
+@dataclass(frozen=True, repr=False)
+class EncodedTable:
+    """The records of a step, most of them encoded: what a source hands out that was given a schema. Private.
+
+    ``Schema.encode`` takes it like any other frame, with the same schema only.
+
+    Attributes:
+        columns, null_values: those of the schema whose codes they are.
+        parts: codes, or a number of rows of ``rest`` that come at this place.
+        rest: the records that are not encoded, with the names and the common types of all.
+        kept: columns that are not encoded, of all records; None where there are none.
+    """
+
+    columns: tuple[Column, ...]
+    null_values: tuple[str, ...]
+    parts: tuple[AnyCodes | int, ...]
+    rest: Any
+    kept: Any = None
+    _dropped: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(records hidden)"
+
+    @property
+    def num_rows(self) -> int:
+        """The number of records."""
+        return sum(part if isinstance(part, int) else len(part) for part in self.parts)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of all columns, as they were read."""
+        return [name for name in self.rest.column_names if name not in self._dropped]
+
+    def column(self, name: str) -> Any:
+        """A column that is not encoded."""
+        return self.kept.column(name)
+
+    def drop_columns(self, names: Sequence[str]) -> EncodedTable:
+        """The table without some columns that are not encoded."""
+        return replace(self, _dropped=(*self._dropped, *names))
+
+    def remaining(self) -> Any:
+        """The records that are not encoded."""
+        return self.rest.select(self.column_names)
+
+    def blocks(self, rest: Codes) -> CodeBlocks:
+        """The codes of all records.
+
+        Args:
+            rest: those of ``remaining``.
+        """
+        placed: list[AnyCodes] = []
+        done = 0
+        for part in self.parts:
+            if isinstance(part, int):
+                placed.append(rest[done : done + part])
+                done += part
+            else:
+                placed.append(part)
+        return CodeBlocks.joined(len(self.columns), placed)

@@ -1,0 +1,66 @@
+"""Files of private records, with errors that name the file and no value."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from dpstream.core.errors import DataError
+from dpstream.core.foreign import failures
+
+__all__ = ["FORMATS", "UnreadableError", "binary", "file_format", "readable"]
+
+FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
+
+
+class UnreadableError(DataError):
+    """A source cannot be read now; perhaps it can later. It has handed out nothing."""
+
+
+def file_format(path: Path) -> str:
+    """``csv``, ``parquet`` or ``ndjson``, by the file's ending.
+
+    Errors:
+        DataError: an unknown ending.
+    """
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return "csv"
+    if name.endswith(".parquet"):
+        return "parquet"
+    if name.endswith((".ndjson", ".ndjson.gz", ".jsonl", ".jsonl.gz")):
+        return "ndjson"
+    raise DataError("the file has an unknown format", where=str(path), allowed=FORMATS)
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Replace what readers raise on a bad file by an UnreadableError about the file."""
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError):
+        raise UnreadableError(
+            "there is no such file", where=str(path), allowed="a file that exists"
+        ) from None
+    except PermissionError:
+        raise UnreadableError(
+            "the file may not be read", where=str(path), allowed="a readable file"
+        ) from None
+    except (OSError, *failures()):  # type: ignore[misc]
+        # Readers' messages quote private values, so they are dropped.
+        raise UnreadableError(
+            f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",
+            where=str(path),
+            allowed="a complete file (write it under another name, then rename it)",
+        ) from None
+
+
+def binary(path: Path) -> IO[bytes]:
+    """A file's bytes, after decompression."""
+    # Python's gzip, because it notices a truncated file and reads concatenated members.
+    if path.name.lower().endswith(".gz"):
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    return path.open("rb")

@@ -1,0 +1,75 @@
+"""Reads Parquet files block by block: groups of rows in a few threads, or one block after the other.
+
+pyarrow is imported inside functions, because the command line must start quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.schema.arrow import valid_text
+from dpstream.core.threads import in_order
+from dpstream.io.sources.file_opening import readable
+
+__all__ = ["parquet_blocks"]
+
+#: A group of more rows is read by one thread, so that what was read of it does not wait for its end.
+_GROUP_ROWS = 2**21
+
+
+def parquet_blocks(
+    path: Path, wanted: list[str], rows: int, each: Callable[[Any], Any] | None, coded: frozenset[str]
+) -> Iterator[Any]:
+    """What ``each`` makes of the blocks of a Parquet file.
+
+    Args:
+        rows: of a block.
+        each: what is kept of a block; it is called in several threads. None: the blocks are handed out as they are,
+            and none is read ahead.
+        coded: columns of texts that are read as dictionaries.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    with readable(path), pyarrow.parquet.ParquetFile(path) as file:
+        facts = file.metadata
+        kinds = file.schema_arrow
+        texts = [name for name in wanted if name in coded and _is_plain_text(kinds.field(name).type)]
+
+        def opened() -> Any:
+            return pyarrow.parquet.ParquetFile(path, metadata=facts, read_dictionary=texts)
+
+        def group(number: int) -> list[Any]:
+            with opened() as own:
+                return [work(batch) for batch in _batches(own, wanted, rows, number)]
+
+        def work(batch: Any) -> Any:
+            table = pa.Table.from_batches([batch]).select(wanted)
+            # A text that is no UTF-8 becomes valid: the schema has bins for it, so it must not stop the stream.
+            table = pa.table([valid_text(column) for column in table.columns], names=table.column_names)
+            return table if each is None else each(table)
+
+        with opened() as first:
+            empty = first.schema_arrow.empty_table().select(wanted)
+        yield empty if each is None else each(empty)
+        if each is None:
+            yield from map(work, file.iter_batches(batch_size=rows, columns=wanted, use_threads=False))
+        elif all(facts.row_group(i).num_rows <= _GROUP_ROWS for i in range(facts.num_row_groups)):
+            for made in in_order(group, range(facts.num_row_groups)):
+                yield from made
+        else:
+            with opened() as whole:
+                yield from in_order(work, _batches(whole, wanted, rows))
+
+
+def _batches(file: Any, wanted: list[str], rows: int, *groups: int) -> Iterator[Any]:
+    chosen = {"row_groups": list(groups)} if groups else {}
+    yield from file.iter_batches(batch_size=rows, columns=wanted, use_threads=False, **chosen)
+
+
+def _is_plain_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,278 @@
+"""Records that are encoded while they are read: the same codes, users and messages as when they are encoded later.
+
+Whatever the number of threads, the size of the blocks, and what stands beside a record.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpstream.core import threads
+from dpstream.core.errors import ConfigError, DataError, DpstreamError
+from dpstream.core.schema import Categorical, Integer, Schema
+from dpstream.core.schema.code_blocks import CodeBlocks
+from dpstream.core.schema.encoded_table import EncodedTable
+from dpstream.core.tables import MultisetHash, count_marginals, counting
+from dpstream.io.sources import SourceOptions, formats, lines, open_source
+from dpstream.io.sources import files as files_module
+from dpstream.stream import Batch
+from dpstream.stream.frames import encode_batch
+
+BINS = {"other": "none of them", "missing": "nothing there"}
+LOOSE = Schema([Categorical("zip", ["north", "7", "a,b"], **BINS), Integer("age", min=0, max=300, **BINS)])
+STRICT = Schema([Categorical("zip", ["north", "7", "a,b"]), Integer("age", min=0, max=300, missing="m")])
+KEY = bytes(range(32))
+THREADS = (1, 2, 4)
+
+
+def csv_cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return f'"{text}"' if "," in text else text
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    names = ["when", "op", "who", "zip", "age"]
+    if path.suffix == ".parquet":
+        kinds = dict(zip(names, (pa.int64(), *[pa.string()] * 3, pa.int64()), strict=True))
+        columns = {name: pa.array([row[name] for row in rows], kinds[name]) for name in names}
+        pq.write_table(pa.table(columns), path, row_group_size=5)
+        return
+    if "csv" in path.name:
+        text = "\n".join([",".join(names), *(",".join(csv_cell(row[n]) for n in names) for row in rows), ""])
+    else:
+        import json
+
+        text = "\n".join(json.dumps(row) for row in rows)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def outcome(folder: Path, options: SourceOptions, schema: Schema, *, early: bool) -> list[Any]:
+    """What each step gives: codes and users, or the message, after which nothing is read."""
+    found: list[Any] = []
+    source = open_source(options, base=folder, columns=schema.names, schema=schema if early else None)
+    try:
+        for entry in source.steps():
+            assert not early or isinstance(entry.inserts, EncodedTable)
+            users = (
+                None if entry.users is None else [None if u is None else u.to_pylist() for u in entry.users]
+            )
+            batch = Batch(entry.inserts, entry.deletes)
+            try:
+                _, came, went = encode_batch(batch, schema, where=f"step {entry.step}")
+            except DpstreamError as error:
+                found.append((entry.step, str(error)))
+                continue
+            found.append((entry.step, came.tolist(), went.tolist(), users, dict(source.position)))
+    except DpstreamError as error:
+        found.append(str(error))
+    return [*found, source.broken]
+
+
+@pytest.fixture(params=THREADS)
+def some_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    set_threads(monkeypatch, request.param)
+    return int(request.param)
+
+
+def set_threads(patch: pytest.MonkeyPatch, number: int) -> None:
+    patch.setattr(threads, "thread_count", lambda: number)
+    patch.setattr(counting, "thread_count", lambda: number)
+
+
+ROWS = st.fixed_dictionaries(
+    {
+        "when": st.integers(1, 3),
+        "op": st.sampled_from(["insert", "insert", "delete"]),
+        "who": st.sampled_from(["p", "q"]),
+        "zip": st.sampled_from(["north", "7", "a,b", "elsewhere", None]),
+        "age": st.sampled_from([0, 7, 300, 301, None]),
+    }
+)
+CUTS: list[dict[str, Any]] = [
+    {"time_column": "when", "end": 3},
+    {"time_column": "when", "end": 3, "op_column": "op", "user_column": "who"},
+    {"rows": 3, "op_column": "op"},
+    {"every": "files", "user_column": "who"},
+]
+ENDINGS = ("csv", "csv.gz", "parquet", "ndjson")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.sampled_from(ENDINGS), st.lists(ROWS, max_size=14)), min_size=1, max_size=3),
+    st.sampled_from(CUTS),
+    st.sampled_from([LOOSE, STRICT]),
+    st.sampled_from(THREADS),
+    st.sampled_from([24, 90, 2**22]),
+    st.sampled_from([2**28, 40, 0]),
+)
+def test_encoded_early_or_late(
+    files: list[Any], cut: dict[str, Any], schema: Schema, number: int, block: int, ahead: int
+) -> None:
+    """Every cut and format, tiny blocks, and records without a code beside good ones in other steps."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        patch.setattr(formats, "_BLOCK_BYTES", block)
+        patch.setattr(formats, "_BLOCK_ROWS", max(2, block // 20))
+        patch.setattr(files_module, "_AHEAD", ahead)
+        set_threads(patch, number)
+        for i, (ending, rows) in enumerate(files):
+            write(folder / f"{i}.{ending}", rows)
+        ignored = {"when", "op", "who"} - set(cut.values())
+        options = SourceOptions.parse({"path": "*", "broken": "missing", **cut})
+        loose = Schema(schema.columns, ignore=tuple(ignored))
+        assert outcome(folder, options, loose, early=True) == outcome(folder, options, loose, early=False)
+
+
+BROKEN = [b"north,7", b"7,", b",300", b'"north,7', b"a,b,c", b"\xff,7", b"q,x", b'"a,b",12', b"", b'""",']
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(BROKEN), max_size=30),
+    st.sampled_from(lines.BROKEN),
+    st.sampled_from(THREADS),
+    st.sampled_from([9, 30, 2**22]),
+)
+def test_broken_lines_are_taken_as_without_threads(
+    body: list[bytes], rule: str, number: int, block: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        (folder / "a.csv").write_bytes(b"\n".join([b"zip,age", *body, b""]))
+        options = SourceOptions.parse({"path": "a.csv", "every": "files", "broken": rule})
+        set_threads(patch, 1)
+        expected = outcome(folder, options, LOOSE, early=False)
+        patch.setattr(formats, "_BLOCK_BYTES", block)
+        set_threads(patch, number)
+        # How far an error comes before bytes that are no UTF-8 depends on the block; what is taken does not.
+        if isinstance(expected[0], str):
+            assert isinstance(outcome(folder, options, LOOSE, early=True)[0], str)
+        else:
+            assert outcome(folder, options, LOOSE, early=True) == expected
+
+
+def test_the_first_broken_record_of_the_file_is_named(
+    tmp_path: Path, some_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where later blocks are read before it, and where the end of the file cannot be read at all."""
+    monkeypatch.setattr(formats, "_BLOCK_BYTES", 64)
+    body = ["north,7"] * 200
+    body[60], body[61], body[150] = "north", "7,7,7", '"north,7'
+    text = "\n".join(["zip,age", *body, ""]).encode()
+    (tmp_path / "a.csv").write_bytes(text)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text)[:-4])
+    for name in ("a.csv", "b.csv.gz"):
+        options = SourceOptions.parse({"path": name, "every": "files"})
+        source = open_source(options, base=tmp_path, columns=LOOSE.names, schema=LOOSE, reveal=True)
+        with pytest.raises(DataError, match=r"line 62: a line has 1 columns and the first line 2"):
+            list(source.steps())
+
+
+def test_text_does_not_wait_for_its_step(tmp_path: Path, some_threads: int) -> None:
+    rows = 300_000
+    words = pa.array([f"a rather long value with the number {i}" for i in range(5)])
+    column = words.take(pa.array(np.arange(rows) % 5))
+    pq.write_table(pa.table({"zip": column, "age": column}), tmp_path / "a.parquet", row_group_size=70_000)
+    schema = Schema([Categorical(name, words.to_pylist(), **BINS) for name in ("zip", "age")])
+    options = SourceOptions.parse({"path": "*.parquet", "every": "files"})
+    before = pa.total_allocated_bytes()
+    (step,) = open_source(options, base=tmp_path, columns=schema.names, schema=schema).steps()
+    assert pa.total_allocated_bytes() - before < rows  # the text has 40 times as many bytes
+    assert sum(part.nbytes for part in step.inserts.parts) == 2 * rows
+    assert schema.encode(step.inserts).tolist() == [[i % 5, i % 5] for i in range(rows)]
+
+
+def test_files_of_other_types(tmp_path: Path, some_threads: int) -> None:
+    """Types that have a common one, and types that have none."""
+    tables = {
+        "1": pa.table({"zip": ["north", "7"], "age": pa.array([7, 8], pa.int64())}),
+        "2": pa.table({"zip": pa.array(["7", "x"]).dictionary_encode(), "age": [7.0, None]}),
+        "3": pa.table({"zip": pa.nulls(1), "age": pa.array([301], pa.uint64())}),
+        "4": pa.table({"zip": ["7"], "age": ["12"]}),
+        "5": pa.table({"zip": [b"north"], "age": [7]}),
+    }
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    for first, second in itertools.permutations(tables, 2):
+        options = SourceOptions.parse(
+            {
+                "path": [f"{first}.parquet", f"{second}.parquet"],
+                "rows": sum(map(len, (tables[first], tables[second]))),
+            }
+        )
+        for schema in (LOOSE, STRICT):
+            assert outcome(tmp_path, options, schema, early=True) == outcome(
+                tmp_path, options, schema, early=False
+            )
+
+
+def test_the_schema_is_the_one_that_encoded(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("zip,age\nnorth,7\n")
+    options = SourceOptions.parse({"path": "a.csv", "every": "files"})
+    (step,) = open_source(options, base=tmp_path, columns=LOOSE.names, schema=LOOSE).steps()
+    assert LOOSE.encode(step.inserts).tolist() == [[0, 7]]
+    with pytest.raises(ConfigError, match="another schema"):
+        STRICT.encode(step.inserts)
+    assert "north" not in repr(step.inserts) + repr(step)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
+def test_type_blocks_and_threads_change_no_count_and_no_hash(
+    kind: Any, some_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_THREAD_ROWS", 100)
+    codes = np.random.default_rng(0).integers(0, [4, 200, 9], (70_000, 3)).astype(np.int32)
+    owners = np.arange(2 * len(codes)).reshape(-1, 2)
+    cut = CodeBlocks(3, np.split(codes.astype(kind), [7, 7, 30_000]))
+    domain = Schema([Integer(n, min=0, max=m) for n, m in zip("abc", (3, 199, 8), strict=True)]).domain
+    cliques = [(), (0,), (1,), (0, 1), (0, 2), (0, 1, 2)]
+    expected = count_marginals(codes, domain, cliques, "numpy")
+    plan, out = counting.count_plan(domain, tuple(cliques)), np.zeros(1, np.int64)
+    for backend in ("compiled", "numpy"):
+        out = np.zeros(plan.cells, np.int64)
+        counting.add_counts(plan, cut, 1, out, backend)  # type: ignore[arg-type]
+        assert (out == np.concatenate(expected)).all()
+    for words in (None, owners):
+        assert MultisetHash.of(cut, words, KEY) == MultisetHash.of(codes, words, KEY)
+    assert (cut.whole() == codes).all()
+
+
+def test_results_and_failures_come_in_the_order_of_the_tasks(some_threads: int) -> None:
+    def work(number: int) -> int:
+        if number == 7:
+            raise ValueError(number)
+        return number
+
+    def tasks(most: int) -> Iterator[int]:
+        yield from range(most)
+        raise OSError
+
+    assert list(threads.in_order(work, range(7))) == list(range(7))
+    for most, kind in (
+        (0, OSError),
+        (1, OSError),
+        (2, OSError),
+        (6, OSError),
+        (9, ValueError),
+        (99, ValueError),
+    ):
+        seen: list[int] = []
+        with pytest.raises(kind):
+            seen.extend(threads.in_order(work, tasks(most)))
+        assert seen == list(range(min(most, 7)))
+    # Who stops in the middle waits for nothing but what was begun.
+    assert next(threads.in_order(work, itertools.count())) == 0
