@@ -43,7 +43,7 @@ def thread_count() -> int:
         ConfigError: the variable is no number from 1.
     """
     given = os.environ.get(_VARIABLE)
-    if given is None:
+    if not given:
         return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
     if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 1024:
         raise ConfigError(f"{given!r} cannot be used", where=_VARIABLE, allowed="a number of threads from 1")
