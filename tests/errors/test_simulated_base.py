@@ -111,7 +111,7 @@ def test_every_mechanism_that_can_begin_with_a_table(tmp_path: Path, name: str, 
     assert facts["total"]["standard_error"] < 60  # without the base it would be about 400
     assert "is taken as true" in facts["words"]
     answer = dp.read(config.output.dir).answer("place = 'a'")
-    assert answer.error_kind == "by simulation"
+    assert answer.error_kind == "simulated"
     assert "is taken as true" in answer.note
     assert not (tmp_path / "new" / "state").exists()
 

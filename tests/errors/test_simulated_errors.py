@@ -200,7 +200,7 @@ def test_answers_have_their_error_by_simulation_where_none_is_exact(
         own = stream.release(4).answer(question)
     answer, told = release.answer(question), facts[-1]["questions"][0]  # type: ignore[index]
     for one in (own, answer):
-        assert (one.error_kind, one.as_of, one.measured_value) == ("by simulation", None, None)
+        assert (one.error_kind, one.as_of, one.measured_value) == ("simulated", None, None)
         assert one.standard_error == pytest.approx(told["standard_error"], rel=1e-6)
         low, high = one.interval() or (0.0, 0.0)
         assert (high - low) / 2 == pytest.approx(told["half_width"], rel=1e-6)
@@ -232,7 +232,7 @@ def test_the_command_prints_errors_by_simulation(
         json.loads(dpstream("measured", folder, *one, "--json").stdout)["error_kind"]
         for one in (simulated, exact)
     ]
-    assert kinds == ["by simulation", "exact"]
+    assert kinds == ["simulated", "exact"]
 
 
 def test_damaged_files_are_refused(

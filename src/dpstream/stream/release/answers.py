@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_MEASURED", "Answer", "ErrorKind", "measured_answer", "with_simulated"]
 
-#: How an error was found: from the law of the noise; as an upper bound on that; or by simulation.
-ErrorKind = Literal["exact", "bound", "by simulation"]
+#: How an error was found: from the law of the noise; as an upper bound on that; or by simulation. The words are those
+#: of verdicts; an answer has no predicted error, which is one from before there are data.
+ErrorKind = Literal["exact", "bound", "simulated"]
 
 #: What follows where there is no error.
 NOT_MEASURED = (
@@ -70,7 +71,7 @@ class Answer:
         normal limit). Take one question and one step: of many intervals some will miss. It says nothing about
         ``value``, which may lie outside.
 
-        Where ``error_kind`` is ``by simulation``, it is around ``value`` and about the step of the table, and the
+        Where ``error_kind`` is ``simulated``, it is around ``value`` and about the step of the table, and the
         probability is no promise: a simulation cannot see what the releases have lost.
 
         Errors:
@@ -132,5 +133,5 @@ def with_simulated(answer: Answer, folder: Path, step: int, predicate: Predicate
         return answer
     note = f"{error.words[:1].lower()}{error.words[1:]}".rstrip(".")
     return replace(
-        answer, standard_error=error.standard_error, note=note, error_kind="by simulation", _simulated=error
+        answer, standard_error=error.standard_error, note=note, error_kind="simulated", _simulated=error
     )
