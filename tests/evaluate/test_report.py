@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli_stream import dpstream, make
 from report_pages import Page
@@ -22,6 +23,7 @@ from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StepEr
 from dpstream.core.privacy import Randomness
 from dpstream.families.tabular import PooledPlan
 from dpstream.io.sinks import read
+from dpstream.io.sinks.simulated_errors import simulated_errors, t_factor
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL, evaluate_run
 from dpstream.tools.report import write_report
@@ -358,7 +360,37 @@ def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
     shown = re.findall(r"± ([0-9.]+) %", page.text.split("<bdi>kind</bdi>")[1])[0]
     assert float(shown) / 100 == pytest.approx(expected, abs=0.00051)
     assert "All marginals asked for were measured at every step." in page.words
-    assert "No error can be given." not in page.words
+    assert "Its errors are not known." not in page.words
+
+
+def test_columns_that_were_not_measured_have_errors_by_simulation(tmp_path: Path) -> None:
+    """The baseline turns through its marginals: none of a column by itself, and none at every step."""
+    config = make(tmp_path / "s", 2, mechanism='name = "baseline"\nk = 1')
+    dpstream("run", config)
+    page = Page(write_report(tmp_path / "s" / "releases", tmp_path / "r.html"))
+    assert "Its errors are not known." in page.words
+    assert "dpstream errors finds them by simulation" in page.words
+    dpstream("errors", config, "--runs", 3)
+    page = Page(write_report(tmp_path / "s" / "releases", tmp_path / "s.html"))
+    assert "Its errors are not known." not in page.words
+    assert "errors finds them" not in page.words
+    found = simulated_errors(tmp_path / "s" / "releases", 2)
+    rows = json.loads((tmp_path / "s" / "releases" / "step-000002" / "manifest.json").read_text())[
+        "rows_in_table"
+    ]
+    card = next(one for one in page.text.split("<figure") if "Errors by simulation, 95 %" in one)
+    column = re.findall("<bdi>([a-z]+)</bdi>", card)[0]
+    assert found is not None
+    domain = Config.load(config).schema().domain
+    first = np.arange(domain.sizes[domain.index(column)]) == 0
+    error = found.of_question([column], first)
+    assert error is not None
+    width = error.half_width() / rows
+    assert width == pytest.approx(error.standard_error * t_factor(3) / rows)
+    shown = re.findall(r"± ([0-9.]+) %", card)[0]
+    assert float(shown) / 100 == pytest.approx(width, abs=0.00051)
+    pair = next(pair for pair in page.data["heat"]["pairs"])
+    assert "By simulation the standard error of a cell is" in pair["e"]
 
 
 def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def test_an_exception_in_a_thread_is_raised_and_stops_the_others() -> None:
 
 
 def test_killed_before_every_second_durability_call(tmp_path: Path) -> None:
-    """With ``keep = 1``, tables expire too; random lives stop the other calls (``torture.py``). Nothing staged is left at
-    the end: the harness looks."""
+    """With ``keep = 1``, tables expire too; random lives stop the other calls (``torture.py``). Nothing staged is left
+    at the end: the harness looks."""
     assert killed_at_every(2, tmp_path, keep=1) > 90
 
 

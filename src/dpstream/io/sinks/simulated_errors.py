@@ -116,6 +116,22 @@ class SimulatedErrors:
         hidden = float(unseen(np.array([size]), self.facts["sizes"])[0]) if len(columns) > 1 else 0.0
         return self._error(math.sqrt(float((sums**2).mean())), float(sums.mean()), hidden)
 
+    def of_cells(self, columns: Sequence[str]) -> NDArray[np.float64] | None:
+        """Standard errors of the cells of one marginal, in records, with the part that no simulation can see; None
+        where it is not published.
+
+        Args:
+            columns: in the order of the schema.
+        """
+        names = tuple(columns)
+        if names not in self._errors:
+            return None
+        squares = (self._errors[names].astype(np.float64) ** 2).mean(axis=0)
+        if len(names) > 1:
+            squares += unseen(self._invented[names], self.facts["sizes"]) ** 2
+        found: NDArray[np.float64] = np.sqrt(squares)
+        return found
+
     def _error(self, standard_error: float, bias: float, hidden: float = 0.0) -> SimulatedError:
         return SimulatedError(standard_error, bias, hidden, int(self.facts["runs"]), self.words)
 

@@ -17,6 +17,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.io.sinks.release_reader import as_released, released_alike
+from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.tools.evaluate.metrics import churn
 from dpstream.tools.evaluate.run_folder import Accuracy, Folder, Told, thin
@@ -63,6 +64,11 @@ class ReportedRun(Told):
         """What was measured of a marginal, added up over all steps; None where it was not measured without a gap."""
         found = None if self.published is None else self.published.estimate(names)
         return found if isinstance(found, Estimate) else None
+
+    @cached_property
+    def simulated(self) -> SimulatedErrors | None:
+        """What was published about the errors of the last table; None where they were not simulated."""
+        return None if self.last_table is None else simulated_errors(self.releases, self.last_table)
 
     @property
     def last_table(self) -> int | None:

@@ -23,6 +23,7 @@ from dpstream.tools.report.private_side import Truth
 __all__ = ["chosen_pairs", "columns", "heat_json", "pairs"]
 
 _BARS = 12
+_FIND_OUT = "dpstream errors finds them by simulation, at no cost in privacy."
 _SQUARE = 10
 #: Cells of all heat maps of a page together; the most associated pairs come first.
 MOST_HEAT_CELLS = 20_000
@@ -59,19 +60,23 @@ def _introduction(run: ReportedRun, truth: Truth | None) -> list[str]:
 def _error_words(run: ReportedRun) -> str:
     accuracy = run.accuracy
     known = [run.measured([name]) is not None for name in run.schema.names]
-    others = "" if all(known) else " For the other columns no error can be given, and their charts say so."
+    if all(known):
+        others = ""
+    elif run.simulated is not None:
+        others = f" Of the other columns a bracket marks 95 % intervals by simulation. {run.simulated.words}"
+    else:
+        others = f" The errors of the other columns are not known. {_FIND_OUT}"
     if any(known):
         others = (
             " Under a share stands what was measured of it: a number of records as of the step that the chart names, "
             "with its exact 95 % interval. One of twenty such intervals misses the truth."
         ) + others
     if accuracy is None:
-        others = others if any(known) else ""
         return f"The manifest does not say how large the noise is, so no chart has error bars.{others}"
     if accuracy.cell is None:
         if any(known):
             return f"The table comes from a model, and its shares have no error bars.{others}"
-        return "No standard error can be given for any column: the charts have no error bars."
+        return f"The table comes from a model, and no column was measured by itself.{others}"
     return (
         "Where a column was measured at every step, a bracket marks two standard errors to either side: of the "
         f"noise, and of drawing the rows. What the model adds is not in it.{others}"
@@ -84,6 +89,8 @@ def _legend(run: ReportedRun, truth: Truth | None) -> Html:
         keys.append(element("li", element("i", class_="bar true"), "true (hatched)"))
     elif run.accuracy is not None and run.accuracy.cell is not None:
         keys.append(element("li", element("i", class_="bracket"), "± 2 standard errors"))
+    elif run.simulated is not None:
+        keys.append(element("li", element("i", class_="bracket"), "95 % interval by simulation"))
     return element("ul", keys, class_="legend", aria_hidden="true")
 
 
@@ -118,7 +125,10 @@ def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
         errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - made / rows)) / rows
     real = None
     measured = None if truth is not None else run.measured([name])
-    footer = "No error can be given." if truth is None and noise is None and measured is None else None
+    footer = None
+    if truth is None and noise is None and measured is None:
+        errors = _by_simulation(run, column, groups, rows)
+        footer = "Its errors are not known." if errors is None else "Errors by simulation, 95 %."
     if measured is not None:
         how = "exact" if measured.exact else "by Chebyshev's inequality"
         footer = f"Measured: records as of step {measured.as_of}, with 95 % intervals ({how})."
@@ -128,6 +138,23 @@ def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
         footer = f"Total variation distance {percent(total_variation(true, counts))}"
     texts = [] if measured is None else _measured_texts(measured, groups)
     return _bars(name, groups, made / rows, errors, real, footer, texts)
+
+
+def _by_simulation(
+    run: ReportedRun, column: int, groups: Sequence[Group], rows: float
+) -> NDArray[np.float64] | None:
+    """The half widths of 95 % intervals about some groups of a column's values, as shares of the rows."""
+    if run.simulated is None:
+        return None
+    widths = []
+    for group in groups:
+        cells = np.zeros(run.schema.domain.sizes[column], dtype=bool)
+        cells[list(group.codes)] = True
+        found = run.simulated.of_question([run.schema.names[column]], cells)
+        if found is None:
+            return None
+        widths.append(found.half_width() / rows)
+    return np.array(widths)
 
 
 def _measured_texts(measured: Estimate, groups: Sequence[Group]) -> list[str]:
@@ -312,11 +339,24 @@ def _pair_error(run: ReportedRun, pair: Clique) -> str:
     accuracy = run.accuracy
     names = frozenset(run.schema.names[column] for column in pair)
     if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:
-        return "No standard error can be given for this pair."
+        return _pair_by_simulation(run, pair)
     rows = max(1, len(run.codes) if run.codes is not None else 1)
     return (
         f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "
         f"({percent(accuracy.cell / rows)} of the rows); what the model adds is not in it."
+    )
+
+
+def _pair_by_simulation(run: ReportedRun, pair: Clique) -> str:
+    """The mean standard error of a pair's cells, by simulation."""
+    if run.simulated is None:
+        return f"The pair was not measured by itself, and its errors are not known. {_FIND_OUT}"
+    errors = run.simulated.of_cells([run.schema.names[column] for column in pair])
+    if errors is None:
+        return "The pair was not measured by itself, and is none of those whose errors were simulated."
+    return (
+        "The pair was not measured by itself. By simulation the standard error of a cell is "
+        f"{significant(float(errors.mean()))} records in the mean."
     )
 
 
