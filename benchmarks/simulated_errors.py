@@ -211,43 +211,62 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    lines = [
-        "| stream | budget | simulated / true AvgWE | true AvgWE | cells | covered, widened | covered, 1.96 | W1 |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    ratios: list[float] = []
-    covers: list[float] = []
+    out: Path | None = asked.out
+    rows = _rows(out) if out is not None and out.is_file() else {}
     for case in CASES:
         if asked.only not in case.label or (case.real and "DPSTREAM_DATA" not in os.environ):
             continue
         for budget in case.budgets:
-            found = measure(case, budget, asked.runs, asked.repeats)
-            each = [one.simulated / one.true if one.true else math.nan for one in found]
-            ratio = float(np.mean([one.simulated for one in found]) / np.mean([one.true for one in found]))
-            cover = float(np.average([one.covered for one in found], weights=[one.cells for one in found]))
-            normal = float(np.average([one.normal for one in found], weights=[one.cells for one in found]))
-            far = [one.far[0] / one.far[1] for one in found if one.far]
-            ratios.append(ratio)
-            covers.append(cover)
-            spread = f" ({min(each):.2f} to {max(each):.2f})" if len(each) > 1 else ""
-            lines.append(
-                f"| {case.label}, {case.steps} steps | {budget} | {ratio:.2f}{spread} | "
-                f"{np.mean([one.true for one in found]):.2e} | {int(np.mean([one.cells for one in found]))} | "
-                f"{cover:.1%} | {normal:.1%} | {f'{np.mean(far):.2f}' if far else '-'} |"
-            )
-            print(lines[-1], flush=True)
-            if asked.out is not None:  # after every line, so that a call that is stopped leaves what it found
-                total = _together(ratios, covers, asked.runs, asked.repeats)
-                text = "\n".join(["# Errors by simulation against true errors", "", total, "", *lines, ""])
-                write_result(asked.out, text)
-    print(_together(ratios, covers, asked.runs, asked.repeats))
+            key = (f"{case.label}, {case.steps} steps", budget)
+            if key in rows:
+                continue
+            rows[key] = _row(measure(case, budget, asked.runs, asked.repeats))
+            print("|", " | ".join([*key, *rows[key]]), "|", flush=True)
+            if out is not None:  # after every line, so that a call that is stopped leaves what it found
+                write_result(out, _text(rows, asked.runs, asked.repeats))
+    print(_together(rows, asked.runs, asked.repeats))
 
 
-def _together(ratios: list[float], covers: list[float], runs: int, repeats: int) -> str:
-    inside = np.mean([0.7 <= ratio <= 1.4 for ratio in ratios])
-    covered = np.mean([cover >= 0.9 for cover in covers])
+_Rows = dict[tuple[str, str], list[str]]
+
+
+def _row(found: list[Found]) -> list[str]:
+    each = [one.simulated / one.true if one.true else math.nan for one in found]
+    ratio = float(np.mean([one.simulated for one in found]) / np.mean([one.true for one in found]))
+    cover = float(np.average([one.covered for one in found], weights=[one.cells for one in found]))
+    normal = float(np.average([one.normal for one in found], weights=[one.cells for one in found]))
+    far = [one.far[0] / one.far[1] for one in found if one.far]
+    spread = f" ({min(each):.2f} to {max(each):.2f})" if len(each) > 1 else ""
+    true, cells = np.mean([one.true for one in found]), int(np.mean([one.cells for one in found]))
+    distance = f"{np.mean(far):.2f}" if far else "-"
+    return [f"{ratio:.2f}{spread}", f"{true:.2e}", f"{cells}", f"{cover:.1%}", f"{normal:.1%}", distance]
+
+
+def _rows(path: Path) -> _Rows:
+    """The rows of an earlier call."""
+    cells = [line.strip("| ").split(" | ") for line in path.read_text().splitlines() if line.startswith("|")]
+    return {(one[0], one[1]): one[2:] for one in cells[2:]}
+
+
+def _text(rows: _Rows, runs: int, repeats: int) -> str:
+    labels = [f"{case.label}, {case.steps} steps" for case in CASES]
+    lines = [
+        "| stream | budget | simulated / true AvgWE | true AvgWE | cells | covered, widened | covered, 1.96 | W1 |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {' | '.join([*key, *rows[key]])} |"
+            for key in sorted(rows, key=lambda key: labels.index(key[0]))
+        ),
+    ]
+    title = "# Errors by simulation against true errors"
+    return "\n".join([title, "", _together(rows, runs, repeats), "", *lines, ""])
+
+
+def _together(rows: _Rows, runs: int, repeats: int) -> str:
+    inside = np.mean([0.7 <= float(row[0].split()[0]) <= 1.4 for row in rows.values()])
+    covered = np.mean([float(row[3].rstrip("%")) >= 90.0 for row in rows.values()])
     return (
-        f"{len(ratios)} cases, {repeats} x {runs} runs each: the ratio is within 0.7 to 1.4 in {inside:.0%} of them, "
+        f"{len(rows)} cases, {repeats} x {runs} runs each: the ratio is within 0.7 to 1.4 in {inside:.0%} of them, "
         f"and the widened intervals cover at least 90 % of the cells in {covered:.0%} of them. W1: the ratio of the "
         "distances."
     )

@@ -77,8 +77,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Asked:
+    """A statistic. ``relations``: the columns that have to be known together for it; of these are its influences."""
+
     names: tuple[str, ...]
     compute: Statistic
+    relations: tuple[Clique, ...]
     influence: Influence
 
 
@@ -128,20 +131,21 @@ def mean(simulation: Simulation, column: str, where: str | None = None) -> _Aske
     place = domain.index(column)
     satisfied, columns = np.asarray(mask), list(asked)
     clique = tuple(sorted({place, *asked}))
-    # The same, for every combination of the codes of all columns: who counts, and with which value.
-    codes = dict(zip(clique, np.indices(domain.shape(clique)).reshape(len(clique), -1), strict=True))
-    counting = satisfied[tuple(codes[i] for i in columns)] & ~np.isnan(scores[codes[place]])
 
     def compute(table: Codes, weights: Floats) -> Floats:
         inside = satisfied[tuple(table[:, columns].T)] | np.zeros(len(table), bool)
         return np.array([_mean(scores[table[inside, place]], weights[inside])])
 
     def influence(table: Codes, weights: Floats) -> list[tuple[Clique, Floats]]:
+        # For every combination of the codes of all columns: who counts, and with which value.
+        codes = dict(zip(clique, np.indices(domain.shape(clique)).reshape(len(clique), -1), strict=True))
+        counting = satisfied[tuple(codes[i] for i in columns)] & ~np.isnan(scores[codes[place]])
         own = Observation(table, weights).marginals(domain, [clique])[0]
         away = np.where(counting, np.nan_to_num(scores)[codes[place]] - compute(table, weights)[0], 0.0)
         return [(clique, (away / own[counting].sum())[None, :])]
 
-    return _Asked((f"mean of {column}" + ("" if where is None else f" where {where}"),), compute, influence)
+    name = f"mean of {column}" + ("" if where is None else f" where {where}")
+    return _Asked((name,), compute, (clique,), influence)
 
 
 def difference(simulation: Simulation, column: str, first: str, second: str) -> _Asked:
@@ -155,6 +159,7 @@ def difference(simulation: Simulation, column: str, first: str, second: str) -> 
     return _Asked(
         (name,),
         lambda codes, weights: one.compute(codes, weights) - other.compute(codes, weights),
+        tuple(dict.fromkeys(one.relations + other.relations)),
         lambda codes, weights: _joined(one.influence(codes, weights), other.influence(codes, weights)),
     )
 
@@ -218,7 +223,8 @@ def least_squares(simulation: Simulation, target: str, columns: Sequence[str]) -
             found.append((clique, np.outer(numbers, product.ravel())))
         return found
 
-    return _Asked(("constant", *columns), compute, influence)
+    pairs = tuple(tuple(sorted(pair)) for pair in itertools.combinations(places, 2))
+    return _Asked(("constant", *columns), compute, pairs, influence)
 
 
 def _mean(values: Floats, weights: Floats) -> float:
@@ -260,31 +266,44 @@ def estimate(simulation: Simulation, asked: _Asked, step: int | None = None) -> 
             allowed="groups that have records, and columns that do not determine each other",
         )
     spread = np.sqrt((errors**2).mean(axis=0))
-    noise, share = _noise(simulation, asked, released, wanted)
+    known = _known(simulation, asked, wanted)
+    noise = _noise(simulation, asked, released, wanted, known)
     width = np.hypot(spread * t_factor(len(errors)), noise * _NORMAL)
+    share = min(one.share for one in known)
     return Estimate(asked.names, values, spread, errors.mean(axis=0), noise, width, len(errors), share)
 
 
-def _noise(simulation: Simulation, asked: _Asked, released: Codes, step: int) -> tuple[Floats, float]:
-    """Standard errors that what was measured of a statistic's columns leaves; and the share of records measured so."""
-    domain, weights = simulation.config.schema().domain, np.ones(len(released))
-    influences = asked.influence(released, weights)
-    known = known_together(
-        read_measurements(simulation.releases.folder, step),
-        simulation.releases.rows,
-        domain,
-        [clique for clique, _ in influences],
-        step,
-    )
+def _known(simulation: Simulation, asked: _Asked, step: int) -> list[Relation]:
+    """What was measured of a statistic's columns together.
+
+    Errors:
+        ConfigError: nothing, or of too few records.
+    """
+    domain = simulation.config.schema().domain
+    counts = read_measurements(simulation.releases.folder, step)
+    known = known_together(counts, simulation.releases.rows, domain, asked.relations, step)
     least = min(known, key=lambda one: one.share)
     if least.share < LEAST_SHARE:
         raise ConfigError(_unknown(least, domain), where=f"step {step}", allowed=_remedy(least, domain))
-    counts = Observation(released).marginals(domain, [clique for clique, _ in influences])
+    return known
+
+
+def _noise(
+    simulation: Simulation, asked: _Asked, released: Codes, step: int, known: Sequence[Relation]
+) -> Floats:
+    """Standard errors that what was measured of several columns together leaves; of single ones the runs see all."""
     squares = np.zeros(len(asked.names))
-    for one, (_, own), cells in zip(known, influences, counts, strict=True):
-        # Of single columns the runs see all there is.
-        squares += one.spread(own, cells) ** 2 if len(one.columns) > 1 else 0.0
-    return np.sqrt(squares), least.share
+    if all(len(one.columns) == 1 for one in known):
+        return squares
+    # The rows of a table that was cut stand for more than one record.
+    each = simulation.releases.rows[step] / max(1, len(released))
+    table = Observation(released, np.full(len(released), each))
+    influences = dict(asked.influence(table.codes, np.full(len(released), each)))
+    counts = table.marginals(simulation.config.schema().domain, [one.columns for one in known])
+    for one, cells in zip(known, counts, strict=True):
+        if len(one.columns) > 1:
+            squares += one.spread(influences[one.columns], cells) ** 2
+    return np.sqrt(squares)
 
 
 def _unknown(one: Relation, domain: Domain) -> str:
