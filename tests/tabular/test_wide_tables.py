@@ -72,9 +72,7 @@ def test_marginals_are_put_in_where_there_is_room(sizes: list[int], most: int, s
     room = Room(workload, most)
     assert room.take_in_order(order) == wanted
     left = [
-        i
-        for i in order
-        if tree_cells(workload.domain, [workload.cliques[j] for j in (*wanted, i)]) <= most
+        i for i in order if tree_cells(workload.domain, [workload.cliques[j] for j in (*wanted, i)]) <= most
     ]
     assert room.within(order).tolist() == left
 
