@@ -156,7 +156,7 @@ def report(columns: list[int], rows: int, steps: int) -> str:
         f"{rows:,} new records at each of {steps} steps, releases of at most {rows:,} rows, epsilon {EPSILON}, default "
         f"mechanism, all pairs; python {platform.python_version()}, numpy {np.__version__}. CPU seconds.",
         "",
-        "| columns | pairs | cells | plan | opening | step, mean | last step | largest step | of these the mechanism, mean "
+        "| columns | pairs | cells | plan | opening | step, mean | last step | largest step | of a step the mechanism "
         "| peak MB |",
         "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]

@@ -243,6 +243,11 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[mechanism] workload", "'piad'", "zip"),
     ),
+    "workload of pairs with no column": (
+        {"mechanism": 'workload = ["all-1-way", {pairs_with = ["piad"], weight = 2}]'},
+        ConfigError,
+        ("[mechanism] workload table 2", "'piad'", "zip"),
+    ),
     "workload too wide": ({"mechanism": 'workload = "all-4-way"'}, ConfigError, ("workload", "3")),
     "counter": (
         {"mechanism": 'name = "dpstabs"\ncounter = "tre"'},

@@ -182,3 +182,17 @@ def test_where_only_the_domain_is_known_a_classifier_says_what_it_needs() -> Non
     options = {"name": "scheduler", "first_run": 8, "black_box": "erm", "target": "a"}
     with pytest.raises(ConfigError, match=r"file \[mechanism\] target: a classifier needs a schema"):
         read_recipe(Section("file", "mechanism", options), Given(GIVEN.domain))
+
+
+def test_a_workload_of_groups_is_in_the_plan_as_it_was_written(tmp_path: Path) -> None:
+    written = 'workload = ["all-1-way", {pairs_with = ["zip"], weight = "1/2"}]'
+    config = load(tmp_path, **{**DEFAULTS, "mechanism": written})
+    columns = len(config.schema().columns)
+    told = {used.key: used.value for used in config.used if used.section == "mechanism"}
+    assert told["workload"] == f"{2 * columns - 1} chosen marginals"
+    kept = ["all-1-way", {"pairs_with": ["zip"], "weight": "1/2"}]
+    assert config.plan().options()["workload"] == kept
+    size = config.plan().explain().size
+    assert size["marginals"] == 2 * columns - 1
+    assert size["step_bytes"] > size["cells"]
+    assert size["step_seconds"] == 1

@@ -78,6 +78,7 @@ def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, appr
     ("options", "reports"),
     [
         ({"mechanism": "dpstabs", "k": 1, "workload": [("paid",)]}, ROWS),
+        ({"mechanism": "pooled", "workload": [{"pairs_with": ["paid"], "weight": 2}, "all-1-way"]}, ROWS),
         ({"mechanism": "baseline", "rho": "1/2", "epsilon": None}, ROWS),
         ({"mechanism": "scheduler", "first_run": 100, "gamma": "1/10", **REPLACE}, ROWS),
         (

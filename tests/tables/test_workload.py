@@ -61,7 +61,10 @@ def test_a_workload_survives_its_written_form(tables: list[set[str]], data: st.D
         ([[]], "table 1: not a list of column names"),
         (["zip"], "table 1: not a list of column names"),
         ([[1]], "table 1: not a list of column names"),
-        ([{"columns": ["zip"], "wieght": 2}], "table 1: unknown key 'wieght' (allowed: columns, weight)"),
+        (
+            [{"columns": ["zip"], "wieght": 2}],
+            "table 1: unknown key 'wieght' (allowed: columns, weight; or pairs_with, weight)",
+        ),
         ([{"weight": 2}], "the key 'columns' is missing"),
     ],
 )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+#: What a step needs is told from this many bytes on.
+_TOLD_FROM = 10**8
+
 
 @click.command("plan", short_help="Print guarantee, costs and noise; reads no data.")
 @config_argument
@@ -241,6 +244,11 @@ def _print_size(size: dict[str, Any]) -> None:
         words = (
             f"Size: {size['columns']} columns, {size['marginals']} marginals with {size['cells']} cells (the largest "
             f"{size['largest_marginal']}); state {state}"
+        )
+    if size.get("step_bytes", 0) >= _TOLD_FROM:
+        words += (
+            f" A step needs about {shown_bytes(size['step_bytes'])} and {size['step_seconds']} s of CPU for its "
+            "marginals, beside what its rows need."
         )
     console().print(words)
     console().print()

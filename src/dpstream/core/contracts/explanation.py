@@ -70,7 +70,8 @@ class Explanation:
         deviation: standard deviation of one cell of one measurement, in records or people; None where it is unknown.
         running_sum: the same of a marginal's running sum, by the number of measurements; None where there is none.
         compared: what ``--compare-epsilon`` shows in place of the deviation: key, heading and value.
-        size: about the marginals of a workload: ``marginals``, ``cells`` and ``largest_marginal``.
+        size: about the marginals of a workload: ``marginals``, ``cells`` and ``largest_marginal``; where the plan can
+            tell, what a step needs for them, about: ``step_bytes`` and ``step_seconds`` (of CPU).
         growth: how the state grows, after "10 kB at the start, ".
         predicted: what the numbers of ``predicted_errors`` are.
         predicted_note: the same in one sentence, below their table.

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Self
@@ -24,8 +24,9 @@ MAX_WEIGHT = 10**6
 
 _ALL_K_WAY = re.compile(r"all-([0-9]+)-way")
 _SPEC = (
-    '"all-k-way" (such as "all-2-way"), or a list of tables: ["zip", "rent"] '
-    'or {columns = ["zip", "rent"], weight = "1/2"}'
+    '"all-k-way" (such as "all-2-way"), or a list of tables: ["zip", "rent"], '
+    '{columns = ["zip", "rent"], weight = "1/2"}, all pairs with one of some columns: {pairs_with = ["zip"]}, '
+    'or "all-2-way" beside others'
 )
 
 
@@ -50,11 +51,15 @@ class Workload:
     (((0, 1), (0, 2), (1, 2)), 182)
     >>> Workload.parse(domain, [["rent", "zip"], {"columns": ["paid"], "weight": "1/2"}]).labels
     ('zip x rent', 'paid')
+    >>> Workload.parse(domain, ["all-1-way", {"pairs_with": ["rent"], "weight": 2}]).labels
+    ('zip', 'paid', 'rent', 'zip x rent', 'paid x rent')
     """
 
     domain: Domain
     cliques: tuple[Clique, ...]
     weights: tuple[Fraction, ...]
+    #: The entries that name several tables at once, and all others, as ``parse`` reads them; empty where none does.
+    entries: tuple[Mapping[str, Any] | str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.cliques:
@@ -65,13 +70,9 @@ class Workload:
         for clique in self.cliques:
             _check_table(self.domain, clique)
             if clique in seen:
-                raise ConfigError(
-                    f"the table {self.domain.label(clique)!r} occurs twice",
-                    where="workload",
-                    allowed="each table once, with a weight if it matters more",
-                )
+                raise _twice(self.domain, clique)
             seen.add(clique)
-        for weight in self.weights:
+        for weight in {id(one): one for one in self.weights}.values():
             _check_weight(weight)
         check_cells(self.domain, self.cliques)
 
@@ -135,35 +136,47 @@ class Workload:
         """A workload from its value in a configuration file.
 
         Args:
-            spec: ``"all-2-way"`` (any k), or a list whose entries are lists of column names or mappings
-                with ``columns`` and an optional ``weight``.
+            spec: ``"all-2-way"`` (any k), or a list. Its entries are lists of column names; mappings with ``columns``
+                and an optional ``weight``; or groups: mappings with ``pairs_with`` (all pairs that contain one of
+                these columns) and an optional ``weight``, and ``"all-k-way"``. A table that is listed by itself keeps
+                its own weight; of several groups that hold a table the last one sets it.
 
         Errors:
             ConfigError: says which table is wrong and what is allowed.
         """
         if isinstance(spec, str):
-            match = _ALL_K_WAY.fullmatch(spec)
-            if match is None:
-                raise ConfigError(f"unknown workload {spec!r}", where="workload", allowed=_SPEC)
-            return cls.all_k_way(domain, int(match[1]))
+            return cls.all_k_way(domain, _ways(spec))
         if not isinstance(spec, list | tuple):
             raise ConfigError("not a workload", where="workload", allowed=_SPEC)
-        tables: list[Sequence[str]] = []
-        weights: list[Any] = []
-        for number, entry in enumerate(spec, start=1):
-            columns, weight = _entry(entry, f"table {number}")
-            tables.append(columns)
-            weights.append(weight)
-        return cls.of(domain, tables, weights)
+        tables: dict[Clique, Fraction] = {}
+        alone: set[Clique] = set()
+        entries: list[Mapping[str, Any] | str] = []
+        for number, given in enumerate(spec, start=1):
+            cliques, weight, entry = _several(domain, given, f"table {number}")
+            if cliques is None:
+                columns, raw = _entry(given, f"table {number}")
+                clique = _clique(domain, columns, f"table {number}")
+                if clique in alone:
+                    raise _twice(domain, clique)
+                alone.add(clique)
+                weight = _weight(raw, f"table {number}")
+                tables[clique] = weight
+                entry = {"columns": [domain.names[i] for i in clique], "weight": str(weight)}
+            else:
+                # What is listed by itself keeps its weight; of several groups the last one sets it.
+                tables |= {clique: weight for clique in cliques if clique not in alone}
+            entries.append(entry)
+        grouped = len(alone) < len(spec)
+        return cls(domain, tuple(tables), tuple(tables.values()), tuple(entries) if grouped else ())
 
-    def as_option(self) -> str | list[dict[str, Any]]:
+    def as_option(self) -> str | list[Any]:
         """The shortest thing that ``parse`` reads back as this workload: its name where it has one."""
         k = len(self.cliques[0])
         everything = math.comb(len(self.domain), k) == len(self.cliques)
         plain = all(weight == 1 for weight in self.weights)
         if everything and plain and self == Workload.all_k_way(self.domain, k):
             return f"all-{k}-way"
-        return self.as_spec()
+        return [*self.entries] if self.entries else self.as_spec()
 
     def as_spec(self) -> list[dict[str, Any]]:
         """The workload as ``parse`` reads it: exact, JSON-able (for plans and manifests)."""
@@ -173,12 +186,50 @@ class Workload:
         ]
 
 
+def _twice(domain: Domain, clique: Clique) -> ConfigError:
+    return ConfigError(
+        f"the table {domain.label(clique)!r} occurs twice",
+        where="workload",
+        allowed="each table once, with a weight if it matters more",
+    )
+
+
+def _ways(text: str) -> int:
+    """The k of ``all-k-way``."""
+    match = _ALL_K_WAY.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"unknown workload {text!r}", where="workload", allowed=_SPEC)
+    return int(match[1])
+
+
+def _several(
+    domain: Domain, entry: object, where: str
+) -> tuple[Sequence[Clique] | None, Fraction, Mapping[str, Any] | str]:
+    """The tables of an entry that names several at once, their weight, and the entry as it is read back; None for
+    tables where it names one."""
+    if isinstance(entry, str) and _ALL_K_WAY.fullmatch(entry):
+        return Workload.all_k_way(domain, _ways(entry)).cliques, Fraction(1), entry
+    if not isinstance(entry, Mapping) or "pairs_with" not in entry:
+        return None, Fraction(1), ""
+    unknown = sorted(str(key) for key in entry if key not in ("pairs_with", "weight"))
+    if unknown:
+        what = f"unknown key {unknown[0]!r} beside pairs_with"
+        raise ConfigError(what, where=f"workload, {where}", allowed="pairs_with, weight")
+    if len(domain) < 2:
+        raise ConfigError("one column has no pairs", where=f"workload, {where}", allowed="all-1-way")
+    columns, weight = _clique(domain, entry["pairs_with"], where), _weight(entry.get("weight", 1), where)
+    pairs = sorted({(min(i, j), max(i, j)) for i in columns for j in range(len(domain)) if i != j})
+    return pairs, weight, {"pairs_with": [domain.names[i] for i in columns], "weight": str(weight)}
+
+
 def _entry(entry: object, where: str) -> tuple[Sequence[str], Any]:
     if isinstance(entry, Mapping):
         unknown = sorted(str(key) for key in entry if key not in ("columns", "weight"))
         if unknown or "columns" not in entry:
             what = f"unknown key {unknown[0]!r}" if unknown else "the key 'columns' is missing"
-            raise ConfigError(what, where=f"workload, {where}", allowed="columns, weight")
+            raise ConfigError(
+                what, where=f"workload, {where}", allowed="columns, weight; or pairs_with, weight"
+            )
         return entry["columns"], entry.get("weight", 1)
     return entry, 1  # type: ignore[return-value]  # _clique checks it
 

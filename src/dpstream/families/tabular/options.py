@@ -43,12 +43,14 @@ __all__ = [
 def _workload(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Workload:
     if section.has("workload"):
         spec = section.raw("workload")
-        chosen = f"{len(spec)} chosen marginals" if isinstance(spec, list) else str(spec)
+        with located(section.place("workload")):
+            workload = Workload.parse(given.domain, spec)
+        chosen = f"{len(workload)} chosen marginals" if isinstance(spec, list) else str(spec)
         section.note("workload", chosen, default=False)
-    else:
-        single = len(given.domain) == 1
-        spec = "all-1-way" if single else "all-2-way"
-        section.note("workload", spec, default=True, reason="there is one column" if single else None)
+        return workload
+    single = len(given.domain) == 1
+    spec = "all-1-way" if single else "all-2-way"
+    section.note("workload", spec, default=True, reason="there is one column" if single else None)
     with located(section.place("workload")):
         return Workload.parse(given.domain, spec)
 
@@ -101,8 +103,11 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
 
 
 WORKLOAD = Option(
-    'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}]',
-    "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`.",
+    'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}, '
+    '{pairs_with = ["rent"], weight = 2}, "all-1-way"]',
+    "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`. `pairs_with` "
+    "stands for all pairs that contain one of these columns. A marginal that is listed by itself keeps its own weight; "
+    "of groups that share it the last one sets it.",
     "pairs of columns are what most readers of a table look at",
     "all-2-way",
     read=_workload,
@@ -120,6 +125,13 @@ WORKLOAD = Option(
                             "required": ["columns"],
                             "additionalProperties": False,
                         },
+                        {
+                            "type": "object",
+                            "properties": {"pairs_with": {**TEXTS, "minItems": 1}, "weight": NUMBER},
+                            "required": ["pairs_with"],
+                            "additionalProperties": False,
+                        },
+                        {"type": "string", "pattern": "^all-[1-9][0-9]*-way$"},
                     ]
                 },
             },

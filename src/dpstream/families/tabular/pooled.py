@@ -70,6 +70,9 @@ from dpstream.families.tabular.workload_cells import Cells
 
 __all__ = ["Pooled", "PooledPlan"]
 
+#: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
+#: vectors of all cells at most at one time, and a few passes over each.
+_BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
 #: Ends of epochs that a plan lists.
 _LISTED_EPOCHS = 25
 
@@ -265,6 +268,7 @@ class PooledPlan(StreamPlan):
                     "words": words,
                 }
             },
+            size={**own.size, **self._step_size()},
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
         own = with_turnover(own, cancelled=self._holds) if self.recipe.deletions else own
@@ -282,6 +286,13 @@ class PooledPlan(StreamPlan):
         numbers = f"{first:,} numbers" + (f" at first, and at most {most:,}" if most > first else "")
         numbers_told = f"{when}, {numbers}; at other steps none"
         return with_measurements(own, numbers_told, {"first": first, "most": most, "at": "epoch_ends"})
+
+    def _step_size(self) -> dict[str, int]:
+        """What a step needs for its marginals, about: beside its rows, and what is published of them."""
+        cells, sides = self.cells.total * len(self.recipe.sides), len(self.recipe.sides)
+        table = 8 * sum(self.domain.sizes) ** 2
+        seconds = math.ceil(_SECONDS_A_CELL * cells)
+        return {"step_bytes": _BYTES_A_CELL * cells + table * sides, "step_seconds": seconds}
 
     @property
     def _holds(self) -> bool:
