@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpstream.core.contracts import Family, Limits
+from dpstream.families.panel.extension import warm
 from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
 from dpstream.families.panel.people_check import PeopleCheck
 
@@ -28,6 +29,7 @@ PANEL = Family(
         no_tables=("a panel of people", "; a panel's manifests tell its errors"),
     ),
     checks=PeopleCheck.of,
+    warm=warm,
     draft={
         "mechanism": {"window": 3, "weights": True, "period_names": True},
         "budget": {"rho": "0.005", "horizon": 12},
