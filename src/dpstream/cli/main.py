@@ -18,6 +18,7 @@ from dpstream.cli import failures
 from dpstream.cli.faults import explain
 from dpstream.cli.interrupt import INTERRUPTED
 from dpstream.cli.shared import seen
+from dpstream.core.compiling import telling
 from dpstream.core.errors import DpstreamError
 
 __all__ = ["main"]
@@ -44,6 +45,7 @@ class Verbs(click.Group):
                 "diff",
             ),
             "store",
+            "warm",
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -93,6 +95,8 @@ class Verbs(click.Group):
                 from dpstream.cli.statement import command
             case "store":
                 from dpstream.cli.store import command
+            case "warm":
+                from dpstream.cli.warm import command
             case _:
                 return None
         return command
@@ -101,7 +105,7 @@ class Verbs(click.Group):
         """Run and exit; an exception that is not ours is a bug and keeps its traceback (exit code 1)."""
         if not extra.pop("standalone_mode", True):
             return super().main(args, prog_name, standalone_mode=False, **extra)
-        with warnings.catch_warnings(), failures.guarded(), seen():
+        with warnings.catch_warnings(), failures.guarded(), seen(), telling(_tell):
             warnings.showwarning = _warn
             sys.exit(self._exit_code(args, prog_name, extra))
 
@@ -136,6 +140,10 @@ class Verbs(click.Group):
 def say_error(text: str) -> None:
     """One line on standard error."""
     click.echo(f"error: {' '.join(text.split())}", err=True)
+
+
+def _tell(sentence: str) -> None:
+    click.echo(sentence, err=True)
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object) -> None:

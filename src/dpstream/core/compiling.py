@@ -3,19 +3,33 @@
 Numba keeps compiled code in files: in ``NUMBA_CACHE_DIR``, beside the package, or in the user's cache folder. Where
 none of them can be written it raises an error at import. Here it then compiles in every process anew, and says so
 once. The results are the same.
+
+What is compiled in this process, because no kept code was found, is told before it is compiled (``telling``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["UncachedWarning", "njit"]
+__all__ = ["UncachedWarning", "kept_in", "njit", "telling"]
 
 _told = False
+_say: Callable[[str], None] | None = None
+_said: set[str] = set()
+_kept_functions: list[Any] = []
+
+#: What the loops of a part do; other parts are called by their names.
+_PARTS = {
+    "core.tables": "counting and hashing",
+    "core.graphical": "fitting and sampling",
+    "io.sources": "reading of csv files",
+}
 
 
 class UncachedWarning(UserWarning):
@@ -26,6 +40,7 @@ def njit(*given: Any, cache: bool = False, **options: Any) -> Any:
     """``numba.njit``; ``cache`` where there is a place for it."""
     import numba
 
+    _listen()
     if not cache:
         return numba.njit(*given, **options)
     if len(given) == 1 and callable(given[0]):
@@ -38,7 +53,9 @@ def _kept(function: Callable[..., Any], given: tuple[Any, ...], options: dict[st
 
     if _has_place(function, numba.config.CACHE_DIR):
         try:
-            return numba.njit(*given, cache=True, **options)(function)
+            made = numba.njit(*given, cache=True, **options)(function)
+            _kept_functions.append(made)
+            return made
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
@@ -65,3 +82,47 @@ def _tell() -> None:
             UncachedWarning,
             stacklevel=4,
         )
+
+
+@contextlib.contextmanager
+def telling(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it ``say`` gets one sentence for each part of the program whose loops have to be compiled, before they
+    are."""
+    global _say
+    before, _say = _say, say
+    try:
+        yield
+    finally:
+        _say = before
+
+
+def kept_in() -> str | None:
+    """The folder of kept code, as far as functions are loaded; None where none can be kept."""
+    if _told or not _kept_functions:
+        return None
+    return os.path.commonpath([str(function.stats.cache_path) for function in _kept_functions])
+
+
+@cache
+def _listen() -> None:
+    """Hear from Numba what it compiles; what it finds in files is not compiled."""
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            _compiles(event.data["dispatcher"].py_func.__module__)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Listener())
+
+
+def _compiles(module: str) -> None:
+    first, _, rest = module.partition(".")
+    part = ".".join(rest.split(".")[:2])
+    if _say is None or first != "dpstream" or part in _said:
+        return
+    _said.add(part)
+    ahead = "" if _told else ", once for this machine (`dpstream warm` does it ahead)"
+    _say(f"compiling loops for {_PARTS.get(part, part)}{ahead}")

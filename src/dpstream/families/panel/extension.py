@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["extend", "split_whole"]
+__all__ = ["extend", "split_whole", "warm"]
 
 
 def split_whole(
@@ -66,3 +66,8 @@ def extend(
     words = generator.integers(0, 2**32, size=len(groups), dtype=np.uint32)
     symbols: NDArray[np.uint8] = deal(groups, numbers.copy(), numbers.sum(axis=1), words)
     return symbols
+
+
+def warm() -> None:
+    """Run the compiled loop once."""
+    extend(np.zeros(1, np.int32), np.array([[1, 0]]), np.random.default_rng(1))

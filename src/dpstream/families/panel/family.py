@@ -7,6 +7,7 @@ from typing import Any
 from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import Unit
+from dpstream.families.panel.extension import warm
 from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
 from dpstream.families.panel.people_check import PeopleCheck
 
@@ -43,6 +44,7 @@ PANEL = Family(
         no_tables=("a panel of people", "; a panel's manifests tell its errors"),
     ),
     checks=PeopleCheck.of,
+    warm=warm,
     draft={
         "mechanism": {"window": 3, "weights": True, "period_names": True},
         "budget": {"rho": "0.005", "horizon": 12},
