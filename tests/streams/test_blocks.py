@@ -19,7 +19,8 @@ from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import Publisher, read_manifest, read_table
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
-from dpstream.stream.release import table_blocks
+from dpstream.stream.release import remade_files, table_blocks
+from dpstream.stream.store import staging
 from dpstream.stream.store.rekey import rekey_store
 
 KEY = StateKey(b"k" * 32)
@@ -110,8 +111,8 @@ def test_an_exception_in_a_thread_is_raised_and_stops_the_others() -> None:
 
 
 def test_killed_before_every_second_durability_call(tmp_path: Path) -> None:
-    """With ``keep = 1``, tables expire too; random lives stop the other calls (``torture.py``). Nothing staged is left
-    at the end: the harness looks."""
+    """With ``keep = 1``, tables expire too; random lives stop the other calls. Nothing staged is left at
+    the end: the harness looks."""
     assert killed_at_every(2, tmp_path, keep=1) > 90
 
 
@@ -120,19 +121,23 @@ def test_every_failing_call_is_a_clear_error_and_nothing_is_lost(tmp_path: Path,
     fails_clearly_at(slice(1, None, 5), fault, tmp_path)
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("chunk", [1, 2**20], ids=["in a block", "at the end"])
 def test_a_full_disk_before_the_commit_is_like_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, form: str
 ) -> None:
-    """The same records take the step without a decision; other records do not."""
+    """The same records take the step without a decision; other records do not. Nothing is left behind."""
+    monkeypatch.setattr(staging, "_CHUNK", chunk)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with opened(tmp_path) as stream:
+    with opened(tmp_path, format=form) as stream:
         with monkeypatch.context() as patch:
             patch.setattr(durable, "write", full)
-            with pytest.raises(StoreError, match="could not be written"):
+            with pytest.raises(StoreError, match="could not be written: No space left"):
                 stream.step(batch(1), "b1")
+        assert staged(tmp_path) == []
         with pytest.raises(StoreError, match="reserved"):
             stream.step(batch(2), "b2")
         assert stream.step(batch(1), "b1").step == 1
@@ -172,13 +177,33 @@ def test_a_rejected_table_leaves_the_disk(tmp_path: Path) -> None:
         assert staged(tmp_path) == []
 
 
-def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["there", "gone", "changed", "cut"])
+def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Path, what: str) -> None:
     digest = hold(tmp_path, key=KEY)
-    assert staged(tmp_path) == []
-    with opened(tmp_path, key=KEY) as stream:
-        stream.approve()
+    [file] = staged(tmp_path)
+    data = file.read_bytes()
+    assert file.name.endswith(".sealed")
+    assert b"PAR1" not in data
+    if what == "gone":
+        file.unlink()
+    elif what == "changed":
+        file.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    elif what == "cut":
+        file.write_bytes(data[:-1])
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        write = table_blocks.write_blocks
+        patch.setattr(remade_files, "write_blocks", lambda *given: made.append(1) or write(*given))
+        with opened(tmp_path, key=KEY) as stream:
+            assert staged(tmp_path) == ([] if what == "gone" else [file])
+            stream.approve()
+    assert len(made) == (what != "there")
     assert table_hash(tmp_path) == digest
     assert staged(tmp_path) == []
+
+
+def test_an_encrypted_stream_is_killed_too(tmp_path: Path) -> None:
+    killed_at_every(11, tmp_path, key=KEY)
 
 
 def test_encrypting_a_store_removes_what_waits(tmp_path: Path) -> None:

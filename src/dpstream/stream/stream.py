@@ -115,7 +115,8 @@ class Stream:
             if sink is not None:
                 persistent = policy.records == "persistent"
                 book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
-                self._outlet = Outlet(self._store, sink, facts, self._plan_hash, book, self._remade)
+                remade = partial(RemadeFiles, self._store, sink, self._released, self._synthesis)
+                self._outlet = Outlet(self._store, sink, facts, book, lambda: remade(self._carried.records))
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
@@ -423,19 +424,8 @@ class Stream:
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
         accuracy = accuracy_of(synthesis, self._plan, step, files, with_base=self._base is not None)
-        facts = StepFacts(
-            step,
-            period,
-            synthesis.total,
-            rows,
-            seed,
-            files,
-            test_seed,
-            accuracy,
-            made.facts,
-            told,
-            made.block,
-        )
+        drawn = (synthesis.total, rows, seed)
+        facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
         return Prepared(
             reservation=reservation,
             definition=str(self._plan.budget.as_dict()["definition"]),
@@ -463,10 +453,6 @@ class Stream:
         """Publish from committed rows; repeatable at every point."""
         if self._outlet is not None:
             self._outlet.publish()
-
-    def _remade(self) -> RemadeFiles:
-        assert self._sink is not None
-        return RemadeFiles(self._store, self._sink, self._released, self._synthesis, self._carried.records)
 
     def _require_outlet(self, verb: str) -> Outlet:
         if self._outlet is None:

@@ -61,9 +61,7 @@ class Piece:
         for name, content in self._files.items():
             stem, _, form = name.partition(".")
             if stem == kind and form in FORMATS:
-                data = content.path if isinstance(content, StagedFile) else content
-                assert data is not None
-                return data, form
+                return content.path if isinstance(content, StagedFile) else content, form
         return None
 
 

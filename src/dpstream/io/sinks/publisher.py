@@ -254,8 +254,6 @@ class Publisher:
 def _put(path: Path, content: Content) -> None:
     """Make a file that is not there yet; it is on the disk when this returns."""
     if isinstance(content, StagedFile):
-        if content.path is None:
-            raise ValueError(f"{path.name} is not on the disk")
         durable.put_file(path, content.path, mode=0o644)
     else:
         durable.write_file(path, content, mode=0o644)

@@ -15,12 +15,12 @@ class StagedFile:
 
     Attributes:
         size: in bytes.
-        path: where it is; None where it was not kept, and is made again when it is published.
+        path: where it is.
     """
 
     sha256: str
     size: int
-    path: Path | None
+    path: Path
 
 
 Content = bytes | StagedFile

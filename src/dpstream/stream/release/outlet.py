@@ -15,6 +15,7 @@ from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.arguments import check_text
+from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.manifest import pretty_json
 from dpstream.stream.release.remade_files import RemadeFiles
 from dpstream.stream.release.sink import Sink
@@ -47,7 +48,6 @@ class Outlet:
         store: Store,
         sink: Sink,
         facts: dict[str, Any],
-        plan_hash: str,
         describe: Callable[[str], dict[str, Any]],
         remade: Callable[[], RemadeFiles],
     ) -> None:
@@ -59,7 +59,7 @@ class Outlet:
         self._store = store
         self._sink = sink
         self._facts = facts
-        self._plan_hash = plan_hash
+        self._plan_hash = plan_hash(facts)
         self._describe = describe
         self._remade = remade
         self._stream_id = store.meta["stream_id"].hex()

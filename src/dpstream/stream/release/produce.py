@@ -125,7 +125,7 @@ def make_files(
         store.sweep_staged()  # of an attempt that stopped
         with staging_errors(store.path):
             files = table_blocks.write_blocks(
-                sink, store.staging, step, schema, label, blocks, keep=store.keeps_staged
+                sink, store.staging, step, schema, label, blocks, sealing=store.sealing
             )
         return ReleaseFiles(files, carries, None, policy.keep, block)
     start = records_before(carried.records, synthesis_of, step)

@@ -73,7 +73,7 @@ class RemadeFiles:
         digest, remembered = self._store.remembered_file(step, name)
         content: Content | None = remembered
         if content is None:
-            content = self._store.staging.find(step, name, digest)
+            content = self._store.staging.find(step, name, digest, self._store.sealing)
         if content is None:
             if step != self._step or isinstance(self._files.get(name), StagedFile):
                 self._make(step)

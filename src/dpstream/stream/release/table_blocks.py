@@ -20,6 +20,7 @@ from dpstream.io.sinks.staged_file import Content
 from dpstream.io.sinks.table_files import BlockWriter
 from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.store.sealing import UNSEALED, Sealing
 from dpstream.stream.store.staging import Staging
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def thread_count() -> int:
     """
     given = os.environ.get(_VARIABLE)
     if not given:
-        return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return min(cores or 1, _MOST_THREADS)
     if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 1024:
         raise ConfigError(f"{given!r} cannot be used", where=_VARIABLE, allowed="a number of threads from 1")
     return int(given)
@@ -105,18 +107,18 @@ def write_blocks(
     label: Label,
     blocks: Iterator[Callable[[], Any]],
     *,
-    keep: bool = True,
+    sealing: Sealing = UNSEALED,
 ) -> dict[str, Content]:
     """The files of a table: the table itself staged, what lies beside it in memory.
 
     Args:
-        keep: whether the staged file is kept, or hashed only.
+        sealing: of a file that waits to be published; without it, the file is ready for that.
 
     Errors:
         OSError: the disk is full or fails.
     """
     empty = labelled(schema.arrow_schema().empty_table(), label)
-    with staging.file(step, sink.table_name, keep=keep) as file:
+    with staging.file(step, sink.table_name, sealing) as file:
         writer = sink.block_writer(empty.schema, file.put)
         for prepared in in_order((partial(_prepared, writer, block) for block in blocks), thread_count()):
             writer.write(prepared)

@@ -85,9 +85,8 @@ def rekey_store(
                 db.rollback()
                 raise
         db.compact()
-        if new is not None:
-            with file_errors("files that wait to be published could not be removed", path):
-                Staging(path).sweep(())  # they are made again
+        with file_errors("files that wait to be published could not be removed", path):
+            Staging(path).sweep(())  # sealed otherwise; they are made again
     return [] if new is None else sorted(path.glob("backup-*"))
 
 

@@ -39,6 +39,7 @@ from dpstream.stream.store.sealed_history import (
     time_seal,
     utc_now,
 )
+from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.state_parts import write_state
@@ -210,21 +211,21 @@ class Store(StoreReader):
             self.write_head()
 
     @property
-    def keeps_staged(self) -> bool:
-        """Whether large files wait on the disk: an encrypted store leaves nothing there that can be read."""
-        return self._db.sealing.name is None
+    def sealing(self) -> Sealing:
+        """What private values are sealed with, staged files among them."""
+        return self._db.sealing
 
     def sweep_staged(self) -> None:
         """Remove staged files that no committed step waits for, such as those of a step that was never committed."""
-        waiting: list[tuple[int, str]] = []
-        if self.keeps_staged:
+        with file_errors("files that wait to be published could not be removed", self.path):
+            if not self.staging.names():
+                return
             with self._reading() as db:
                 waiting = db.execute(
                     "SELECT f.step, f.name FROM files f JOIN steps s USING (step) "
                     "WHERE s.publication IN ('pending', 'held') AND f.bytes IS NULL"
                 ).fetchall()
-        with file_errors("files that wait to be published could not be removed", self.path):
-            self.staging.sweep(waiting)
+            self.staging.sweep(waiting, self.sealing)
 
     def close(self) -> None:
         """Give up the database and the lock."""
