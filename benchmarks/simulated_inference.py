@@ -63,9 +63,9 @@ CASES: tuple[tuple[Case, str, tuple[tuple[str, Asked], ...]], ...] = (
         "",
         (
             ("mean", lambda s: mean(s, "education_num")),
-            ("mean in a group", lambda s: mean(s, "hours_per_week", "income_50K != 0")),
-            ("difference", lambda s: difference(s, "income_50K", "sex != 0", "sex = 0")),
-            ("least squares", lambda s: least_squares(s, "income_50K", ["education_num", "hours_per_week"])),
+            ("mean in a group", lambda s: mean(s, "hours_per_week", "marital_status = 0")),
+            ("difference", lambda s: difference(s, "age_10", "marital_status = 0", "marital_status != 0")),
+            ("least squares", lambda s: least_squares(s, "hours_per_week", ["education_num", "age_10"])),
         ),
     ),
 )
