@@ -37,7 +37,7 @@ from dpstream.stream.store.store import Prepared
 
 STEPS = 3
 #: Every primitive; the composite functions call these.
-CALLS = ("commit", "write", "sync_file", "sync_directory", "rename", "unlink")
+CALLS = ("commit", "write", "sync_file", "sync_directory", "rename", "link", "unlink")
 Fault = Callable[[str, Callable[..., None], tuple[object, ...]], None]
 
 
@@ -261,6 +261,7 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
         found.append("the catalogue is not the ledger's")
     read(home / "releases")
     strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
+    strays += [p.name for p in home.glob("state/staged/*")]
     return found + [f"{name} was left behind" for name in strays]
 
 

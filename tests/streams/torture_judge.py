@@ -136,6 +136,7 @@ def judge_end(home: Path, settings: Settings, now: Seen, compare: bool) -> list[
     if compare and lives.outcome(home) != undisturbed(settings)[0]:
         found.append("the releases differ from those of an undisturbed life with the same entropy")
     strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
+    strays += [p.name for p in home.glob("state/staged/*")]
     found += [f"{name} was left behind" for name in strays]
     # The plan pays for no further step.
     code = in_child(lambda: lives.beyond(home, settings))

@@ -43,6 +43,7 @@ from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes, rea
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
 from dpstream.stream.ledger.account_file import Account
 from dpstream.stream.ledger.limit import Limit
+from dpstream.stream.release import table_blocks
 from dpstream.stream.store import sealed_history as history
 from dpstream.stream.store.postgres import PostgresDatabase
 
@@ -75,6 +76,7 @@ class Settings:
     encrypted: bool
     postgres: bool
     wrong_order: bool
+    blocks: bool
 
 
 def draw_settings(rng: random.Random, wrong_order: bool, postgres: bool) -> Settings:
@@ -97,6 +99,7 @@ def draw_settings(rng: random.Random, wrong_order: bool, postgres: bool) -> Sett
         encrypted=rng.random() < 0.3,
         postgres=postgres,
         wrong_order=wrong_order,
+        blocks=rng.random() < 0.5 and not wrong_order,
     )
 
 
@@ -180,6 +183,7 @@ def policy_of(settings: Settings) -> Publishing:
 
 def opened(home: Path, settings: Settings, entropy: int) -> Stream:
     """The stream with noise of its own."""
+    table_blocks.BLOCK = 8 if settings.blocks else 2**18
     stream = open_stream(
         plan_of(settings),
         schema_of(settings),

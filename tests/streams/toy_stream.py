@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ class ToySynthesis(SyntheticTable):
         codes = [generator.choice(len(weights), size=rows, p=weights / weights.sum())]
         codes += [generator.integers(size, size=rows) for size in self.domain.sizes[1:]]
         return np.stack(codes, axis=1).astype(np.int32)
+
+    def blocks(self, rows: int, seed: int, size: int) -> Iterator[Callable[[], NDArray[np.int32]]]:
+        for number, first in enumerate(range(0, rows, size)):
+            yield partial(self.sample, min(size, rows - first), 1000 * (seed % 2**40) + number)
 
     def pack(self) -> Packed:
         return Packed({"deviation": self.deviation}, {"estimates": self.estimates})

@@ -1,19 +1,36 @@
 """The calls whose order makes a step durable, in one place.
 
-Every commit, write, fsync, rename and unlink of the store and of the publisher goes through this module
+Every commit, write, fsync, rename, link and unlink of the store and of the publisher goes through this module
 (always as ``durable.name(...)``), so that a test can stop the process, or fill the disk, before any of them. All
 other files that are written whole go through it as well: nothing that is not a regular file is ever replaced.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any, Protocol
 
 from dpstream.core import paths
 
-__all__ = ["commit", "rename", "replace_file", "sync_directory", "sync_file", "unlink", "write", "write_file"]
+__all__ = [
+    "commit",
+    "link",
+    "put_file",
+    "rename",
+    "replace_file",
+    "sync_directory",
+    "sync_file",
+    "unlink",
+    "write",
+    "write_file",
+]
+
+#: Bytes that are copied at once.
+_CHUNK = 2**20
+#: Errors of file systems on which, or between which, a file can have no second name.
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Transaction(Protocol):
@@ -59,6 +76,11 @@ def rename(source: Path, target: Path) -> None:
     os.rename(source, target)
 
 
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, on the same file system."""
+    os.link(source, target)
+
+
 def unlink(path: Path) -> None:
     """Remove a file; a file that is already gone is fine (the call may be a repetition)."""
     path.unlink(missing_ok=True)
@@ -72,6 +94,33 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
         sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def put_file(path: Path, source: Path, *, mode: int) -> None:
+    """Create ``path`` with the content of the file ``source``, as another name of it where the file system can do that,
+    else as a copy; on the disk as with ``write_file``. The source stays, with the same mode."""
+    linked = _linked(source, path)
+    flags = os.O_RDONLY if linked else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    descriptor = os.open(path, flags, mode)
+    try:
+        if not linked:
+            with source.open("rb") as file:
+                while data := file.read(_CHUNK):
+                    write(descriptor, data)
+        os.fchmod(descriptor, mode)
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _linked(source: Path, path: Path) -> bool:
+    try:
+        link(source, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return False
+    return True
 
 
 def replace_file(path: Path, data: bytes, *, mode: int, lasting: bool = True) -> None:

@@ -15,8 +15,9 @@ from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.keyed_records import require_record
 from dpstream.stream.ledger.membership import Membership
 from dpstream.stream.predecessor_cost import Base
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.release.publishing import MAX_ROWS, Publishing
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.release.table_blocks import thread_count
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.place import has_store
 from dpstream.stream.store.postgres import PostgresServer
@@ -37,7 +38,7 @@ def open_stream(
     randomness: Randomness | None = None,
     publish_to: Sink | None = None,
     keep: Literal["all"] | int = "all",
-    max_rows: int = 10_000_000,
+    max_rows: int = MAX_ROWS,
     source: Mapping[str, Any] | None = None,
     declared_public: Sequence[str] = (),
     publishing: Publishing | None = None,
@@ -80,6 +81,7 @@ def open_stream(
         StoreFormatError: written by a newer version.
     """
     check_options(keep, max_rows, name)
+    thread_count()  # what is wrong with it is said before anything is drawn
     schema.require_confirmed(name)
     require_record(plan)
     if any(c.inexact() is not None for c in schema.columns) and not has_store(Path(path), server=server):

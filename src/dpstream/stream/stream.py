@@ -38,6 +38,7 @@ from dpstream.stream.release.sink import Sink
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.staging import NotStagedError
 from dpstream.stream.store.state_parts import STATE, split_state
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
@@ -114,7 +115,8 @@ class Stream:
             if sink is not None:
                 persistent = policy.records == "persistent"
                 book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
-                self._outlet = Outlet(self._store, sink, facts, self._plan_hash, book)
+                remade = partial(RemadeFiles, self._store, sink, self._released, self._synthesis)
+                self._outlet = Outlet(self._store, sink, facts, book, lambda: remade(self._carried.records))
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
@@ -222,10 +224,7 @@ class Stream:
             published, or the disk failed.
         """
         self._check_process()
-        outlet = self._require_outlet("publish again")
-        assert self._sink is not None
-        made = RemadeFiles(self._store, self._sink, self._released, self._synthesis, self._carried.records)
-        return outlet.restore(made.file)
+        return self._require_outlet("publish again").restore()
 
     def decisions(self) -> list[Decision]:
         """Who approved or withdrew which step, and when. Not public: it is in no release."""
@@ -382,7 +381,7 @@ class Stream:
     def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
         """Record what an attempt that stopped before its commit leaves; a note on ``error`` says where that fails."""
         try:
-            if drawn and isinstance(error, Exception):
+            if drawn and isinstance(error, Exception) and not isinstance(error, NotStagedError):
                 # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
                 # second one. An interrupt comes from outside, like a crash.
                 self._undecided = type(error).__name__
@@ -425,9 +424,8 @@ class Stream:
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
         accuracy = accuracy_of(synthesis, self._plan, step, files, with_base=self._base is not None)
-        facts = StepFacts(
-            step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts, told
-        )
+        drawn = (synthesis.total, rows, seed)
+        facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
         return Prepared(
             reservation=reservation,
             definition=str(self._plan.budget.as_dict()["definition"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -180,6 +180,14 @@ class Synthesis(ABC):
     def released(self, schema: Schema, rows: int, seed: int) -> Any:
         """The released table as a pyarrow Table in the columns of ``StreamPlan.released_schema``; equal for equal
         arguments and program versions. Another number of rows, where there are answers, gives another draw."""
+
+    def blocks(self, rows: int, seed: int, size: int) -> Iterator[Callable[[], Codes]] | None:
+        """Another draw of ``rows`` synthetic records, as makers of blocks of ``size`` of them, in order; None where a
+        table is drawn as a whole only. Equal arguments give equal blocks; a maker may be called in any thread.
+
+        The records as a whole have no more sampling error than those of a table that is drawn at once.
+        """
+        return None
 
     def rows(self, schema: Schema, most: int) -> int:
         """Rows of the released table: the rounded noisy number of records, cut by a public rule."""

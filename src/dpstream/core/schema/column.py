@@ -326,14 +326,17 @@ class Column(ABC):
         import pyarrow as pa
 
         codes = np.asarray(codes)
-        if codes.size and (codes.min() < 0 or codes.max() >= self.size):
-            raise DataError(f"column {self.name!r} holds unknown codes", allowed=f"0 to {self.size - 1}")
+        self._require_known(codes)
         if style == "label":
             return pa.array(self.labels(), pa.string()).take(pa.array(codes, pa.int32()))
         if style not in ("value", "exact"):
             raise DataError(f"unknown style {style!r}", where="decode", allowed="value, exact, label")
         values = self._decode_values(codes.astype(np.int32, copy=False), generator)
         return self._shortened(values, codes) if style == "value" else values
+
+    def _require_known(self, codes: Codes) -> None:
+        if codes.size and (codes.min() < 0 or codes.max() >= self.size):
+            raise DataError(f"column {self.name!r} holds unknown codes", allowed=f"0 to {self.size - 1}")
 
     def _shortened(self, values: Any, codes: Codes) -> Any:
         """Drawn values with no more digits than say something."""

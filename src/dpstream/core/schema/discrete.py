@@ -202,6 +202,18 @@ class Categorical(Column):
 
         return pa.int64() if self.is_numeric else pa.string()
 
+    def texts(self, codes: Codes) -> Any:
+        """What ``decode`` gives of a column of texts, as an Arrow dictionary: each text once.
+
+        Errors: ``DataError`` for codes outside the domain.
+        """
+        import pyarrow as pa
+
+        self._require_known(codes)
+        missing = None if self.missing_code is None else codes == self.missing_code
+        places = pa.array(codes, pa.int32(), mask=missing)
+        return pa.DictionaryArray.from_arrays(places, self.labels()[: self.size - (missing is not None)])
+
     def _decode_values(self, codes: Codes, generator: np.random.Generator) -> Any:
         import pyarrow as pa
 

@@ -247,6 +247,11 @@ class Real(Ordered):
     def _upper(self) -> NDArray[np.float64]:
         return np.array(self.edges[1:], dtype=np.float64)
 
+    @cached_property
+    def _below(self) -> NDArray[np.float64]:
+        """Largest number below the right end of each bin."""
+        return np.nextafter(self._upper, -np.inf)
+
     def bin_labels(self) -> tuple[str, ...]:
         texts = [number_text(edge) for edge in self.edges]
         pairs = list(itertools.pairwise(texts))
@@ -281,7 +286,7 @@ class Real(Ordered):
         high = self._upper[codes]
         share = generator.random(len(codes))
         # A weighted mean, since high - low may overflow; rounding must not leave the bin.
-        drawn = np.clip(low * (1.0 - share) + high * share, low, np.nextafter(high, -np.inf))
+        drawn = np.clip(low * (1.0 - share) + high * share, low, self._below[codes])
         return pa.array(drawn, pa.float64(), mask=empty)
 
     @cached_property
@@ -302,8 +307,12 @@ class Real(Ordered):
 
         drawn, filled = values.to_numpy(zero_copy_only=False), np.asarray(values.is_valid())
         bins = np.where(filled, codes, 0)
-        power, divides = (part[bins] for part in self._steps)
-        cut = np.where(divides, np.floor(drawn * power) / power, np.floor(drawn / power) * power)
+        powers, divides = self._steps
+        power = powers[bins]
+        if divides.all():
+            cut = np.floor(drawn * power) / power
+        else:
+            cut = np.where(divides[bins], np.floor(drawn * power) / power, np.floor(drawn / power) * power)
         inside = np.maximum(cut, self.lower[bins]) + 0.0
         return pa.array(np.where(inside < self._upper[bins], inside, drawn), pa.float64(), mask=~filled)
 

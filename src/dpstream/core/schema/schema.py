@@ -15,6 +15,7 @@ import numpy as np
 from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
+from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
 
 __all__ = ["Schema"]
@@ -155,12 +156,21 @@ class Schema:
 
     # Codes to raw.
 
-    def decode(self, codes: Any, seed: int | np.random.Generator, style: Style = "value") -> Any:
+    def decode(
+        self,
+        codes: Any,
+        seed: int | np.random.Generator,
+        style: Style = "value",
+        *,
+        dictionaries: bool = False,
+    ) -> Any:
         """A ``pyarrow.Table`` of typed columns (``value``) or of labels (``label``).
 
         Bins become values drawn uniformly inside the bin; ``missing`` becomes null; ``other`` becomes its
         label in text columns and null elsewhere. The draw is post-processing of public codes, so an
         ordinary seed is enough and the same seed gives the same table.
+        ``dictionaries``: columns of texts hold each text once, and its place in every row (Arrow's dictionaries);
+        the types of other columns, and all values, are the same.
         Errors: ``DataError`` for codes of another shape or outside the domain.
         """
         import pyarrow as pa
@@ -174,8 +184,15 @@ class Schema:
             )
         generator = np.random.default_rng(seed)
         style = "exact" if self.exact and style == "value" else style
-        arrays = [c.decode(codes[:, i], generator, style) for i, c in enumerate(self.columns)]
-        return pa.table(arrays, schema=self.arrow_schema(style))
+        arrays = [
+            c.texts(codes[:, i])
+            if dictionaries and isinstance(c, Categorical) and not c.is_numeric
+            else c.decode(codes[:, i], generator, style)
+            for i, c in enumerate(self.columns)
+        ]
+        return (
+            pa.table(arrays, names=self.names) if dictionaries else pa.table(arrays, self.arrow_schema(style))
+        )
 
     def arrow_schema(self, style: Style = "value") -> Any:
         """The ``pyarrow.Schema`` of decoded tables."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,13 @@ class ModelSynthesis(SyntheticTable):
         ]
         table = np.concatenate(drawn)
         return table[generator.permutation(rows)]
+
+    def blocks(self, rows: int, seed: int, size: int) -> Iterator[Callable[[], NDArray[np.int32]]]:
+        """See ``Synthesis.blocks``."""
+        from dpstream.core.graphical.compiled.blocks import draw_blocks
+
+        shares = self._rows_of_each(rows, np.random.default_rng(seed))
+        return draw_blocks(self.models, shares, seed, size)
 
     def _rows_of_each(self, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
         """How many records each model gives: its share, rounded by a draw."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -17,7 +17,8 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
 from dpstream.io.sinks.release_reader import has_periods, read_table
-from dpstream.io.sinks.table_files import from_bytes
+from dpstream.io.sinks.staged_file import Content, StagedFile
+from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, blocks_of, from_bytes
 
 __all__ = ["Feed", "Piece", "StandardOutput", "Tee"]
 
@@ -28,14 +29,16 @@ class Piece:
     """The release of one step for a feed: its manifest, and its table or its changes with their types.
 
     Args:
-        files: the files of the step by name.
+        files: the files of the step by name, in memory or on the disk.
         fields: the fields of the codebook, which give the types of CSV files.
     """
 
-    def __init__(self, step: int, files: Mapping[str, bytes], fields: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, step: int, files: Mapping[str, Content], fields: Sequence[Mapping[str, Any]]) -> None:
+        manifest = files[MANIFEST]
+        assert isinstance(manifest, bytes)
         self.step = step
-        self.manifest_bytes = files[MANIFEST]
-        self.manifest: dict[str, Any] = json.loads(files[MANIFEST])
+        self.manifest_bytes = manifest
+        self.manifest: dict[str, Any] = json.loads(manifest)
         self._files = files
         self._fields = [*fields, *_OWN]
 
@@ -46,10 +49,19 @@ class Piece:
 
     def part(self, kind: str) -> Any:
         """The ``table`` or the ``changes`` as a pyarrow Table; None where the release has none."""
-        for name, data in self._files.items():
+        found = self._find(kind)
+        return None if found is None else from_bytes(*found, self._fields)
+
+    def blocks(self, kind: str) -> Iterator[Any] | None:
+        """As ``part``, block by block, as ``pyarrow.RecordBatch``."""
+        found = self._find(kind)
+        return None if found is None else blocks_of(*found, self._fields)
+
+    def _find(self, kind: str) -> tuple[bytes | Path, Format] | None:
+        for name, content in self._files.items():
             stem, _, form = name.partition(".")
-            if stem == kind and form in ("parquet", "csv"):
-                return from_bytes(data, "csv" if form == "csv" else "parquet", self._fields)
+            if stem == kind and form in FORMATS:
+                return content.path if isinstance(content, StagedFile) else content, form
         return None
 
 
@@ -131,6 +143,10 @@ class Tee:
         """A table of changes as named files."""
         return self._folder.render_changes(changes)
 
+    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
+        """Converts a table to bytes block by block."""
+        return self._folder.block_writer(schema, put)
+
     def published(self, stream_id: str) -> dict[int, str]:
         """The hashes of the steps that the folder or the feed has.
 
@@ -147,7 +163,7 @@ class Tee:
                 )
         return hashes
 
-    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
         """Publish to the folder, then to the feed."""
         self._folder.publish(step, files)
         self._feed.publish(Piece(step, files, self._fields))
@@ -174,7 +190,7 @@ class Tee:
         self,
         step: int,
         names: Collection[str],
-        make: Callable[[str], bytes],
+        make: Callable[[str], Content],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
         """Restore in the folder, then in the feed. The feed gets what the store makes, not the folder's files, which
@@ -218,7 +234,7 @@ class StandardOutput:
     """
 
     def __init__(self, out: BinaryIO | None = None) -> None:
-        self._out = out
+        self._given = out
         self._last: int | None = None
 
     def published(self, stream_id: str) -> dict[int, str]:
@@ -227,15 +243,18 @@ class StandardOutput:
 
     def publish(self, piece: Piece) -> None:
         """Write one step, and flush."""
-        changes = piece.part("changes") if self._last == piece.step - 1 else None
-        rows, kind = (changes, "changes") if changes is not None else (piece.part("table"), "table")
-        if rows is None:
-            rows, kind = piece.part("changes"), "changes"
+        changes = piece.blocks("changes") if self._last == piece.step - 1 else None
+        blocks, kind = (changes, "changes") if changes is not None else (piece.blocks("table"), "table")
+        if blocks is None:
+            blocks, kind = piece.blocks("changes"), "changes"
         head = {"step": piece.step, "stream": piece.manifest.get("stream"), "kind": kind}
-        lines = [{**head, "event": "begin", "period": piece.manifest.get("period")}]
-        lines += [{"step": piece.step, **row} for row in ([] if rows is None else rows.to_pylist())]
-        lines.append({**head, "event": "end", "rows": 0 if rows is None else rows.num_rows})
-        self._write(lines)
+        self._write([{**head, "event": "begin", "period": piece.manifest.get("period")}])
+        rows = 0
+        for block in blocks or ():
+            self._write([{"step": piece.step, **row} for row in block.to_pylist()])
+            rows += block.num_rows
+        self._write([{**head, "event": "end", "rows": rows}])
+        self._out.flush()
         self._last = piece.step
 
     def compare(
@@ -250,12 +269,15 @@ class StandardOutput:
     def withdraw(self, step: int) -> None:
         """Write a line which says that the step was withdrawn; what was written before cannot be taken back."""
         self._write([{"step": step, "event": "withdrawn"}])
+        self._out.flush()
+
+    @property
+    def _out(self) -> BinaryIO:
+        return sys.stdout.buffer if self._given is None else self._given
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
-        out = sys.stdout.buffer if self._out is None else self._out
         text = "".join(json.dumps(line, ensure_ascii=False, default=_plain) + "\n" for line in lines)
-        out.write(text.encode())
-        out.flush()
+        self._out.write(text.encode())
 
 
 def _plain(value: datetime.date) -> str:

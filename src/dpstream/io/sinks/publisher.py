@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.paths import read_bytes
+from dpstream.core.paths import check_file, read_bytes
 from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
-from dpstream.io.sinks.table_files import FORMATS, Format, csv_label, to_bytes
+from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256, sha256_of
+from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, csv_label, to_bytes
 
 __all__ = [
     "CATALOGUE",
@@ -101,6 +102,10 @@ class Publisher:
         """The files of a table of changes by name."""
         return self._files(f"changes.{self._format}", changes)
 
+    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
+        """Converts a table of this schema to the bytes of the table's file, block by block."""
+        return BlockWriter(schema, self._format, put)
+
     def published(self, stream_id: str) -> dict[int, str]:
         """The SHA-256 of the manifest of every step that the catalogue lists or that has a directory.
 
@@ -127,8 +132,8 @@ class Publisher:
                 )
         return hashes
 
-    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
-        """Put all files of a step in place at once, and read them back.
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """Put all files of a step in place at once, and read them back. Files that wait on the disk stay there.
 
         Errors:
             StoreDamagedError: the step is there already with other files.
@@ -140,8 +145,8 @@ class Publisher:
             if temporary.exists():  # an earlier attempt was interrupted
                 shutil.rmtree(temporary)
             temporary.mkdir(mode=0o755)
-            for name, data in files.items():
-                durable.write_file(temporary / name, data, mode=0o644)
+            for name, content in files.items():
+                _put(temporary / name, content)
             durable.sync_directory(temporary)
             durable.rename(temporary, final)
         self._require_equal(final, files)
@@ -165,7 +170,7 @@ class Publisher:
             for name, digest in files.items():
                 if name not in there:
                     differences[step, name] = "missing"
-                elif step in read and _sha256(self._directory / step_name(step) / name) != digest:
+                elif step in read and file_sha256(self._directory / step_name(step) / name) != digest:
                     differences[step, name] = "changed"
         for step in withdrawn:
             for name in self._names(step) - STAYING:
@@ -176,17 +181,21 @@ class Publisher:
         self,
         step: int,
         names: Collection[str],
-        make: Callable[[str], bytes],
+        make: Callable[[str], Content],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
-        """Write the missing files of a step (``make`` gives their bytes); files that exist are left alone."""
+        """Write the missing files of a step (``make`` gives them); files that exist are left alone."""
         folder = self._directory / step_name(step)
         if not folder.exists():
             self.publish(step, {name: make(name) for name in names})
             return
         for name in names:
             if not (folder / name).exists():
-                durable.replace_file(folder / name, make(name), mode=0o644)
+                temporary = folder / f".{name}.tmp"
+                durable.unlink(temporary)
+                _put(temporary, make(name))
+                durable.rename(temporary, folder / name)
+                durable.sync_directory(folder)
 
     def expire(self, step: int, names: Sequence[str]) -> None:
         """Remove a step's table and keep its manifest and what it measured."""
@@ -227,10 +236,14 @@ class Publisher:
         folder = self._directory / step_name(step)
         return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
-    def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
-        present = {entry.name: read_bytes(entry) for entry in final.iterdir()}
-        if present != dict(files):
-            names = sorted(n for n in present.keys() | files.keys() if present.get(n) != files.get(n))
+    def _require_equal(self, final: Path, files: Mapping[str, Content]) -> None:
+        present = {}
+        for entry in final.iterdir():
+            check_file(entry)
+            present[entry.name] = file_sha256(entry)
+        wanted = {name: sha256_of(content) for name, content in files.items()}
+        if present != wanted:
+            names = sorted(n for n in present.keys() | wanted.keys() if present.get(n) != wanted.get(n))
             raise StoreDamagedError(
                 f"{', '.join(names)} differ from what was committed",
                 where=str(final),
@@ -238,10 +251,9 @@ class Publisher:
             )
 
 
-def _sha256(path: Path) -> str | None:
-    """The SHA-256 of a file; None where it is gone meanwhile, or is no file."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, IsADirectoryError):
-        return None
+def _put(path: Path, content: Content) -> None:
+    """Make a file that is not there yet; it is on the disk when this returns."""
+    if isinstance(content, StagedFile):
+        durable.put_file(path, content.path, mode=0o644)
+    else:
+        durable.write_file(path, content, mode=0o644)

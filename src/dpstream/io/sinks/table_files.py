@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["FORMATS", "Format", "csv_label", "from_bytes", "to_bytes"]
+__all__ = ["FORMATS", "BlockWriter", "Format", "blocks_of", "csv_label", "from_bytes", "to_bytes"]
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = ("parquet", "csv")
@@ -37,6 +39,97 @@ def to_bytes(table: Any, form: Format) -> bytes:
     return bytes(buffer.getvalue().to_pybytes())
 
 
+class BlockWriter:
+    """Converts a table to bytes block by block (a row group of a Parquet file each). Equal blocks give equal bytes.
+
+    Args:
+        schema: the ``pyarrow.Schema`` that readers get. Blocks have its columns; those of texts may be dictionaries.
+        put: takes the bytes, in order.
+
+    Errors:
+        ConfigError: an unknown format.
+    """
+
+    def __init__(self, schema: Any, form: Format, put: Callable[[bytes], None]) -> None:
+        if form not in FORMATS:
+            raise ConfigError(f"unknown format {form!r}", where="output", allowed=", ".join(FORMATS))
+        self._schema = schema
+        self._form = form
+        self._put = put
+        self._writer: Any = None
+        if form == "csv":
+            put(to_bytes(schema.empty_table(), "csv"))
+
+    def prepare(self, block: Any) -> Any:
+        """What ``write`` takes of a block; may be called in any thread, in any order."""
+        if self._form == "parquet":
+            return block.replace_schema_metadata(None)
+        import pyarrow as pa
+        import pyarrow.csv
+
+        buffer = pa.BufferOutputStream()
+        options = pyarrow.csv.WriteOptions(include_header=False)
+        pyarrow.csv.write_csv(block.cast(self._schema), buffer, options)
+        return buffer.getvalue()
+
+    def write(self, prepared: Any) -> None:
+        """Write the next block."""
+        if self._form == "csv":
+            self._put(prepared)
+            return
+        if self._writer is None:
+            self._writer = self._parquet(prepared.schema)
+        self._writer.write_table(prepared)
+
+    def close(self) -> None:
+        """Write what comes after the last block."""
+        if self._form == "csv":
+            return
+        writer = self._parquet(self._schema.remove_metadata()) if self._writer is None else self._writer
+        # Readers see plain columns of texts, whatever they were written from: the dictionaries are the file's own.
+        told = {"ARROW:schema": base64.b64encode(self._schema.serialize().to_pybytes())}
+        writer.add_key_value_metadata({**(self._schema.metadata or {}), **told})
+        writer.close()
+
+    def _parquet(self, schema: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        numbers = [field.name for field in schema if not pa.types.is_dictionary(field.type)]
+        return pyarrow.parquet.ParquetWriter(
+            pa.PythonFile(_Bytes(self._put), mode="w"),
+            schema,
+            compression="zstd",
+            store_schema=False,
+            # A text's place in the order of texts helps no reader, and takes as long as writing it.
+            write_statistics=numbers,
+        )
+
+
+class _Bytes:
+    """The file that Arrow writes to."""
+
+    closed = False
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        self._put(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def csv_label(name: str, label: Mapping[str, Any]) -> bytes:
     """The metadata file beside a CSV file, with the table's label.
 
@@ -52,26 +145,47 @@ def csv_label(name: str, label: Mapping[str, Any]) -> bytes:
     return (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def from_bytes(data: bytes, form: Format, fields: Sequence[Mapping[str, Any]] = ()) -> Any:
-    """The inverse of ``to_bytes``. ``fields``: the fields of the codebook, which give the types of CSV columns."""
-    import pyarrow as pa
-
-    source = pa.BufferReader(data)
+def from_bytes(data: bytes | Path, form: Format, fields: Sequence[Mapping[str, Any]] = ()) -> Any:
+    """The inverse of ``to_bytes``, also for a file of its own. ``fields``: the fields of the codebook, which give the
+    types of CSV columns."""
     if form == "parquet":
         import pyarrow.parquet
 
-        return pyarrow.parquet.read_table(source)
+        return pyarrow.parquet.read_table(_source(data))
+    import pyarrow.csv
+
+    return pyarrow.csv.read_csv(_source(data), **_csv_options(fields))
+
+
+def blocks_of(data: bytes | Path, form: Format, fields: Sequence[Mapping[str, Any]] = ()) -> Iterator[Any]:
+    """As ``from_bytes``, block by block, as ``pyarrow.RecordBatch``."""
+    if form == "parquet":
+        import pyarrow.parquet
+
+        yield from pyarrow.parquet.ParquetFile(_source(data)).iter_batches()
+        return
+    import pyarrow.csv
+
+    yield from pyarrow.csv.open_csv(_source(data), **_csv_options(fields))
+
+
+def _source(data: bytes | Path) -> Any:
+    import pyarrow as pa
+
+    return str(data) if isinstance(data, Path) else pa.BufferReader(data)
+
+
+def _csv_options(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     import pyarrow.csv
 
     types = {str(field["name"]): _arrow_type(field) for field in fields}
-    return pyarrow.csv.read_csv(
-        source,
+    return {
         # In a table of one column, a null is an empty line, and still a row.
-        parse_options=pyarrow.csv.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(
+        "parse_options": pyarrow.csv.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
+        "convert_options": pyarrow.csv.ConvertOptions(
             column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
-    )
+    }
 
 
 def _arrow_type(field: Mapping[str, Any]) -> Any:

@@ -5,7 +5,6 @@ No input hash, no clock, no size of anything private: only the plan, the step, a
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,13 +15,17 @@ from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
 from dpstream.io.sinks.publisher import MEASUREMENTS
+from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
 from dpstream.stream.declared import shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
 from dpstream.stream.release.released_verdicts import released_verdicts
 
-__all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
+__all__ = ["DRAWN", "MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
 
 MANIFEST_FORMAT = 1
+
+#: How many rows a block has, where a table was drawn in blocks.
+DRAWN = "drawn_in_blocks_of"
 
 #: Where noisy counts are published with the step.
 _MEASURED_WORDS = (
@@ -40,13 +43,15 @@ class StepFacts:
     total: float
     rows: int
     sampling_seed: int
-    files: dict[str, bytes]
+    files: Mapping[str, Content]
     made_with_test_seed: bool
     accuracy: dict[str, Any]
     #: About persistent records; None where every table is drawn anew.
     records: dict[str, Any] | None = None
     #: What the files say about themselves; None where there are none.
     label: dict[str, Any] | None = None
+    #: Rows of a block; None where the table was drawn at once.
+    block: int | None = None
 
 
 def pretty_json(value: Any) -> bytes:
@@ -83,8 +88,8 @@ def build_manifest(
         "sampling_seed": facts.sampling_seed,
         "accuracy": facts.accuracy,
         "files": {
-            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-            for name, data in sorted(facts.files.items())
+            name: {"sha256": sha256_of(content), "bytes": size_of(content)}
+            for name, content in sorted(facts.files.items())
         },
         "made_with_test_seed": facts.made_with_test_seed,
     }
@@ -92,6 +97,8 @@ def build_manifest(
         manifest["base"] = {**pinned["base"], "words": base_words(pinned["base"])}
     if facts.records is not None:
         manifest["records"] = facts.records
+    if facts.block is not None:
+        manifest[DRAWN] = facts.block
     if facts.label is not None:
         manifest["label"] = facts.label
     return pretty_json(manifest)

@@ -13,8 +13,11 @@ from typing import Any
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
+from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.arguments import check_text
+from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.manifest import pretty_json
+from dpstream.stream.release.remade_files import RemadeFiles
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store
@@ -45,15 +48,20 @@ class Outlet:
         store: Store,
         sink: Sink,
         facts: dict[str, Any],
-        plan_hash: str,
         describe: Callable[[str], dict[str, Any]],
+        remade: Callable[[], RemadeFiles],
     ) -> None:
+        """
+        Args:
+            describe: the codebook, for the path of a table's file.
+            remade: gives the files of steps whose bytes are not in the store.
+        """
         self._store = store
         self._sink = sink
         self._facts = facts
-        self._plan_hash = plan_hash
-        #: The codebook, for the path of a table's file.
+        self._plan_hash = plan_hash(facts)
         self._describe = describe
+        self._remade = remade
         self._stream_id = store.meta["stream_id"].hex()
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0
@@ -65,9 +73,13 @@ class Outlet:
         leaving = self._store.in_publication("withdrawing")
         if not pending and not expiring and not leaving:
             return
+        made = self._remade()
         with file_errors("the release could not be written and will be on the next try", self._where):
             for step in pending:
-                files = self._store.files(step)
+                files: dict[str, Content] = {
+                    name: made.file(step, name) if data is None else data
+                    for name, data in self._store.files(step).items()
+                }
                 self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
             # Readers learn that a table goes before it goes.
             self._write_catalogue((*pending, *expiring, *leaving))
@@ -112,11 +124,8 @@ class Outlet:
                 there = {step for step, _ in published}
                 self._write_catalogue(range(1, last_step + 1), there)
 
-    def restore(self, make: Callable[[int, str], bytes]) -> list[int]:
+    def restore(self) -> list[int]:
         """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
-
-        Args:
-            make: a file of a step again, with the bytes that were committed.
 
         Errors:
             StoreDamagedError: something was changed, or a file of a withdrawn step is there: nothing is put in its
@@ -128,6 +137,7 @@ class Outlet:
             for step in self._store.in_publication("withdrawn")
         }
         restored: set[int] = set()
+        made = self._remade()
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
             with file_errors("the releases could not be compared with the store", self._where):
                 differences = self._sink.compare(committed, deep=False, withdrawn=withdrawn)
@@ -151,7 +161,8 @@ class Outlet:
                 for step in missing:
                     # A withdrawn step counts as newer than those before it: noted with the last one.
                     taken = withdrawn if step == max(committed) else {}
-                    self._sink.restore(step, sorted(committed[step]), partial(make, step), taken)
+                    self._sink.restore(step, sorted(committed[step]), partial(made.file, step), taken)
+                    self._store.sweep_staged()
                     _log.info("step %d: published again", step)
             restored.update(missing)
             if not missing:

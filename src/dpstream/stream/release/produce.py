@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.io.sinks.publisher import MEASUREMENTS
+from dpstream.io.sinks.staged_file import Content
+from dpstream.stream.release import table_blocks
 from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.store.staging import staging_errors
 from dpstream.stream.store.store import Store
 
 if TYPE_CHECKING:
@@ -38,12 +41,14 @@ class ReleaseFiles:
         carried: for the next step.
         facts: about persistent records, for the manifest.
         keep: how many of the last steps keep their files; None for all.
+        block: rows of a block, where the table was drawn in blocks.
     """
 
-    files: dict[str, bytes]
+    files: dict[str, Content]
     carried: Carried
     facts: dict[str, Any] | None
     keep: int | None
+    block: int | None = None
 
 
 def steps_to_keep(policy: Publishing, store: Store) -> int | None:
@@ -108,8 +113,21 @@ def make_files(
         files, keep = _rendered(policy, store, sink, step, table, label, lambda: added_to.additions(schema))
         return ReleaseFiles(files, Carried(), facts, keep)
     if policy.records == "fresh" or after is None:
-        files = {} if sink is None else sink.render(labelled(synthesis.released(schema, rows, seed), label))
-        return ReleaseFiles(files, Carried(None, carried.next_id), None, policy.keep)
+        carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
+        if sink is None:
+            return ReleaseFiles({}, carries, None, policy.keep)
+        blocks = None
+        if rows > block:
+            blocks = table_blocks.decoded_blocks(synthesis, schema, rows, seed, block, dictionaries=True)
+        if blocks is None:
+            whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
+            return ReleaseFiles({**whole}, carries, None, policy.keep)
+        store.sweep_staged()  # of an attempt that stopped
+        with staging_errors(store.path):
+            files = table_blocks.write_blocks(
+                sink, store.staging, step, schema, label, blocks, sealing=store.sealing
+            )
+        return ReleaseFiles(files, carries, None, policy.keep, block)
     start = records_before(carried.records, synthesis_of, step)
     may_change = _columns_that_change(policy, store, schema, step, keyed if start is None else None)
     made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
@@ -146,13 +164,13 @@ def _rendered(
     table: Any,
     label: Label,
     changes: Callable[[], Any] | None,
-) -> tuple[dict[str, bytes], int | None]:
+) -> tuple[dict[str, Content], int | None]:
     """The files of a table that follows from the one before it, and how many steps keep theirs.
 
     Args:
         changes: since the table before; None where there is none.
     """
-    files: dict[str, bytes] = {}
+    files: dict[str, Content] = {}
     keep = policy.keep
     if sink is None:
         return files, keep

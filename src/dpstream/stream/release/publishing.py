@@ -13,13 +13,24 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import ID, OP, content_sha256
 from dpstream.stream.release.persistent_records import Succession
 
-__all__ = ["FULL_EVERY", "Publishing", "RecordKind", "TableKind", "keep_for_changes", "record_facts"]
+__all__ = [
+    "FULL_EVERY",
+    "MAX_ROWS",
+    "Publishing",
+    "RecordKind",
+    "TableKind",
+    "keep_for_changes",
+    "record_facts",
+]
 
 RecordKind = Literal["fresh", "persistent"]
 TableKind = Literal["full", "changes", "both"]
 
 #: A full table at least this often, where changes are published.
 FULL_EVERY = 10
+
+#: A released table is cut at so many rows. No limit of memory where tables are drawn in blocks.
+MAX_ROWS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,7 @@ class Publishing:
 
     Attributes:
         keep: how many of the last steps keep table and model; None for all.
-        max_rows: a released table is cut at this many rows.
+        max_rows: a released table is cut at this many rows (for the disk of whoever reads it).
         records: ``fresh`` draws every table anew; ``persistent`` carries records from table to table, each with
             an id, and changes as few as the law allows.
         publish: ``full`` tables, only the ``changes`` between full ones, or ``both``.
@@ -44,7 +55,7 @@ class Publishing:
     """
 
     keep: int | None = None
-    max_rows: int = 10_000_000
+    max_rows: int = MAX_ROWS
     records: RecordKind = "fresh"
     publish: TableKind = "full"
     full_every: int = FULL_EVERY

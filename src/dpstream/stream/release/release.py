@@ -19,7 +19,9 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
 from dpstream.stream.release.estimates import Estimate, Missing, Published, error_words, sum_of_cells
+from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.release_words import release_html, spent_of
+from dpstream.stream.release.table_blocks import whole_table
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
@@ -236,12 +238,15 @@ class Release:
         """
         if rows is not None or seed is not None:
             self._answers("rows" if rows is not None else "seed")
-        count = self.rows if rows is None else rows
+        count, released = (self.rows if rows is None else rows), rows is None and seed is None
         if seed is None:
             seed = int(self.manifest["sampling_seed"]) if rows is None else secrets.randbits(63)
         for name, value in (("rows", count), ("seed", seed)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
                 raise ConfigError(f"{value!r} cannot be used", where=name, allowed="an integer from 0")
+        size = self.manifest.get(DRAWN) if released else None
+        if size is not None:
+            return whole_table(self._model, self._schema, int(count), int(seed), size)
         return self._model.released(self._schema, int(count), int(seed))
 
     def marginal(self, columns: Sequence[str]) -> Marginal:

@@ -1,14 +1,14 @@
-"""Released files made again from what the store keeps, byte for byte.
+"""Released files that wait on the disk, or are made again from what the store keeps, byte for byte.
 
-Once a step is published its bytes leave the store. What they were made from stays, as long as the keep policy keeps
-the table: model, seed and number of rows are public. A file whose hash is not the committed one is never given.
+Once a step is published its bytes leave the store; those of a large table were never in it. What they were made from
+stays, as long as the keep policy keeps the table: model, seed and number of rows are public. A file whose hash is not
+the committed one is never given.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,12 @@ from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
 from dpstream.stream.release.label import Label, labelled
+from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.release.table_blocks import decoded_blocks, write_blocks
 from dpstream.stream.store.store import Store
 
 if TYPE_CHECKING:
@@ -51,13 +54,14 @@ class RemadeFiles:
         self._last = last
         #: The step made last, its files and its table; where records persist, also the records and the first free id.
         self._step = 0
-        self._files: dict[str, bytes] = {}
+        self._files: Mapping[str, Content] = {}
         self._table: Any = None
         self._records: PersistentRecords | None = None
         self._next_id = 1
 
-    def file(self, step: int, name: str) -> bytes:
-        """One file of a committed step; also its whole table where it was published as changes.
+    def file(self, step: int, name: str) -> Content:
+        """One file of a committed step; also its whole table where it was published as changes. A file that waits on
+        the disk stays there until the store is swept.
 
         Errors:
             StoreError: it cannot be made again with the committed bytes.
@@ -66,12 +70,15 @@ class RemadeFiles:
             return self._manifest(step)
         if name == self._sink.table_name and name not in self._store.file_names(step):
             return self._whole(step)
-        digest, data = self._store.remembered_file(step, name)
-        if data is None:
-            if step != self._step:
+        digest, remembered = self._store.remembered_file(step, name)
+        content: Content | None = remembered
+        if content is None:
+            content = self._store.staging.find(step, name, digest, self._store.sealing)
+        if content is None:
+            if step != self._step or isinstance(self._files.get(name), StagedFile):
                 self._make(step)
-            data = self._files.get(name)
-        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            content = self._files.get(name)
+        if content is None or sha256_of(content) != digest:
             raise StoreError(
                 f"{name} of step {step} is missing, and cannot be made again with the bytes that were published",
                 where=str(self._sink.directory),
@@ -79,7 +86,7 @@ class RemadeFiles:
                 "was made with (a keep policy may have dropped what it followed from); or dpstream withdraw, which "
                 "tells readers that it is gone",
             )
-        return data
+        return content
 
     def _whole(self, step: int) -> bytes:
         """The table that a step's changes led to; its manifest has the hash of the content."""
@@ -111,11 +118,16 @@ class RemadeFiles:
         if synthesis is not None:
             rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
             schema = self._schema_of(label)
+            if (size := facts.get(DRAWN)) is not None:
+                blocks = decoded_blocks(synthesis, schema, rows, seed, size, dictionaries=True)
+                assert blocks is not None
+                self._files = write_blocks(self._sink, self._store.staging, step, schema, label, blocks)
+                return
             self._table = synthesis.released(schema, rows, seed)
             self._files = self._sink.render(labelled(self._table, label))
             if synthesis.grows is not None:
                 additions = synthesis.grows.additions(schema)
-                self._files |= self._sink.render_changes(labelled(additions, label))
+                self._files = {**self._files, **self._sink.render_changes(labelled(additions, label))}
 
     def _follow(self, step: int) -> None:
         """Make tables of persistent records, from the first step on: each follows from the one before."""
@@ -146,7 +158,7 @@ class RemadeFiles:
         self._table = made.records.with_ids
         self._files = self._sink.render(labelled(self._table, label))
         if made.changes is not None:
-            self._files |= self._sink.render_changes(labelled(made.changes, label))
+            self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
 
     def _schema_of(self, label: Label | None) -> Schema:
         """Before there were labels, real numbers were released with all their digits."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dpstream.io.sinks.publisher import Differences
+from dpstream.io.sinks.staged_file import Content
+from dpstream.io.sinks.table_files import BlockWriter
 
 __all__ = ["Sink"]
 
@@ -30,12 +32,17 @@ class Sink(Protocol):
         """A table of changes as named files; their names begin with ``changes.``."""
         ...
 
+    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
+        """Converts a table of this ``pyarrow.Schema`` to the bytes of ``table_name``, block by block."""
+        ...
+
     def published(self, stream_id: str) -> Mapping[int, str]:
         """SHA-256 of the manifest of every step that is there."""
         ...
 
-    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
-        """Put all files of a step in place, durably and at once; the same bytes again are fine.
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """Put all files of a step in place, durably and at once; the same bytes again are fine. Files that wait on the
+        disk are left there.
 
         What can be read is read back before this returns: a step that was not stored must not count as published.
 
@@ -61,7 +68,7 @@ class Sink(Protocol):
         self,
         step: int,
         names: Collection[str],
-        make: Callable[[str], bytes],
+        make: Callable[[str], Content],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
         """Put back what is missing of a published step, and leave what is there alone; readers of a pipe
@@ -70,7 +77,7 @@ class Sink(Protocol):
         Args:
             step: a step in the state ``published``.
             names: its committed files.
-            make: bytes of a file from the store; under ``table_name`` also of a step that was published as changes.
+            make: a file from the store; under ``table_name`` also of a step that was published as changes.
             withdrawn: steps that were withdrawn, with the SHA-256 of their manifests.
         """
         ...

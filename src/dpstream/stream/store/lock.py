@@ -11,7 +11,10 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.stream.store.filesystem import warn_of_network
 
-__all__ = ["StateDirectory", "StatePermissionWarning", "repair_mode"]
+__all__ = ["STAGED", "StateDirectory", "StatePermissionWarning", "repair_mode"]
+
+#: The folder of large files that wait to be published (``staging.py``).
+STAGED = "staged"
 
 
 class StatePermissionWarning(UserWarning):
@@ -82,10 +85,12 @@ class StateDirectory:
 
         A directory may be a link (to another disk): the one that it leads to is repaired.
         """
-        for path, mode in [(self.path, 0o700), *((entry, 0o600) for entry in sorted(self.path.iterdir()))]:
-            if path != self.path:
+        repair_mode(self.path, 0o700)
+        for path in sorted(self.path.iterdir()):
+            folder = path.name == STAGED and path.is_dir() and not path.is_symlink()
+            if not folder:
                 self._require_plain(path)
-            repair_mode(path, mode)
+            repair_mode(path, 0o700 if folder else 0o600)
 
     def _require_plain(self, path: Path) -> None:
         """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
@@ -131,4 +136,6 @@ class StateDirectory:
             )
 
     def _is_ours(self, name: str) -> bool:
-        return name.removeprefix(".").startswith((self.database.name, "head.json", "backup-"))
+        return name == STAGED or name.removeprefix(".").startswith(
+            (self.database.name, "head.json", "backup-")
+        )

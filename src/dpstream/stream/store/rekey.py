@@ -16,8 +16,9 @@ from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.present_rows import reseal_present
 from dpstream.stream.store.sealed_history import read_history, read_meta
 from dpstream.stream.store.sealing import Sealing
+from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.store import POSITION
-from dpstream.stream.store.store_database import StoreDatabase, migrate
+from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
 
 __all__ = ["rekey_store", "stored_key"]
 
@@ -84,6 +85,8 @@ def rekey_store(
                 db.rollback()
                 raise
         db.compact()
+        with file_errors("files that wait to be published could not be removed", path):
+            Staging(path).sweep(())  # sealed otherwise; they are made again
     return [] if new is None else sorted(path.glob("backup-*"))
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts import UserEvents
+from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.store.present_rows import PresentChange
 from dpstream.stream.store.state_parts import PackedState
 
@@ -57,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that one step commits; ``files`` are the released bytes without the manifest."""
+    """Everything that one step commits; ``files`` are the released files without the manifest."""
 
     reservation: Reservation
     definition: str
@@ -66,7 +67,7 @@ class Prepared:
     state: PackedState
     synthesis: bytes
     manifest: bytes
-    files: dict[str, bytes]
+    files: dict[str, Content]
     test_seed: bool
     publication: str
     keep: int | None

@@ -17,6 +17,7 @@ from typing import Any, Self
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MEASUREMENTS
+from dpstream.io.sinks.staged_file import Content, sha256_of
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import StateDirectory
@@ -38,7 +39,9 @@ from dpstream.stream.store.sealed_history import (
     time_seal,
     utc_now,
 )
+from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.sqlite import DATABASE
+from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.state_parts import write_state
 from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
 from dpstream.stream.store.store_database import (
@@ -90,6 +93,7 @@ class Store(StoreReader):
         self._database: StoreDatabase | None = None
         self._directory = StateDirectory(path, database=DATABASE)
         self.path = self._directory.path
+        self.staging = Staging(self.path)
         self._head = Head(self.path)
         self._backend = backend_for(self.path, server)
         self._where = self._backend.where
@@ -99,6 +103,7 @@ class Store(StoreReader):
                 if not self._backend.exists():
                     self._create(facts, genesis)
                 self._open(facts, genesis if renew else None, published)
+                self.sweep_staged()
         except BaseException:
             self.close()
             raise
@@ -204,6 +209,23 @@ class Store(StoreReader):
         require_same_plan(pinned, facts, str(self.path))
         if not self._head.check(history.seals, where):
             self.write_head()
+
+    @property
+    def sealing(self) -> Sealing:
+        """What private values are sealed with, staged files among them."""
+        return self._db.sealing
+
+    def sweep_staged(self) -> None:
+        """Remove staged files that no committed step waits for, such as those of a step that was never committed."""
+        with file_errors("files that wait to be published could not be removed", self.path):
+            if not self.staging.names():
+                return
+            with self._reading() as db:
+                waiting = db.execute(
+                    "SELECT f.step, f.name FROM files f JOIN steps s USING (step) "
+                    "WHERE s.publication IN ('pending', 'held') AND f.bytes IS NULL"
+                ).fetchall()
+            self.staging.sweep(waiting, self.sealing)
 
     def close(self) -> None:
         """Give up the database and the lock."""
@@ -324,6 +346,7 @@ class Store(StoreReader):
                 _drop_bytes(db, step)
             for step in expired:
                 db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
+        self.sweep_staged()
 
     def move(self, steps: Sequence[int], publication: str, decision: tuple[str, str] | None = None) -> None:
         """Put steps into another publication state; ``decision``: what was decided, and by whom."""
@@ -342,6 +365,7 @@ class Store(StoreReader):
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
             self._note_decision(db, step, *decision)
+        self.sweep_staged()
 
     def remember_account(self, pin: bytes) -> None:
         """From now on the stream is opened with this account only (it was started without one)."""
@@ -394,9 +418,10 @@ class Store(StoreReader):
         seal = decision_seal(self.meta["key"], *columns)
         db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
 
-    def _insert_file(self, db: StoreDatabase, step: int, name: str, data: bytes) -> None:
-        row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))
-        db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+    def _insert_file(self, db: StoreDatabase, step: int, name: str, content: Content) -> None:
+        """Of a staged file only its name and hash."""
+        data = db.sealing.seal(content, "file", step, name) if isinstance(content, bytes) else None
+        db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (step, name, sha256_of(content), data))
 
 
 def _drop_bytes(db: StoreDatabase, step: int) -> None:

@@ -121,11 +121,15 @@ class StoreReader:
             )
             return max(int(step) for (step,) in rows)
 
-    def files(self, step: int) -> dict[str, bytes]:
-        """The released bytes of a step that is not published yet; checked against their hashes."""
+    def files(self, step: int) -> dict[str, bytes | None]:
+        """The released bytes of a step that is not published yet, checked against their hashes; None for files that
+        wait on the disk, or are made again."""
         with self._reading() as db:
             rows = db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)).fetchall()
-            return {name: self._file(db, step, name, digest, data) for name, digest, data in rows}
+            return {
+                name: None if data is None else self._file(db, step, name, digest, data)
+                for name, digest, data in rows
+            }
 
     def file_names(self, step: int) -> list[str]:
         """Names of a step's released files."""

@@ -1,0 +1,201 @@
+"""Records from calibrated trees, block by block, with as little sampling error as a table that is drawn at once.
+
+The numbers of records in all cells are dealt once, for the whole table: as in ``sampling``, each is within one of its
+expectation, given its separator. Every block gets its share of them, within one of what is proportional, until none are
+left. So the counts of the tree's cliques have the law that they have in ``Model.sample``, whatever the size of a block;
+only a block's own records are in memory. A block is made from its counts and a seed of its own, in any thread.
+
+Public post-processing, as in ``sampling``.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.compiling import njit
+from dpstream.core.graphical.compiled.inference import index_map
+from dpstream.core.graphical.compiled.inner import inner
+from dpstream.core.graphical.compiled.sampling import _below, _uniform
+
+if TYPE_CHECKING:
+    from dpstream.core.graphical.model import Model
+
+__all__ = ["draw_blocks"]
+
+
+def draw_blocks(
+    models: Sequence[Model], shares: NDArray[np.int64], seed: int, size: int
+) -> Iterator[Callable[[], NDArray[np.int32]]]:
+    """A table of ``shares[k]`` records of each model, in random order, as makers of blocks of ``size`` records.
+
+    A maker gives codes, shape (records, attributes), column-major; any thread may call it. Equal arguments give equal
+    blocks.
+
+    Cost: the integers of all cells of all models, and to take a block's share a look at each of them.
+    """
+    state = _state(seed)
+    left = np.array(shares, dtype=np.int64)
+    decks = []
+    for model, share in zip(models, left, strict=True):
+        tables, _ = model._shape.calibrated()
+        cells = np.empty(len(tables), dtype=np.int64)
+        _deal_cells(model.tree.arrays, tables, int(share), state, cells)
+        decks.append((model.tree.arrays, cells))
+    for number in range(-(-int(left.sum()) // size)):
+        rows = np.empty_like(left)
+        _take_share(left, min(size, int(left.sum())), state, rows)
+        parts = []
+        for (tree, cells), some in zip(decks, rows, strict=True):
+            own = np.empty_like(cells)
+            _take_cells(tree, int(some), state, cells, own)
+            parts.append((tree, own, int(some)))
+        yield partial(_block, parts, (seed, number))
+
+
+def _block(parts, seed):
+    state = _state(seed)
+    made = []
+    for tree, cells, rows in parts:
+        out = np.empty((len(tree.sizes), rows), dtype=np.int32)
+        _make_records(tree, cells, state, out)
+        made.append(out)
+    if len(made) == 1:
+        return made[0].T  # its records are in random order already
+    order = np.arange(sum(out.shape[1] for out in made))
+    _shuffle(order, 0, len(order), state)
+    return np.take(np.concatenate(made, axis=1), order, axis=1).T
+
+
+def _state(seed):
+    return np.random.SeedSequence(seed).generate_state(1, np.uint64)
+
+
+@inner(nogil=True)
+def _shuffle_part(hand, first, end, state):
+    for k in range(end - first - 1, 0, -1):
+        other = _below(state, k + 1)
+        hand[first + k], hand[first + other] = hand[first + other], hand[first + k]
+
+
+@njit(cache=True, nogil=True)
+def _shuffle(hand, first, end, state):
+    _shuffle_part(hand, first, end, state)
+
+
+@inner()
+def _of_separators(tree, c, rows, cells, of_sep):
+    """Records by cell of the separator to the parent; a root's single cell has all of them."""
+    of_sep[: tree.sep[c]] = 0
+    parent = tree.parent[c]
+    if parent < 0:
+        of_sep[0] = rows
+        return
+    above = cells[tree.cell_off[parent] : tree.cell_off[parent + 1]]
+    to_sep = tree.maps[tree.map_off[c] : tree.map_off[c + 1]]
+    for j in range(len(above)):
+        of_sep[to_sep[j]] += above[j]
+
+
+@njit(cache=True)
+def _deal_cells(tree, tables, rows, state, cells):
+    """How many of ``rows`` records have which cell of each clique: systematic rounding, as in ``sampling``."""
+    of_sep = np.empty(tree.sep.max(), dtype=np.int64)
+    for c in range(len(tree.parent)):
+        _of_separators(tree, c, rows, cells, of_sep)
+        columns = tree.res[c]
+        for s in range(tree.sep[c]):
+            first = tree.cell_off[c] + s * columns
+            cells[first : first + columns] = 0
+            if of_sep[s] == 0:
+                continue
+            mass = 0.0
+            for v in range(columns):
+                mass += tables[first + v]
+            scale = of_sep[s] / mass
+            shift = _uniform(state)
+            passed = 0.0
+            given = 0
+            last = 0
+            for v in range(columns):
+                if tables[first + v] > 0.0:
+                    last = v
+                    passed += tables[first + v] * scale
+                    until = max(given, min(np.int64(np.floor(passed + shift)), of_sep[s]))
+                    cells[first + v] = until - given
+                    given = until
+            cells[first + last] += of_sep[s] - given
+
+
+@inner()
+def _share(left, first, end, count, state, own):
+    """Move ``count`` of the records ``left[first:end]`` to ``own``, of each its part, within one. In whole numbers."""
+    whole = 0
+    for v in range(first, end):
+        whole += left[v]
+    shift = np.int64(_uniform(state) * whole)
+    passed = 0
+    given = 0
+    for v in range(first, end):
+        passed += left[v]
+        until = (passed * count + shift) // whole
+        own[v] = until - given
+        left[v] -= until - given
+        given = until
+
+
+@njit(cache=True)
+def _take_share(left, count, state, own):
+    _share(left, 0, len(left), count, state, own)
+
+
+@njit(cache=True)
+def _take_cells(tree, rows, state, left, own):
+    """Move the cells of a block of ``rows`` records from ``left`` to ``own``."""
+    of_sep = np.empty(tree.sep.max(), dtype=np.int64)
+    for c in range(len(tree.parent)):
+        _of_separators(tree, c, rows, own, of_sep)
+        columns = tree.res[c]
+        for s in range(tree.sep[c]):
+            first = tree.cell_off[c] + s * columns
+            if of_sep[s] == 0:
+                own[first : first + columns] = 0
+            else:
+                _share(left, first, first + columns, of_sep[s], state, own)
+
+
+@njit(cache=True, nogil=True)
+def _make_records(tree, cells, state, out):
+    """Fill ``out[attribute, record]`` with records that have these cells, matched at random."""
+    n = out.shape[1]
+    hand = np.empty(n, dtype=np.int32)
+    place = np.empty(tree.sep.max(), dtype=np.int64)
+    for c in range(len(tree.parent)):
+        axes = tree.axes[tree.axis_off[c] : tree.axis_off[c + 1]]
+        n_sep = tree.sep_axes[c]
+        columns = tree.res[c]
+        given = 0
+        for s in range(tree.sep[c]):
+            place[s] = given
+            first = tree.cell_off[c] + s * columns
+            for v in range(columns):
+                for _ in range(cells[first + v]):
+                    hand[given] = v
+                    given += 1
+            _shuffle_part(hand, place[s], given, state)
+        digit = np.empty((len(axes) - n_sep, columns), dtype=np.int32)
+        for k in range(n_sep, len(axes)):
+            index_map(axes[n_sep:], tree.sizes, axes[k : k + 1], digit[k - n_sep])
+        for r in range(n):
+            group = 0
+            for k in range(n_sep):
+                group = group * tree.sizes[axes[k]] + out[axes[k], r]
+            cell = hand[place[group]]
+            place[group] += 1
+            for k in range(n_sep, len(axes)):
+                out[axes[k], r] = digit[k - n_sep, cell]

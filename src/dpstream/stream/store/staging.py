@@ -1,0 +1,152 @@
+"""Large released files between their making and their publication: on the disk, beside the store.
+
+A table that is drawn in blocks is written to the folder ``staged`` of the secret state directory (0700, its files
+0600) and hashed on the way; the step's transaction commits name and hash, and no bytes. Publishing links the file into
+the releases. A staged file is never the only copy: what was committed and is gone is made again from model and seed.
+
+In an encrypted store the file is sealed, a chunk at a time: whoever has the disk reads nothing of a release that is
+held, or that was drawn and never committed. It is opened when it is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from dpstream.core import durable
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.io.sinks.staged_file import StagedFile, file_sha256
+from dpstream.stream.store.lock import STAGED
+from dpstream.stream.store.sealing import UNSEALED, Sealing
+
+__all__ = ["FileToStage", "NotStagedError", "Staging", "staging_errors"]
+
+_NAME = re.compile(r"step-(\d{6,})-(.+)")
+#: Bytes that are written at once.
+_CHUNK = 2**20
+#: Bytes of the length before a sealed chunk; and what kind of value it is.
+_LENGTH, _KIND = 8, "staged file"
+
+
+class NotStagedError(StoreError):
+    """The disk was full or failed before a step's commit: like a kill, it does not depend on what was drawn."""
+
+
+@contextmanager
+def staging_errors(where: Path) -> Iterator[None]:
+    """The operating system's errors as ``NotStagedError``."""
+    try:
+        yield
+    except OSError as error:
+        raise NotStagedError(
+            f"the released table could not be written: {error.strerror or error}", where=str(where)
+        ) from error
+
+
+class FileToStage:
+    """A file that is being written and hashed.
+
+    Args:
+        seal: what the chunk of a number becomes on the disk.
+    """
+
+    def __init__(self, path: Path, seal: Callable[[bytes, int], bytes]) -> None:
+        self._path = path
+        self._seal = seal
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._chunks = 0
+        self._waiting = bytearray()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def put(self, data: bytes) -> None:
+        """Append."""
+        self._hash.update(data)
+        self._size += len(data)
+        self._waiting += data
+        if len(self._waiting) >= _CHUNK:
+            self._flush()
+
+    def finish(self) -> StagedFile:
+        """What was written, on the disk when this returns."""
+        self._flush()
+        durable.sync_file(self._descriptor)
+        durable.sync_directory(self._path.parent)
+        return StagedFile(self._hash.hexdigest(), self._size, self._path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _flush(self) -> None:
+        if self._waiting:
+            durable.write(self._descriptor, self._seal(bytes(self._waiting), self._chunks))
+            self._chunks += 1
+            self._waiting.clear()
+
+
+class Staging:
+    """The folder of staged files; the caller holds the state directory's lock."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / STAGED
+
+    @contextmanager
+    def file(self, step: int, name: str, sealing: Sealing = UNSEALED) -> Iterator[FileToStage]:
+        """Begin a file of a step; one that is there is replaced, and one that is not finished removed."""
+        path = self._path(step, name, sealing)
+        if not self._folder.exists():
+            self._folder.mkdir(mode=0o700)
+            durable.sync_directory(self._folder.parent)
+        durable.unlink(path)
+
+        def seal(data: bytes, chunk: int) -> bytes:
+            if sealing.name is None:
+                return data
+            sealed = sealing.seal(data, _KIND, step, name, chunk)
+            return len(sealed).to_bytes(_LENGTH, "little") + sealed
+
+        with FileToStage(path, seal) as file:
+            yield file
+
+    def find(self, step: int, name: str, digest: str, sealing: Sealing = UNSEALED) -> StagedFile | None:
+        """The staged file with this hash, as it is published; None where it is gone, or was changed."""
+        if sealing.name is not None:
+            with suppress(FileNotFoundError, StoreDamagedError), self.file(step, name) as file:
+                for chunk, sealed in enumerate(_frames(self._path(step, name, sealing))):
+                    file.put(sealing.open(sealed, _KIND, step, name, chunk))
+                file.finish()
+        path = self._path(step, name)
+        if file_sha256(path) != digest:
+            return None
+        return StagedFile(digest, path.stat().st_size, path)
+
+    def sweep(self, waiting: Collection[tuple[int, str]], sealing: Sealing = UNSEALED) -> None:
+        """Remove all files but those of ``waiting`` (step and name)."""
+        kept = {self._path(step, name, sealing).name for step, name in waiting}
+        for name in self.names():
+            if name not in kept:
+                durable.unlink(self._folder / name)
+
+    def names(self) -> list[str]:
+        """The names of the files that are there."""
+        there = self._folder.iterdir() if self._folder.is_dir() else ()
+        return sorted(entry.name for entry in there if _NAME.fullmatch(entry.name))
+
+    def _path(self, step: int, name: str, sealing: Sealing = UNSEALED) -> Path:
+        return self._folder / f"step-{step:06d}-{name}{'' if sealing.name is None else '.sealed'}"
+
+
+def _frames(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while length := file.read(_LENGTH):
+            yield file.read(min(int.from_bytes(length, "little"), path.stat().st_size))

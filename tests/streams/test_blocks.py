@@ -1,0 +1,290 @@
+"""Tables that are drawn in blocks: staged on the disk, hashed before the commit, published by a link, made again."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_harness import fails_clearly_at, full_disk, killed_at_every, lying_commit
+from toy_stream import SCHEMA, ToyPlan, batch, start
+
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.privacy import Randomness
+from dpstream.io.sinks import Publisher, read_manifest, read_table
+from dpstream.stream import Publishing, StateKey, Stream, open_stream
+from dpstream.stream.release import remade_files, table_blocks
+from dpstream.stream.store.rekey import rekey_store
+
+KEY = StateKey(b"k" * 32)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_blocks, "BLOCK", 8)
+
+
+def opened(home: Path, **options: Any) -> Stream:
+    sink = Publisher(home / "releases", format=options.pop("format", "parquet"))
+    return open_stream(
+        ToyPlan(), SCHEMA, home / "state", randomness=Randomness.seeded(1), publish_to=sink, **options
+    )
+
+
+def staged(home: Path) -> list[Path]:
+    return sorted((home / "state" / "staged").glob("*"))
+
+
+def table_hash(home: Path, name: str = "table.parquet") -> str:
+    return hashlib.sha256((home / "releases" / "step-000001" / name).read_bytes()).hexdigest()
+
+
+def test_a_released_table_is_written_in_blocks_and_its_bytes_never_enter_the_store(tmp_path: Path) -> None:
+    with opened(tmp_path) as stream:
+        release = stream.step(batch(1), "b1")
+        assert release.manifest["drawn_in_blocks_of"] == 8
+        assert release.rows > 8
+        assert release.sample().equals(read_table(tmp_path / "releases", 1))
+        assert stream._store.files(1)["table.parquet"] is None
+    manifest = read_manifest(tmp_path / "releases", 1)
+    path = tmp_path / "releases" / "step-000001" / "table.parquet"
+    assert manifest["files"]["table.parquet"] == {
+        "sha256": table_hash(tmp_path),
+        "bytes": path.stat().st_size,
+    }
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_nlink == 1
+    assert staged(tmp_path) == []
+    assert (tmp_path / "state" / "staged").stat().st_mode & 0o777 == 0o700
+    assert read_table(tmp_path / "releases", 1).schema.types == SCHEMA.arrow_schema().types
+
+
+def test_a_table_of_one_block_is_drawn_at_once_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_blocks, "BLOCK", 10**6)
+    with opened(tmp_path) as stream:
+        assert "drawn_in_blocks_of" not in stream.step(batch(1), "b1").manifest
+    assert not (tmp_path / "state" / "staged").exists()
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_the_bytes_do_not_depend_on_the_number_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    hashes = set()
+    for threads in ("1", "2", "4"):
+        monkeypatch.setenv("DPSTREAM_THREADS", threads)
+        with opened(tmp_path / threads, format=form) as stream:
+            stream.step(batch(1), "b1")
+        hashes.add(table_hash(tmp_path / threads, f"table.{form}"))
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "99999"])
+def test_a_wrong_number_of_threads_is_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("DPSTREAM_THREADS", value)
+    with pytest.raises(ConfigError, match="DPSTREAM_THREADS"):
+        opened(tmp_path)
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_exception_in_a_thread_is_raised_and_stops_the_others() -> None:
+    def makers() -> Any:
+        for number in range(100):
+            yield lambda number=number: 1 // (3 - number)
+
+    given = []
+    with pytest.raises(ZeroDivisionError):
+        given.extend(table_blocks.in_order(makers(), 2))
+    assert given == [0, 0, 1]
+    assert list(table_blocks.in_order((lambda n=n: n for n in range(50)), 3)) == list(range(50))
+
+
+def test_killed_before_every_second_durability_call(tmp_path: Path) -> None:
+    """With ``keep = 1``, tables expire too; random lives stop the other calls. Nothing staged is left at
+    the end: the harness looks."""
+    assert killed_at_every(2, tmp_path, keep=1) > 90
+
+
+@pytest.mark.parametrize("fault", [full_disk, lying_commit])
+def test_every_failing_call_is_a_clear_error_and_nothing_is_lost(tmp_path: Path, fault: Any) -> None:
+    fails_clearly_at(slice(1, None, 5), fault, tmp_path)
+
+
+def test_a_full_disk_before_the_commit_is_like_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same records take the step without a decision; other records do not."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with opened(tmp_path) as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "write", full)
+            with pytest.raises(StoreError, match="could not be written"):
+                stream.step(batch(1), "b1")
+        with pytest.raises(StoreError, match="reserved"):
+            stream.step(batch(2), "b2")
+        assert stream.step(batch(1), "b1").step == 1
+
+
+def hold(home: Path, **options: Any) -> str:
+    """A held step; the hash of its table."""
+    with opened(home, publishing=Publishing(approve=True), **options) as stream:
+        files = stream.step(batch(1), "b1").manifest["files"]
+    return str(files["table.parquet"]["sha256"])
+
+
+@pytest.mark.parametrize("what", ["there", "gone", "changed", "folder gone"])
+def test_a_held_table_waits_on_the_disk_and_is_made_again_where_it_does_not(
+    tmp_path: Path, what: str
+) -> None:
+    digest = hold(tmp_path)
+    [file] = staged(tmp_path)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "releases").exists()
+    if what == "gone":
+        file.unlink()
+    elif what == "changed":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif what == "folder gone":
+        shutil.rmtree(file.parent)
+    with opened(tmp_path) as stream:
+        assert stream.approve() == [1]
+    assert table_hash(tmp_path) == digest
+    assert staged(tmp_path) == []
+
+
+def test_a_rejected_table_leaves_the_disk(tmp_path: Path) -> None:
+    hold(tmp_path)
+    with opened(tmp_path) as stream:
+        stream.withdraw(1, "a test")
+        assert staged(tmp_path) == []
+
+
+@pytest.mark.parametrize("what", ["there", "gone", "changed", "cut"])
+def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Path, what: str) -> None:
+    digest = hold(tmp_path, key=KEY)
+    [file] = staged(tmp_path)
+    data = file.read_bytes()
+    assert file.name.endswith(".sealed")
+    assert b"PAR1" not in data
+    if what == "gone":
+        file.unlink()
+    elif what == "changed":
+        file.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    elif what == "cut":
+        file.write_bytes(data[:-1])
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        write = table_blocks.write_blocks
+        patch.setattr(remade_files, "write_blocks", lambda *given: made.append(1) or write(*given))
+        with opened(tmp_path, key=KEY) as stream:
+            assert staged(tmp_path) == ([] if what == "gone" else [file])
+            stream.approve()
+    assert len(made) == (what != "there")
+    assert table_hash(tmp_path) == digest
+    assert staged(tmp_path) == []
+
+
+def test_an_encrypted_stream_is_killed_too(tmp_path: Path) -> None:
+    killed_at_every(11, tmp_path, key=KEY)
+
+
+def test_encrypting_a_store_removes_what_waits(tmp_path: Path) -> None:
+    digest = hold(tmp_path)
+    assert staged(tmp_path)
+    rekey_store(tmp_path / "state", old=None, new=KEY)
+    assert staged(tmp_path) == []
+    with opened(tmp_path, key=KEY) as stream:
+        stream.approve()
+    assert table_hash(tmp_path) == digest
+
+
+def test_leftovers_of_a_step_that_was_never_committed_are_removed(tmp_path: Path) -> None:
+    hold(tmp_path)
+    folder = tmp_path / "state" / "staged"
+    (folder / "step-000002-table.parquet").write_bytes(b"half of it")
+    with opened(tmp_path):
+        assert [path.name for path in staged(tmp_path)] == ["step-000001-table.parquet"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_published_table_that_is_lost_is_made_again(tmp_path: Path, form: str) -> None:
+    with opened(tmp_path, format=form) as stream:
+        for step in (1, 2):
+            stream.step(batch(step), f"b{step}")
+        digest = table_hash(tmp_path, f"table.{form}")
+        folder = tmp_path / "releases" / "step-000001"
+        (folder / f"table.{form}").unlink()
+        shutil.rmtree(tmp_path / "releases" / "step-000002")
+        assert stream.publish_again() == [1, 2]
+        assert table_hash(tmp_path, f"table.{form}") == digest
+        assert staged(tmp_path) == []
+        assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_where_files_cannot_be_linked_they_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(durable, "link", refuses)
+    with opened(tmp_path) as stream:
+        release = stream.step(batch(1), "b1")
+        assert release.manifest["files"]["table.parquet"]["sha256"] == table_hash(tmp_path)
+    assert (tmp_path / "releases" / "step-000001" / "table.parquet").stat().st_mode & 0o777 == 0o644
+    assert staged(tmp_path) == []
+
+
+def test_copies_survive_a_kill_at_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(durable, "link", refuses)
+    killed_at_every(9, tmp_path)
+
+
+def test_a_staged_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    hold(tmp_path)
+    folder = tmp_path / "state" / "staged"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="link"):
+        opened(tmp_path)
+
+
+def test_rights_of_others_to_the_staged_folder_are_taken_away(tmp_path: Path) -> None:
+    hold(tmp_path)
+    (tmp_path / "state" / "staged").chmod(0o755)
+    with pytest.warns(UserWarning, match="0755 and are now 0700"):
+        opened(tmp_path).close()
+
+
+def test_tables_that_were_drawn_at_once_are_made_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier version drew, whatever its size."""
+    with monkeypatch.context() as patch:
+        patch.setattr(table_blocks, "BLOCK", 10**6)
+        with start(tmp_path) as stream:
+            stream.step(batch(1), "b1")
+    before = table_hash(tmp_path)
+    (tmp_path / "releases" / "step-000001" / "table.parquet").unlink()
+    with start(tmp_path) as stream:
+        assert stream.publish_again() == [1]
+    assert table_hash(tmp_path) == before
+    assert "drawn_in_blocks_of" not in json.loads(
+        (tmp_path / "releases" / "step-000001" / "manifest.json").read_text()
+    )
