@@ -20,6 +20,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import Publisher, read_manifest, read_table
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import remade_files, table_blocks
+from dpstream.stream.store import staging
 from dpstream.stream.store.rekey import rekey_store
 
 KEY = StateKey(b"k" * 32)
@@ -120,19 +121,23 @@ def test_every_failing_call_is_a_clear_error_and_nothing_is_lost(tmp_path: Path,
     fails_clearly_at(slice(1, None, 5), fault, tmp_path)
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("chunk", [1, 2**20], ids=["in a block", "at the end"])
 def test_a_full_disk_before_the_commit_is_like_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, form: str
 ) -> None:
-    """The same records take the step without a decision; other records do not."""
+    """The same records take the step without a decision; other records do not. Nothing is left behind."""
+    monkeypatch.setattr(staging, "_CHUNK", chunk)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with opened(tmp_path) as stream:
+    with opened(tmp_path, format=form) as stream:
         with monkeypatch.context() as patch:
             patch.setattr(durable, "write", full)
-            with pytest.raises(StoreError, match="could not be written"):
+            with pytest.raises(StoreError, match="could not be written: No space left"):
                 stream.step(batch(1), "b1")
+        assert staged(tmp_path) == []
         with pytest.raises(StoreError, match="reserved"):
             stream.step(batch(2), "b2")
         assert stream.step(batch(1), "b1").step == 1

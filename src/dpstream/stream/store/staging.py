@@ -82,10 +82,11 @@ class FileToStage:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        os.close(self._descriptor)
+        if kind is not None:
+            with suppress(OSError):  # it is removed at the next opening
+                durable.unlink(self._path)
 
     def _flush(self) -> None:
         if self._waiting:
