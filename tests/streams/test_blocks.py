@@ -110,10 +110,10 @@ def test_an_exception_in_a_thread_is_raised_and_stops_the_others() -> None:
     assert list(table_blocks.in_order((lambda n=n: n for n in range(50)), 3)) == list(range(50))
 
 
-def test_killed_before_every_second_durability_call(tmp_path: Path) -> None:
+def test_killed_before_every_third_durability_call(tmp_path: Path) -> None:
     """With ``keep = 1``, tables expire too; random lives stop the other calls. Nothing staged is left at
     the end: the harness looks."""
-    assert killed_at_every(2, tmp_path, keep=1) > 90
+    assert killed_at_every(3, tmp_path, keep=1) > 90
 
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
