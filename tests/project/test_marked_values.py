@@ -29,6 +29,7 @@ from leak_search import COUNT, DAY, NUMBER, PERSON, REAL, TEXT, Spill, spill
 from dpstream.cli import main
 from dpstream.core import durable
 from dpstream.core.errors import DataError
+from dpstream.io.sources import read_table
 from dpstream.stream import Stream
 
 __all__ = ["spill"]
@@ -357,9 +358,9 @@ def test_planted_leaks_are_found(
 
     def step(self: Stream, batch: Any, *args: Any, **kwargs: Any) -> Any:
         release = real(self, batch, *args, **kwargs)
-        column = batch.inserts.column("zip")
-        value = column[0].as_py()
         source = tmp_path / "data" / "1.csv"
+        column = read_table(source).column("zip")  # a batch holds codes, and no values
+        value = column[0].as_py()
         if leak == "message":
             raise DataError(f"the value {value!r} is not allowed")
         if leak == "count":

@@ -86,6 +86,8 @@ def encode_blocks(
     deletes = _codes(batch.deletes, schema, f"{where}, deletes")
     # "None" and "no rows" differ: a source without deletions declares none, whatever the step holds.
     declared = None if batch.deletes is None else deletes
+    if kind is not EncodedBatch:  # who reads records reads them as one array
+        inserts = CodeBlocks(inserts.columns, [inserts.whole()])
     return kind(schema.domain, inserts, declared), inserts, deletes
 
 
