@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from operator import call
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from toy_stream import SCHEMA, ToyPlan, batch, start
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.privacy import Randomness
+from dpstream.core.threads import in_order
 from dpstream.io.sinks import Publisher, read_manifest, read_table
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import remade_files, table_blocks
@@ -98,16 +100,19 @@ def test_a_wrong_number_of_threads_is_refused_before_anything_is_drawn(
     assert not (tmp_path / "state").exists()
 
 
-def test_an_exception_in_a_thread_is_raised_and_stops_the_others() -> None:
+def test_an_exception_in_a_thread_is_raised_and_stops_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPSTREAM_THREADS", "2")
+
     def makers() -> Any:
         for number in range(100):
             yield lambda number=number: 1 // (3 - number)
 
     given = []
     with pytest.raises(ZeroDivisionError):
-        given.extend(table_blocks.in_order(makers(), 2))
+        given.extend(in_order(call, makers()))
     assert given == [0, 0, 1]
-    assert list(table_blocks.in_order((lambda n=n: n for n in range(50)), 3)) == list(range(50))
+    monkeypatch.setenv("DPSTREAM_THREADS", "3")
+    assert list(in_order(call, (lambda n=n: n for n in range(50)))) == list(range(50))
 
 
 def test_killed_before_every_third_durability_call(tmp_path: Path) -> None:

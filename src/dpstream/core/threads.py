@@ -12,19 +12,32 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import TypeVar
 
+from dpstream.core.errors import ConfigError
+
 __all__ = ["MOST_THREADS", "in_order", "thread_count"]
 
 #: More threads would hold more blocks in memory, and wait for each other in Python.
 MOST_THREADS = 4
+_VARIABLE = "DPSTREAM_THREADS"
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def thread_count() -> int:
-    """How many threads work at once: the cores that this process may use, and ``MOST_THREADS`` at most."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, MOST_THREADS))
+    """How many threads work at once: as the variable ``DPSTREAM_THREADS`` says, or else the cores that this process may
+    use, and ``MOST_THREADS`` at most.
+
+    Errors:
+        ConfigError: the variable is no number from 1.
+    """
+    given = os.environ.get(_VARIABLE)
+    if not given:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(cores, MOST_THREADS))
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 1024:
+        raise ConfigError(f"{given!r} cannot be used", where=_VARIABLE, allowed="a number of threads from 1")
+    return int(given)
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.threads import thread_count
 from dpstream.stream.arguments import check_options
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.identity import plan_facts, plan_hash
@@ -17,7 +18,6 @@ from dpstream.stream.ledger.membership import Membership
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.publishing import MAX_ROWS, Publishing
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.release.table_blocks import thread_count
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.place import has_store
 from dpstream.stream.store.postgres import PostgresServer

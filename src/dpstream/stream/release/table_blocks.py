@@ -7,15 +7,13 @@ its counts and a seed of its own, and blocks are written in their order by one t
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import call
+from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
-from dpstream.core.errors import ConfigError
+from dpstream.core.threads import in_order
 from dpstream.io.sinks.staged_file import Content
 from dpstream.io.sinks.table_files import BlockWriter
 from dpstream.stream.release.label import Label, labelled
@@ -26,46 +24,10 @@ from dpstream.stream.store.staging import Staging
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["BLOCK", "decoded_blocks", "in_order", "thread_count", "whole_table", "write_blocks"]
+__all__ = ["BLOCK", "decoded_blocks", "whole_table", "write_blocks"]
 
 #: A larger table is drawn in blocks of so many rows; a smaller one at once, as all tables once were.
 BLOCK = 2**18
-#: More threads wait for the one that writes.
-_MOST_THREADS = 4
-_VARIABLE = "DPSTREAM_THREADS"
-
-T = TypeVar("T")
-
-
-def thread_count() -> int:
-    """How many threads make blocks: as the variable ``DPSTREAM_THREADS`` says, or else the cores, at most 4.
-
-    Errors:
-        ConfigError: the variable is no number from 1.
-    """
-    given = os.environ.get(_VARIABLE)
-    if not given:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return min(cores or 1, _MOST_THREADS)
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 1024:
-        raise ConfigError(f"{given!r} cannot be used", where=_VARIABLE, allowed="a number of threads from 1")
-    return int(given)
-
-
-def in_order(makers: Iterator[Callable[[], T]], threads: int) -> Iterator[T]:
-    """What the makers give, in their order. They run in ``threads`` threads; at most one result more than there are
-    threads waits."""
-    waiting: deque[Future[T]] = deque()
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for maker in makers:
-            waiting.append(pool.submit(maker))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def decoded_blocks(
@@ -90,7 +52,7 @@ def whole_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int, size
 
     blocks = decoded_blocks(synthesis, schema, rows, seed, size)
     assert blocks is not None
-    return pa.concat_tables(in_order(blocks, thread_count()))
+    return pa.concat_tables(in_order(call, blocks))
 
 
 def _decoded(schema: Schema, codes: Callable[[], Any], seed: int, number: int, dictionaries: bool) -> Any:
@@ -120,7 +82,7 @@ def write_blocks(
     empty = labelled(schema.arrow_schema().empty_table(), label)
     with staging.file(step, sink.table_name, sealing) as file:
         writer = sink.block_writer(empty.schema, file.put)
-        for prepared in in_order((partial(_prepared, writer, block) for block in blocks), thread_count()):
+        for prepared in in_order(partial(_prepared, writer), blocks):
             writer.write(prepared)
         writer.close()
         return {**sink.render(empty), sink.table_name: file.finish()}
