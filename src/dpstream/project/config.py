@@ -138,7 +138,6 @@ class Config:
         # Only a record's stay makes a mechanism depend on the guesses.
         turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
         accuracies = section("accuracy")
-        headline, headline_share = read_headline(accuracies)
         given = Given(
             schema.domain,
             schema,
@@ -147,8 +146,7 @@ class Config:
             turnover,
             budget.horizon,
             options.period_name,
-            headline,
-            headline_share,
+            *read_headline(accuracies),
             budget.budget,
             None if turnover is None or expected is None else expected.records_per_step,
         )

@@ -91,18 +91,10 @@ class BlockEncoder:
         return EncodedBlock(codes, table.select(self.kept) if self.kept else None, self._without_rows(table))
 
     def _without_rows(self, table: Any) -> Any:
-        import pyarrow as pa
-
-        empty = self._empty
-        if empty is None or not empty.schema.equals(table.schema):
-            none = pa.array([], pa.int64())
-            # A slice, or a dictionary, would keep the block's values alive.
-            columns = [
-                pa.array([], column.type) if pa.types.is_dictionary(column.type) else column.take(none)
-                for column in table.columns
-            ]
-            self._empty = empty = pa.table(columns, schema=table.schema)
-        return empty
+        # A slice would keep the block's values alive.
+        if self._empty is None or not self._empty.schema.equals(table.schema):
+            self._empty = table.schema.empty_table()
+        return self._empty
 
     def _fill(self, number: int, column: Column, cells: Any, out: AnyCodes) -> bool:
         start = 0
