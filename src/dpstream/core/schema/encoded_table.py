@@ -91,9 +91,12 @@ class BlockEncoder:
         return EncodedBlock(codes, table.select(self.kept) if self.kept else None, self._without_rows(table))
 
     def _without_rows(self, table: Any) -> Any:
-        # A slice would keep the block's values alive.
+        import pyarrow as pa
+
+        # A slice would keep the block's values alive; nulls can be made of every type.
         if self._empty is None or not self._empty.schema.equals(table.schema):
-            self._empty = table.schema.empty_table()
+            columns = [pa.nulls(0, column.type) for column in table.columns]
+            self._empty = pa.table(columns, schema=table.schema)
         return self._empty
 
     def _fill(self, number: int, column: Column, cells: Any, out: AnyCodes) -> bool:
