@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from operator import call
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import remade_files, table_blocks
 from dpstream.stream.store import staging
 from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.store.staging import Staging
 
 KEY = StateKey(b"k" * 32)
 
@@ -298,3 +300,40 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     assert "drawn_in_blocks_of" not in json.loads(
         (tmp_path / "releases" / "step-000001" / "manifest.json").read_text()
     )
+
+
+def test_a_file_that_was_thrown_away_writes_nothing_more(tmp_path: Path) -> None:
+    """A writer that is dropped writes its end, when its descriptor may be that of the store."""
+    staging = Staging(tmp_path)
+    with suppress(RuntimeError), staging.file(1, "table.parquet") as file:
+        file.put(b"one")
+        raise RuntimeError
+    with pytest.raises(ValueError, match="closed"):
+        file.put(bytes(2**21))
+    assert staging.names() == []
+
+
+def test_a_link_in_the_staged_folder_is_not_published(tmp_path: Path) -> None:
+    staging, outside = Staging(tmp_path), tmp_path / "outside"
+    outside.write_bytes(b"whole")
+    outside.chmod(0o600)
+    digest = hashlib.sha256(b"whole").hexdigest()
+    with staging.file(1, "table.parquet") as file:
+        file.put(b"whole")
+        staged_file = file.finish()
+    assert staging.find(1, "table.parquet", digest) is not None
+    staged_file.path.unlink()
+    staged_file.path.symlink_to(outside)
+    assert staging.find(1, "table.parquet", digest) is None
+
+
+def test_a_staged_table_has_the_rights_that_the_process_gives_new_files(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with opened(tmp_path) as stream:
+            stream.step(batch(1), "b1")
+        folder = tmp_path / "releases" / "step-000001"
+        rights = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+        assert set(rights.values()) == {0o640}, rights
+    finally:
+        os.umask(before)

@@ -261,3 +261,13 @@ def test_counters_of_users_of_format_5_open_for_ever(tmp_path: Path, key: StateK
         # Users 4 to 9 are at their bound; user 10 is new.
         assert (stream._state.true.sum(), stream.dropped_events) == (20, 140)
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
+
+
+def test_a_store_of_the_format_before_is_looked_into_without_a_migration(tmp_path: Path) -> None:
+    (stored,) = (path for path in STORED if path.name.startswith("format-11"))
+    unpack(stored, tmp_path)
+    assert check_store(tmp_path / "state", None).problems == ()
+    with contextlib.closing(sqlite3.connect(tmp_path / "state" / "stream.sqlite")) as db:
+        db.execute("INSERT INTO decisions VALUES (1, 1, 'approved', 'eve', '2026-01-01', x'00')")
+        db.commit()
+    assert len(check_store(tmp_path / "state", None).problems) == 1

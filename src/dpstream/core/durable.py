@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,8 +99,10 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
 
 def put_file(path: Path, source: Path, *, mode: int) -> None:
     """Create ``path`` with the content of the file ``source``, as another name of it where the file system can do that,
-    else as a copy; on the disk as with ``write_file``. The source stays, with the same mode."""
-    linked = _linked(source, path)
+    else as a copy; on the disk as with ``write_file``. The source stays, with the same mode: ``mode`` without what the
+    process takes from new files (umask). In a folder that gives its group to new files a copy is made."""
+    mode &= ~_umask()
+    linked = not path.parent.stat().st_mode & stat.S_ISGID and _linked(source, path)
     flags = os.O_RDONLY if linked else os.O_WRONLY | os.O_CREAT | os.O_EXCL
     descriptor = os.open(path, flags, mode)
     try:
@@ -111,6 +114,13 @@ def put_file(path: Path, source: Path, *, mode: int) -> None:
         sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _umask() -> int:
+    # It can be read only by setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _linked(source: Path, path: Path) -> bool:

@@ -122,7 +122,6 @@ def make_files(
         if blocks is None:
             whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
             return ReleaseFiles({**whole}, carries, None, policy.keep)
-        store.sweep_staged()  # of an attempt that stopped
         with staging_errors(store.path):
             files = table_blocks.write_blocks(
                 sink, store.staging, step, schema, label, blocks, sealing=store.sealing

@@ -62,10 +62,18 @@ class FileToStage:
         self._size = 0
         self._chunks = 0
         self._waiting = bytearray()
+        self._closed = False
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def put(self, data: bytes) -> None:
-        """Append."""
+        """Append.
+
+        Errors:
+            ValueError: after the ``with`` block. Writers that are thrown away write their end then, and the number of
+                the descriptor may be that of another file.
+        """
+        if self._closed:
+            raise ValueError("the staged file is closed")
         self._hash.update(data)
         self._size += len(data)
         self._waiting += data
@@ -83,6 +91,7 @@ class FileToStage:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._closed = True
         os.close(self._descriptor)
         if kind is not None:
             with suppress(OSError):  # it is removed at the next opening
@@ -127,7 +136,8 @@ class Staging:
                     file.put(sealing.open(sealed, _KIND, step, name, chunk))
                 file.finish()
         path = self._path(step, name)
-        if file_sha256(path) != digest:
+        # A link, or anything else that this folder never holds, is not followed, and not published.
+        if path.is_symlink() or not path.is_file() or file_sha256(path) != digest:
             return None
         return StagedFile(digest, path.stat().st_size, path)
 

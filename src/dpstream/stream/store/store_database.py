@@ -17,6 +17,7 @@ from dpstream.stream.store.sealing import Sealing
 __all__ = [
     "DEFINITIONS",
     "MIGRATIONS",
+    "STATE_IN_PARTS",
     "STORE_FORMAT",
     "STORE_TABLES",
     "StoreBackend",
@@ -36,6 +37,8 @@ __all__ = [
 #: for a step that is reserved. 8: who approved or withdrew a step. 9: contents of batches that say their rule.
 #: 10: keyed records. 11: the state in parts. 12: released files that wait on the disk.
 STORE_FORMAT = 12
+#: The first format that keeps the state in parts; earlier ones are looked at when they are migrated.
+STATE_IN_PARTS = 11
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).

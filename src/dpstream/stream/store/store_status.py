@@ -15,7 +15,7 @@ from dpstream.stream.store.place import backend_for
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import is_unspent
 from dpstream.stream.store.step_rows import RESTORED, Decision
-from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase, file_errors
+from dpstream.stream.store.store_database import STATE_IN_PARTS, StoreDatabase, file_errors
 from dpstream.stream.store.stored import largest_cost, published_files
 
 __all__ = ["StreamStatus", "compare_releases", "read_status"]
@@ -80,7 +80,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             reserved = db.execute("SELECT step FROM reservation").fetchone()
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
-            unspent = version == STORE_FORMAT and is_unspent(db)
+            unspent = version >= STATE_IN_PARTS and is_unspent(db)
             words = "SELECT step, kind, person, decided FROM decisions ORDER BY id"
             decided = db.execute(words).fetchall() if version >= _DECISIONS else []
             facts = json.loads(plan[0])

@@ -172,7 +172,7 @@ def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int
         except StoreError as error:
             problems.append(str(error))
 
-    if version < database.STORE_FORMAT:
+    if version < database.STATE_IN_PARTS:
         look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state", "state", last_step)
     else:
         wrong = verify_state(db, last_step, derive(key, STATE))
@@ -198,7 +198,7 @@ def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int
 def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
     """Check what belongs to the last step or the next one: users' counters, present records, positions in the source,
     a reservation."""
-    if version < database.STORE_FORMAT:
+    if version < database.STATE_IN_PARTS:
         return []  # looked at when it is opened, after its migration
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))

@@ -55,11 +55,11 @@ def draw_blocks(
             own = np.empty_like(cells)
             _take_cells(tree, int(some), state, cells, own)
             parts.append((tree, own, int(some)))
-        yield partial(_block, parts, (seed, number))
+        yield partial(_block, parts, seed, number)
 
 
-def _block(parts, seed):
-    state = _state(seed)
+def _block(parts, seed, number):
+    state = _state(seed, number)
     made = []
     for tree, cells, rows in parts:
         out = np.empty((len(tree.sizes), rows), dtype=np.int32)
@@ -72,8 +72,9 @@ def _block(parts, seed):
     return np.take(np.concatenate(made, axis=1), order, axis=1).T
 
 
-def _state(seed):
-    return np.random.SeedSequence(seed).generate_state(1, np.uint64)
+def _state(seed, *block):
+    # A spawn key: (seed, 0) would seed as the seed alone, and block 0 repeat the words that dealt the cells.
+    return np.random.SeedSequence(seed, spawn_key=block).generate_state(1, np.uint64)
 
 
 @inner(nogil=True)
