@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import EngineBatch
 from dpstream.core.tables import KeyedBatch, Snapshot
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import EngineBatch
 
 __all__ = ["Period", "StepInput", "apart_from_users"]
 
