@@ -4,11 +4,13 @@
 
 Starts a standalone master and two workers on this machine, with a secret of their own and everything encrypted; runs
 one ``dpstream.toml`` in one process and on the cluster with the same test seed; kills a worker (and its executor) while
-the cluster counts; compares the releases byte by byte; kills a driver, and goes on. Prints times. Ends what it started.
+the cluster counts, with speculative tasks; compares the releases byte by byte; kills a driver, and goes on. Prints
+times. Ends what it started.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -62,9 +64,14 @@ def main() -> int:
         port = _start(folder, started)
         plain = _run(folder, "plain", 'path = "data/*.parquet"', None)
         key = 'kind = "spark"\ntable = "parquet.`{}/data`"\nmaster = "spark://127.0.0.1:{}"\nsettings = {}'
-        settings = (
-            '["spark.executor.memory=512m", "spark.executor.cores=1", "spark.sql.shuffle.partitions=4"]'
-        )
+        own = ["spark.executor.memory=640m", "spark.executor.cores=1", "spark.sql.shuffle.partitions=4"]
+        own += [
+            "spark.speculation=true",
+            "spark.speculation.quantile=0.1",
+            "spark.speculation.multiplier=1.1",
+        ]
+        own += ["spark.speculation.interval=10ms", "spark.speculation.minTaskRuntime=1ms"]
+        settings = json.dumps(own)
         cluster = _run(folder, "cluster", key.format(folder, port, settings), started[-1])
         same = plain == cluster
         print(f"{STEPS} releases of {ROWS} records: {'equal' if same else 'DIFFERENT'}")

@@ -31,7 +31,25 @@ def spark() -> Iterator[Any]:
         warnings.simplefilter("ignore")
         made = session("local[2, 2]", memory="640m", settings=settings)
         yield made
-        made.stop()
+        _says_that_it_is_gone(made)
+
+
+def _says_that_it_is_gone(session: Any) -> None:
+    """Stop the session; whoever still holds a frame of it is told."""
+    from spark_cases import SCHEMA, WANTED
+
+    from dpstream.io.sources import UnreadableError
+    from dpstream.spark import batch
+
+    frame = session.range(1).selectExpr("'a' AS zip", "true AS paid", "1 AS rent")
+    granted = batch(frame).grant(WANTED)
+    session.stop()
+    for use in (
+        lambda: granted.rows.fingerprint(WANTED.key),
+        lambda: batch(frame).problems(SCHEMA, "x"),
+    ):
+        with pytest.raises(UnreadableError, match="the Spark session is gone"):
+            use()
 
 
 @pytest.fixture
