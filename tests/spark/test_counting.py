@@ -183,12 +183,19 @@ def test_an_unprotected_session_is_refused(spark: Any, made: Made) -> None:
     frame = made(table(1))
 
     class Plain:
-        _sc = spark._sc
+        """A session into which the settings were written when it was too late."""
 
         class conf:
             @staticmethod
             def get(name: str, default: str = "") -> str:
-                return {"spark.master": "spark://somewhere:7077"}.get(name, default)
+                return "true"
+
+        class _sc:
+            _jsc = "a context"
+
+            @staticmethod
+            def getConf() -> dict[str, str]:
+                return {"spark.master": "spark://somewhere:7077"}
 
     from dpstream.spark.sessions import require_protected
 

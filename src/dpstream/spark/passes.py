@@ -16,7 +16,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import MultisetHash
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
-from dpstream.spark.sessions import setting, shielded_from_spark
+from dpstream.spark.sessions import core_setting, setting, shielded_from_spark
 from dpstream.spark.tasks import PART_TYPE, Counting, Summing, Tally, joined
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Passes:
     def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
         domain, spark = self._schema.domain, self._sides[0].frame.sparkSession
         with shielded_from_spark(self._where):
-            memory = setting(spark, "spark.driver.memory", "1g")
+            memory = core_setting(spark, "spark.driver.memory", "1g")
         require_room(domain, cliques, has_deletes=self.has_deletes, memory=memory, where=self._where)
         found = self._collect(tuple(cliques), key)
         tally, counts = found or (Tally.empty(len(self._schema)), np.zeros(0, np.int64))
@@ -150,7 +150,7 @@ class Passes:
                     self.has_deletes,
                     apart,
                 )
-                # Spark's types, and no lambda: what it pickles is this object, by the name of its class.
+                # No lambda: Spark sends the object and the name of its class, and no code.
                 one = side.frame.mapInArrow(task.__call__, PART_TYPE)
                 parts = one if parts is None else parts.unionAll(one)
             assert parts is not None

@@ -29,6 +29,8 @@ _ALWAYS = {
     # A time without a zone is that of a file; days begin as in every other source.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # To the Python workers of this machine; a socket of the network waits longer, and others can connect to it.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 #: All of it stays on this machine.
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -74,9 +76,10 @@ def session(
         with shielded_from_spark("[source] remote"):
             return builder.remote(remote).getOrCreate()
     chosen = dict(_ALWAYS)
-    if (
-        "PYSPARK_GATEWAY_PORT" not in os.environ
-    ):  # spark-submit has started the driver, and chosen the cluster
+    submitted = (
+        "PYSPARK_GATEWAY_PORT" in os.environ
+    )  # spark-submit has started the driver, and chosen the cluster
+    if not submitted:
         builder = builder.master(master)
         chosen |= {"spark.driver.memory": memory, **(_LOCAL if is_local(master) else _CLUSTER)}
         # Spark starts `python3` otherwise, which may be another one.
@@ -97,8 +100,15 @@ def session(
 
 
 def setting(spark: Any, name: str, default: str = "") -> str:
-    """A setting of a session, of Spark's core as well."""
+    """A setting of a session."""
     return str(spark.conf.get(name, default))
+
+
+def core_setting(spark: Any, name: str, default: str = "") -> str:
+    """A setting that Spark started with. What a session shows may have been written into it later, without effect; of a
+    remote session nothing else can be seen."""
+    context = getattr(spark, "_sc", None)
+    return setting(spark, name, default) if context is None else str(context.getConf().get(name, default))
 
 
 def is_local(master: str) -> bool:
@@ -126,12 +136,12 @@ def require_protected(spark: Any, *, allow_plain_shuffle: bool, where: str) -> N
         return
     with shielded_from_spark(where):
         needed = [_SHUFFLE]
-        if not is_local(setting(spark, "spark.master")):
-            ssl = setting(spark, "spark.ssl.rpc.enabled", "false") == "true"
+        if not is_local(core_setting(spark, "spark.master")):
+            ssl = core_setting(spark, "spark.ssl.rpc.enabled", "false") == "true"
             needed += (
                 ["spark.authenticate"] if ssl else ["spark.authenticate", "spark.network.crypto.enabled"]
             )
-        missing = [name for name in needed if setting(spark, name, "false").lower() != "true"]
+        missing = [name for name in needed if core_setting(spark, name, "false").lower() != "true"]
     if missing:
         raise ConfigError(
             "the Spark session writes or sends private counts in plain text",

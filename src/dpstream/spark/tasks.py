@@ -10,9 +10,11 @@ A part is a few rows of ``(part, chunk, data)``: chunk -1 is the ``Tally``, chun
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -243,4 +245,14 @@ def _partition() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return 0 if context is None else int(context.partitionId())
+    if context is None:
+        return 0
+    _set_apart()
+    return int(context.partitionId())
+
+
+@cache
+def _set_apart() -> None:
+    """Once in each worker: what is imported by now is no garbage. Spark collects garbage after each task, and would
+    look through all of it every time, which takes longer than to count a thousand rows."""
+    gc.freeze()
