@@ -44,6 +44,7 @@ _GONE = (
     "SparkContext was shut down",
     "SESSION_CLOSED",
     "SESSION_NOT_FOUND",
+    "SESSION_OR_CONTEXT_NOT_EXISTS",
     "UNAVAILABLE",
 )
 
