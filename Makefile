@@ -25,10 +25,10 @@ QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py
 	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
-.PHONY: help demo quick test lint audit torture browser postgres bench docs lock clean
+.PHONY: help demo quick test lint audit torture browser postgres spark spark-cluster bench docs lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
 	$(BIN)/python -m dpstream.tools.demo --out demo
@@ -64,6 +64,15 @@ postgres: ## install a PostgreSQL server (Debian, Ubuntu) for the tests, which s
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
 
+spark: $(DEV) ## install PySpark, and a headless Java (Debian, Ubuntu), for the tests of Spark, which skip without them
+	@$(PIP) install -q --require-hashes -r requirements/spark.txt
+	@command -v java >/dev/null || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; }
+
+spark-cluster: spark ## run dpstream on a Spark cluster of three processes, and kill a worker midway (about 2 minutes)
+	$(BIN)/python tests/spark/cluster.py
+
 bench: $(DEV) ## run the short benchmarks; LIST=1 lists all; BENCH="name ..." runs chosen ones
 	@$(BIN)/python benchmarks/run.py $(if $(LIST),--list) $(BENCH)
 
@@ -72,6 +81,7 @@ docs: $(DEV) ## build the documentation into site/ (SERVE=1: serve it on this ma
 
 lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versions)
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
 	$(LOCK) --extra plot --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
 
 clean: ## remove everything that make made, .venv included

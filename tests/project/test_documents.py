@@ -19,7 +19,7 @@ PACKAGES = ["dpstream"] + [
     "dpstream." + ".".join(path.parent.relative_to(SOURCE).parts)
     for path in sorted([*SOURCE.glob("*/__init__.py"), *SOURCE.glob("*/*/README.md")])
 ]
-LOCKS = ["requirements/dev.txt", "requirements/run.txt"]
+LOCKS = ["requirements/dev.txt", "requirements/run.txt", "requirements/spark.txt"]
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
 #: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
 MACHINE_PATH = re.compile(
@@ -142,6 +142,7 @@ def test_lock_files_hold_every_declared_dependency() -> None:
             *project["dependency-groups"]["build"],
         ],
         "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
+        "requirements/spark.txt": [*project["project"]["dependencies"], *extras["spark"]],
     }
     for lock, wanted in needs.items():
         names = {re.split(r"[\[><=~!; ]", need)[0].lower() for need in wanted} - {"dpstream"}
@@ -190,7 +191,7 @@ def test_make_targets_and_ci() -> None:
     if script.exists():  # an sdist does not hold it
         assert script.stat().st_mode & 0o111
         calls = re.findall(r"^make (\w+)", script.read_text(encoding="utf-8"), re.MULTILINE)
-        assert calls == ["browser", "postgres", "lint", "test", "torture", "audit", "demo"]
+        assert calls == ["browser", "postgres", "spark", "lint", "test", "torture", "audit", "demo"]
 
 
 def test_benchmarks_are_described() -> None:

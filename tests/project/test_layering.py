@@ -9,6 +9,7 @@ The order (higher may import lower; parts of one level do not import each other)
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger)
     families: growing, census (built on tabular), tabular, panel, points
+    spark (an engine: records that stay in a cluster)
     io: sources, sinks, libpq
     core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign, threads; paths; errors;
         showing
@@ -38,6 +39,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("core.graphical", "core.counters", "core.tables"),
     ("io.libpq",),
     ("io.sources", "io.sinks"),
+    ("spark",),
     ("families.tabular", "families.panel", "families.points"),
     ("families.growing", "families.census"),
     ("stream",),

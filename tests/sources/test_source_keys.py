@@ -11,10 +11,12 @@ from dpstream.io.sources.source_keys import KINDS, SourceKeys, keys_of_kind
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
+from dpstream.spark.spark_source import SparkKeys
 
 
 def test_the_fields_are_the_table_and_the_json_schema() -> None:
     names = [one.name for one in fields(SourceKeys) if one.name not in ("continues", "own")]
+    names += [one.name for one in fields(SparkKeys)]  # a kind with keys of its own, as another package's has
     assert list(keys_of("source")) == names
     assert list(json_schema()["properties"]["source"]["properties"]) == names
     for row in keys_of("source").values():

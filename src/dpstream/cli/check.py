@@ -115,6 +115,7 @@ def find_problems(
         filled: gets the names of the columns that hold something in some record.
         keyed: follows the records, where they have keys; the configuration's own by default.
     """
+    from dpstream.core.contracts import CheckedBatch
     from dpstream.core.privacy import InsertedRecord
     from dpstream.core.schema.cells import holds_something
     from dpstream.stream.contribution import id_bytes
@@ -140,6 +141,11 @@ def find_problems(
                 for problem in schema.problems(table, where=place, reveal=reveal):
                     if not (keeps and problem.kind == "null"):
                         _add(findings, problem, place)
+        if isinstance(entry.engine, CheckedBatch):
+            if filled is not None:
+                filled.update(schema.names)  # an engine tells what is wrong, and not what is there
+            for problem in entry.engine.problems(schema, place):
+                _add(findings, problem, place)
         if following is not None and not findings and not stopped:
             stopped += _stops(following, entry, place, notes)
         if entry.users is not None:

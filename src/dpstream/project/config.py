@@ -30,6 +30,7 @@ from dpstream.project.reader import Section, Used
 from dpstream.project.sections import (
     BudgetOptions,
     OutputOptions,
+    check_fits,
     check_source,
     read_budget,
     read_output,
@@ -196,7 +197,7 @@ class Config:
             accuracy,
         )
         _check_account(config, budgets)
-        config.plan()
+        check_fits(source, options, config.plan())
         return config
 
     @property

@@ -50,8 +50,8 @@ class Pending:
         from dpstream.stream import Batch
 
         given = self._input
-        plain = given.keyed is None
-        batch = Batch(given.inserts, given.deletes, given.users) if plain else given.keyed
+        own = given.keyed if given.engine is None else given.engine
+        batch = Batch(given.inserts, given.deletes, given.users) if own is None else own
         try:
             with named_step(self.step, self.batch_id):
                 release = self._stream.step(

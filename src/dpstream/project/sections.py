@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from dpstream.core.contracts import Given, Limits, build, located, shown
+from dpstream.core.contracts import Given, Limits, StreamPlan, build, located, shown
 from dpstream.core.contracts.registry import mechanisms_with
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import (
@@ -39,6 +39,7 @@ from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKin
 __all__ = [
     "BudgetOptions",
     "OutputOptions",
+    "check_fits",
     "check_source",
     "read_budget",
     "read_output",
@@ -239,6 +240,18 @@ def check_source(section: Section, options: SourceOptions, limits: Limits) -> No
     if options.late in limits.late:
         others = ", ".join(rule for rule in get_args(Late) if rule not in limits.late)
         raise section.wrong("late", limits.late[options.late], others)
+
+
+def check_fits(section: Section, options: SourceOptions, plan: StreamPlan) -> None:
+    """Whether the source can feed the plan, where it says so itself. Reads no data.
+
+    Errors:
+        ConfigError, UnitError, LimitError: it cannot.
+    """
+    kind = other_kind(options.kind)
+    if kind is not None and kind.fits is not None:
+        with located(section.place()):
+            kind.fits(options, plan)
 
 
 def read_budget(section: Section) -> BudgetOptions:

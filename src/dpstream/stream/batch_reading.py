@@ -43,7 +43,8 @@ def grant_batch(
     unit = plan.unit
     key = store.derived_key(b"record keys" if plan.reads == "present" else b"user ids")
     most = unit.max_events if isinstance(unit, User) else None
-    wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where)
+    asked = tuple(plan.asked_cliques())
+    wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where, asked)
     if isinstance(batch, (KeyedBatch, Snapshot)):
         _require_kind(plan, where, keyed=True)
         return read_keyed(batch, wanted)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from dpstream.core.contracts.engine_frames import engine_batch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Codes
@@ -48,7 +49,7 @@ class Batch:
 def as_batch(
     given: Any, deletes: Any = None, users: Any = None
 ) -> Batch | EngineBatch | KeyedBatch | Snapshot:
-    """A batch as it is; or a batch made of a frame of inserts.
+    """A batch as it is; or a batch made of a frame of inserts, by the engine whose frame it is.
 
     Errors:
         ConfigError: a batch, and deletes or users beside it.
@@ -56,7 +57,7 @@ def as_batch(
     # By its class: a frame may have a column of any name.
     engine = callable(getattr(type(given), "grant", None))
     if not engine and not isinstance(given, (Batch, KeyedBatch, Snapshot)):
-        return Batch(given, deletes, users)
+        return engine_batch(given, deletes, users) or Batch(given, deletes, users)
     if deletes is not None or users is not None:
         raise ConfigError(
             "deletes or users are given beside a batch, which has its own",

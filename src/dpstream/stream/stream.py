@@ -271,9 +271,9 @@ class Stream:
         """Spend once, advance by one batch, and publish.
 
         Args:
-            batch: the private records that arrive: a pandas, Polars or pyarrow table, a DuckDB relation, or a dict
-                of arrays; or a ``Batch``; where records have keys, a ``KeyedBatch`` or ``Snapshot``. None, or a table
-                without rows, is a step like any other.
+            batch: the private records that arrive: a pandas, Polars or pyarrow table, a DuckDB relation, a dict of
+                arrays, or a Spark data frame; or a ``Batch``; where records have keys, a ``KeyedBatch`` or
+                ``Snapshot``. None, or a table without rows, is a step like any other.
             name: the owner's name for the batch; it is not published. The same name with the same records (in any
                 order) gives the stored release again: nothing is drawn and nothing is spent.
             deletes: records that leave, and ``users``: whose the records are, as in ``Batch``.

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from dpstream.core.schema.domain import Clique
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
+    from dpstream.core.schema import Problem, Schema
 
 __all__ = [
     "BatchReads",
     "BatchRows",
     "BoundedBatch",
     "CancellingBatch",
+    "CheckedBatch",
     "EngineBatch",
     "Events",
     "Granted",
@@ -190,6 +191,8 @@ class Wanted:
         max_events: how many events of a user are admitted; None where the unit is no user.
         key: secret; ids and record keys are only ever seen as hashes of 16 bytes with this key.
         where: for messages.
+        cliques: what the mechanism will count, as far as that is known before (``StreamPlan.asked_cliques``): an
+            engine can count it in the pass that makes the content hash.
     """
 
     reads: BatchReads
@@ -198,6 +201,7 @@ class Wanted:
     max_events: int | None
     key: bytes
     where: str
+    cliques: tuple[Clique, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,4 +232,13 @@ class EngineBatch(Protocol):
         Errors:
             DataError, SchemaError: records that do not fit. Nothing was spent.
         """
+        ...
+
+
+@runtime_checkable
+class CheckedBatch(EngineBatch, Protocol):
+    """An engine's batch that can say what keeps its records from being counted, for ``dpstream check``."""
+
+    def problems(self, schema: Schema, where: str) -> list[Problem]:
+        """All problems of all columns, without a value."""
         ...

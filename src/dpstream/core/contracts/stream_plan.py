@@ -199,6 +199,11 @@ class StreamPlan(ABC):
         """The marginals that are measured at every step, whatever the records are (see ``predicted_errors``)."""
         return ()
 
+    def asked_cliques(self) -> Sequence[Clique]:
+        """The cliques that ``step`` counts, where they are known before. An engine that keeps its records elsewhere
+        counts them while it reads the records; every other clique costs it another pass."""
+        return ()
+
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable
     ) -> tuple[ExpectedErrors, ...] | None:

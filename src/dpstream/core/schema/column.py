@@ -20,7 +20,7 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.cells import is_cells, whole
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
+__all__ = ["MAX_CODES", "PROBLEM_KINDS", "Codes", "Column", "Problem", "Style"]
 
 #: ``exact``: values as drawn, with all their digits, as ``value`` was before releases had labels.
 Style = Literal["value", "exact", "label"]
@@ -31,6 +31,8 @@ MAX_CODES = 65535
 # Codes of cells that have no bin of their own; they are resolved by the declared policies.
 NULL, OUTSIDE, UNREADABLE = -1, -2, -3
 _WORDS = {NULL: "null", OUTSIDE: "outside", UNREADABLE: "unreadable"}
+#: See ``Problem``.
+PROBLEM_KINDS = ("null", "outside", "unreadable", "type", "damaged")
 _MOST_SHOWN = 10
 
 
@@ -285,27 +287,35 @@ class Column(ABC):
             return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
         except failures():
             # Times that Arrow cannot convert, ...: its message would quote the cell.
-            return [
-                Problem(
-                    self.name, "damaged", "holds cells that cannot be read", f"{self.name}: {self.reads()}"
-                )
-            ]
+            return [self.problem("damaged")]
         if not len(out) or out.min() >= 0:
             return []
         self.resolve(out)
         return [self._problem(kind, values, out, reveal) for kind in _WORDS if (out == kind).any()]
 
     def _problem(self, kind: int, values: Any, codes: Codes, reveal: bool) -> Problem:
+        shown = _offending(values, codes == kind) if reveal and kind != NULL else ()
+        return self.problem(_WORDS[kind], shown)
+
+    def problem(self, kind: str, values: tuple[str, ...] = ()) -> Problem:
+        """What is said of cells of one of ``PROBLEM_KINDS``, which may have been found elsewhere.
+
+        Args:
+            values: some of them, for the owner's terminal only.
+        """
         what = {
-            NULL: "holds nulls and declares no missing bin",
-            OUTSIDE: "holds values outside its domain and declares no other bin",
-            UNREADABLE: f"holds values that are not {self.expects} and declares no other bin",
+            "null": "holds nulls and declares no missing bin",
+            "outside": "holds values outside its domain and declares no other bin",
+            "unreadable": f"holds values that are not {self.expects} and declares no other bin",
+            "type": "holds data of another type",
+            "damaged": "holds cells that cannot be read",
         }[kind]
         allowed = f'{self.describe()}, or a declared bin such as other = "other"'
-        if kind == NULL:
+        if kind == "null":
             allowed = 'no nulls, or a declared bin such as missing = "missing"'
-        shown = _offending(values, codes == kind) if reveal and kind != NULL else ()
-        return Problem(self.name, _WORDS[kind], what, f"{self.name}: {allowed}", shown)
+        elif kind in ("type", "damaged"):
+            allowed = self.reads()
+        return Problem(self.name, kind, what, f"{self.name}: {allowed}", values)
 
     def encode(
         self,

@@ -25,7 +25,7 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.growing.growing_release import GrowingSynthesis, LastRun
@@ -128,6 +128,11 @@ class GrowingPlan(StreamPlan):
         rest = self.budget.amount - sum((run.cost for run in first), Fraction(0))
         unspent = ", and what the paper's budgets leave unspent" if self.schedule.paper is not None else ""
         return (*parts, Part("all later runs", 1, kind(rest), f"for ever: {self._rule()}{unspent}"))
+
+    def asked_cliques(self) -> Sequence[Clique]:
+        """The number of records, and what the black box reads."""
+        reads = self.box.reads
+        return ((), *reads.cliques) if isinstance(reads, Counts) else ()
 
     def options(self) -> dict[str, Any]:
         """All options."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +17,7 @@ from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.answers import Kind, QueryAnswer, Standing
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
@@ -142,6 +143,10 @@ class PMWGPlan(StreamPlan):
             f"records; at most {self.hard_left(Books(), 0, self.first)} hard questions then; arrivals are free"
         )
         return (Part("questions", 1, self.budget, detail),)
+
+    def asked_cliques(self) -> Sequence[Clique]:
+        """The one table of all columns."""
+        return (self.universe.clique,)
 
     def options(self) -> dict[str, Any]:
         """All options, exact."""

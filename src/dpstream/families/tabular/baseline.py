@@ -245,6 +245,10 @@ class BaselinePlan(StreamPlan):
             for s in asked
         )
 
+    def asked_cliques(self) -> Sequence[Clique]:
+        """Those of the offline mechanism."""
+        return self.offline.counted
+
     def always_measured(self) -> Sequence[Clique]:
         """All marginals, where a run measures each of them."""
         cliques = self.recipe.workload.cliques

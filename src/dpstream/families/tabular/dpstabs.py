@@ -285,6 +285,10 @@ class DPStabsPlan(StreamPlan):
             fits=self._fits,
         )
 
+    def asked_cliques(self) -> Sequence[Clique]:
+        """All of the workload."""
+        return self.cells.cliques
+
     def always_measured(self) -> Sequence[Clique]:
         """All marginals, where none is selected."""
         return () if self.selector is not None else self.cells.cliques

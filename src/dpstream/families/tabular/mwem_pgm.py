@@ -17,6 +17,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
+from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.limits import Room, check_each
@@ -75,6 +76,11 @@ class OfflinePlan(ABC):
     ) -> OfflineRun:
         """``run``, and what else is public of it, as far as the mechanism tells."""
         return OfflineRun(self.run(batch, part, randomness, prior))
+
+    @property
+    def counted(self) -> tuple[Clique, ...]:
+        """The marginals whose counts a run takes, in order."""
+        return self.workload.cliques
 
     def numbers(self) -> tuple[int, int] | None:
         """How many numbers a run measures, at least and at most; None where the mechanism does not tell."""

@@ -36,7 +36,7 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.description import (
@@ -326,6 +326,10 @@ class PooledPlan(StreamPlan):
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
         return options.as_json(self.recipe)
+
+    def asked_cliques(self) -> Sequence[Clique]:
+        """All of the workload and of the headlines."""
+        return self.cells.cliques
 
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""

@@ -70,9 +70,13 @@ def check_kind(options: SourceKeys) -> None:
         _check_files(options)
         return
     _check_database(options)
-    if options.kind == "duckdb":
+    if options.kind not in _NEEDED:
+        check = SOURCES.get(options.kind).check
+        if check is not None:
+            check(options)
+    elif options.kind == "duckdb":
         _check_query(options)
-    elif options.kind in ("postgres", "postgres-changes"):
+    else:
         _check_server(options)
 
 

@@ -66,7 +66,7 @@ class SourceKeys:
         words=KINDS,
         reason="most tables are exported as files",
         meaning="Where the private rows are: files (or standard input), a query to a DuckDB file, a "
-        "PostgreSQL table that only grows, or the changes of one (logical replication).",
+        "PostgreSQL table that only grows, the changes of one (logical replication), or a table or query of Spark.",
     )
     path: tuple[str, ...] = _key(
         _FILES,
@@ -87,7 +87,7 @@ class SourceKeys:
     query: str | None = _key(
         (*_DUCKDB, *_TABLE),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        reason="only for kind = duckdb, and for records with keys in kind = postgres",
+        reason="only for kind = duckdb and spark, and for records with keys in kind = postgres",
         meaning="Gives the records of one step. The parameters are the first day of the period and the day "
         'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
         "and has no parameter, or one, `$1`: the first day after the period, or the number after the step's. With "
@@ -293,8 +293,10 @@ class SourceKeys:
         _SERVER,
         allowed="a name as the catalog has it, with its schema where that is not public",
         shown="not set; needed without `query`",
-        reason="only for kind = postgres and postgres-changes",
-        meaning="The table, or (kind = postgres) a view; for records with keys also `query` in its place.",
+        reason="only for kind = postgres, postgres-changes and spark",
+        meaning="The table, or (kind = postgres, spark) a view; for records with keys, and for Spark, also `query` in "
+        "its place. Spark also takes a folder, such as parquet.`data/visits`, and a staging table, "
+        "staged.`data/staged`.",
     )
     wait: str | None = _key(
         _TABLE,
@@ -351,19 +353,27 @@ class SourceKind:
             the columns.
         keys: the shared keys of ``[source]`` that it takes. ``end`` must be among them, and ``start`` if ``every`` is.
         needed: those of ``keys`` that a file must write; their values are texts.
-        public: what it does not protect, in sentences for plans and manifests.
+        public: what it does not protect, in sentences for plans and manifests; or a function that says so of the
+            ``SourceOptions``.
         options: a frozen dataclass with keys of its own; its fields are ``core.contracts.option(...)``. The source gets
             the values in ``SourceOptions.own``.
         movable: those of its own keys that may change while a stream lives, such as a place. All others are pinned, and
             published with their values.
+        repeatable: whether a released step can be read again, for comparison.
+        check: refuses values that contradict each other (ConfigError), of the ``SourceKeys``.
+        fits: refuses plans that the source cannot feed (any error of dpstream), of the ``SourceOptions`` and the plan;
+            no data is read yet.
     """
 
     open: Callable[..., Any]
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()
-    public: tuple[str, ...] = ()
+    public: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()
     options: type[Any] | None = None
     movable: tuple[str, ...] = ()
+    repeatable: bool = False
+    check: Callable[[Any], None] | None = None
+    fits: Callable[[Any, Any], None] | None = None
 
     def __post_init__(self) -> None:
         taken = {one.name for one in _FIELDS}
@@ -382,7 +392,9 @@ class SourceKind:
         return {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
 
 
-SOURCES = Plugins("dpstream.sources", "the source", SourceKind, KINDS)
+#: Kinds whose room lies above this one: found as those of other packages are.
+_ENGINES = {"spark": "dpstream.spark.spark_source:SOURCE"}
+SOURCES = Plugins("dpstream.sources", "the source", SourceKind, {**dict.fromkeys(KINDS, ""), **_ENGINES})
 
 
 def wrong_source(what: str, allowed: str) -> ConfigError:

@@ -348,6 +348,8 @@ class SourceOptions(SourceKeys):
         """Whether released steps can be read again from the source, for comparison."""
         if reads_now(self):
             return False
+        if self.kind not in KINDS:
+            return SOURCES.get(self.kind).repeatable
         return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
 
     @property
@@ -390,12 +392,13 @@ class SourceOptions(SourceKeys):
         elif self.kind in KINDS:
             facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
         else:
-            facts += SOURCES.get(self.kind).public
+            public = SOURCES.get(self.kind).public
+            facts += public(self) if callable(public) else public
         if self.key_column is not None:
             facts += keyed_public(self)
         if self.shape != "changes":
             return tuple(facts)
-        if self.kind in ("duckdb", "postgres") and self.late == "error":
+        if self.kind != "files" and self.repeatable and self.late == "error":
             facts.append(_CHANGED_PUBLIC)
         elif self.grid is not None and self.kind != "duckdb":
             facts.append(_LATE_PUBLIC[self.late])

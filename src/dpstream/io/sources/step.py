@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpstream.core.tables import KeyedBatch, Snapshot
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import EngineBatch
 
 __all__ = ["Period", "StepInput", "apart_from_users"]
 
@@ -28,6 +31,7 @@ class StepInput:
         users: the user ids of ``inserts`` and of ``deletes`` (``pyarrow.ChunkedArray``, or None where ``deletes`` is
             None); None where the source has no user column.
         keyed: the changes or the snapshot of records with keys; None where records have no keys.
+        engine: the records, where they stay in an engine that counts them; the fields before are None then.
     """
 
     step: int
@@ -37,6 +41,7 @@ class StepInput:
     deletes: Any
     users: tuple[Any, Any] | None = None
     keyed: KeyedBatch | Snapshot | None = None
+    engine: EngineBatch | None = None
 
     def __repr__(self) -> str:
         return f"StepInput(step={self.step}, batch_id={self.batch_id!r}, records hidden)"

@@ -174,6 +174,12 @@ def encoded_steps(
     for entry in config.source(schema=schema).steps(1):
         if until is not None and entry.step > until:
             return
+        if entry.engine is not None:
+            raise ConfigError(
+                "the true records stay in an engine, and evaluation needs all of them in this process",
+                where=f"{config.path} [source]",
+                allowed="a copy of the configuration whose source is files with these records or a sample of them",
+            )
         if entry.keyed is not None:
             with named_step(entry.step, entry.batch_id):
                 records.add(entry)

@@ -1,0 +1,7 @@
+"""Records that stay in Spark. See README.md in this folder."""
+
+from dpstream.spark.sessions import session
+from dpstream.spark.spark_batch import SparkBatch, batch
+from dpstream.spark.staging import sink
+
+__all__ = ["SparkBatch", "batch", "session", "sink"]

@@ -1,0 +1,190 @@
+"""Passes over the records of one step in Spark: what they count, and that they all read the same records."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError, LimitError
+from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import MultisetHash
+from dpstream.core.tables.counting import count_plan
+from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.spark.sessions import core_setting, setting, shielded_from_spark
+from dpstream.spark.tasks import PART_TYPE, Counting, Summing, Tally, joined
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+    from dpstream.io.sources.operations import Operations
+
+__all__ = ["MOST_CELLS", "Passes", "Side", "require_room"]
+
+#: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
+MOST_CELLS = 2**26
+#: Copies of the result that driver and executor hold at the same time: Spark's own, on the way to Python, and ours.
+_COPIES = 5
+#: Parts that the middle level of the sum has at most: each of them adds up a share of all partitions.
+_MOST_PARTS = 32
+
+
+@dataclass(frozen=True, repr=False)
+class Side:
+    """One frame of a batch.
+
+    Attributes:
+        frame: a Spark data frame with the columns of the schema, and the operation column where it has one.
+        operations: that column and its words.
+        deletes: without it, whether the rows leave.
+    """
+
+    frame: Any
+    operations: tuple[str, Operations] | None = None
+    deletes: bool = False
+
+
+def require_room(
+    domain: Domain, cliques: Sequence[Clique], *, has_deletes: bool, memory: str, where: str
+) -> None:
+    """That the counts of one pass fit into the driver's memory.
+
+    Errors:
+        LimitError: they do not. Nothing was read, and nothing was spent.
+    """
+    cells = sum(map(domain.cells, cliques)) * (2 if has_deletes else 1)
+    what = None
+    if cells > MOST_CELLS:
+        what = f"more than the limit of {MOST_CELLS}"
+    elif 8 * cells * _COPIES > _bytes(memory):
+        needed, there = _mebibytes(8 * cells * _COPIES), _mebibytes(_bytes(memory))
+        what = f"which need {needed} MiB of the Spark driver's {there} MiB"
+    if what is not None:
+        raise LimitError(
+            f"a pass would count {cells} cells, {what}",
+            where=where,
+            allowed="fewer tables in the workload, coarser columns, or a driver with more memory ([source] memory, "
+            "spark.driver.memory)",
+        )
+
+
+class Passes:
+    """The passes over one step's records.
+
+    Guarantee: all passes read the same multiset of records, or the step is refused. What comes out is exact and
+    private: counts and a hash for the plan, marks of problems for messages.
+
+    Cost: a pass reads every record once, in the executors. What reaches the driver is one sum, whatever the number of
+    partitions.
+    """
+
+    def __init__(
+        self, sides: Sequence[Side], schema: Schema, cliques: Sequence[Clique], where: str, *, deletes: bool
+    ) -> None:
+        self._sides, self._schema, self._where = sides, schema, where
+        self.has_deletes = deletes
+        self._cliques = tuple(dict.fromkeys(cliques))
+        self._known: dict[Clique, NDArray[np.int64]] = {}
+        self._content: tuple[bytes, MultisetHash] | None = None
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """The hash of all records; the first call reads them, and counts what is known to be asked."""
+        if self._content is None or not hmac.compare_digest(self._content[0], key):
+            self._run([one for one in self._cliques if one not in self._known], key)
+        assert self._content is not None
+        return self._content[1].finish(self._schema.domain.sizes, key)
+
+    def counts(self, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
+        """Counts of inserts and deletes, shape (1 or 2, cells) each; reads the records again where some are missing."""
+        missing = [one for one in dict.fromkeys(cliques) if one not in self._known]
+        if missing:
+            # Without a fingerprint before it there is nothing to compare with, and any key will do.
+            self._run(missing, bytes(HASH_KEY_BYTES) if self._content is None else self._content[0])
+        return [self._known[one] for one in cliques]
+
+    def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
+        domain, spark = self._schema.domain, self._sides[0].frame.sparkSession
+        with shielded_from_spark(self._where):
+            memory = core_setting(spark, "spark.driver.memory", "1g")
+        require_room(domain, cliques, has_deletes=self.has_deletes, memory=memory, where=self._where)
+        found = self._collect(tuple(cliques), key)
+        tally, counts = found or (Tally.empty(len(self._schema)), np.zeros(0, np.int64))
+        problems = self._problems(tally)
+        if problems:
+            raise problems_error(problems, self._where)
+        content = tally.here.merge(tally.gone)
+        before = self._content
+        if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
+            raise DataError(
+                "the records changed between two readings of the step",
+                where=self._where,
+                allowed="a table that stays as it is while a step is taken (a snapshot or a version of it), and a "
+                "query that gives the same rows each time",
+            )
+        self._content = (key, content)
+        plan = count_plan(domain, tuple(cliques), MOST_CELLS)
+        shape = (2 if self.has_deletes else 1, plan.cells)
+        table = counts.reshape(shape) if found else np.zeros(shape, np.int64)
+        for clique, (begin, end) in zip(cliques, plan.bounds, strict=True):
+            self._known[clique] = table[:, begin:end]
+
+    def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
+        from dpstream import __version__
+
+        with shielded_from_spark(self._where):
+            spark = self._sides[0].frame.sparkSession
+            apart = max(1, min(_MOST_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
+            parts = None
+            for side in self._sides:
+                task = Counting(
+                    __version__,
+                    self._schema,
+                    cliques,
+                    key[: HASH_KEY_BYTES // 2],
+                    side.operations,
+                    side.deletes,
+                    self.has_deletes,
+                    apart,
+                )
+                # No lambda: Spark sends the object and the name of its class, and no code.
+                one = side.frame.mapInArrow(task.__call__, PART_TYPE)
+                parts = one if parts is None else parts.unionAll(one)
+            assert parts is not None
+            for level in dict.fromkeys((apart, 1)):
+                parts = parts.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
+            return joined(parts.toArrow().to_batches())
+
+    def problems(self) -> list[Problem]:
+        """What keeps the records from being counted, of all partitions at once; one pass that counts nothing."""
+        found = self._collect((), bytes(HASH_KEY_BYTES))
+        return [] if found is None else self._problems(found[0])
+
+    def _problems(self, tally: Tally) -> list[Problem]:
+        problems = [
+            column.problem(kind)
+            for column, bits in zip(self._schema.columns, tally.problems[:-1].tolist(), strict=True)
+            for position, kind in enumerate(PROBLEM_KINDS)
+            if bits >> position & 1
+        ]
+        operations = next((side.operations for side in self._sides if side.operations is not None), None)
+        if tally.problems[-1] and operations is not None:
+            name, words = operations
+            allowed = ", ".join((*words.insert, *words.delete))
+            problems.append(Problem(name, "operation", "holds a null or an unknown operation", allowed))
+        return problems
+
+
+def _bytes(memory: str) -> int:
+    """Spark's way to write sizes: ``512m``, ``2g``; a bare number is in mebibytes."""
+    text = memory.strip().lower().removesuffix("b")
+    factor = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}.get(text[-1:], 2**20)
+    digits = text.rstrip("kmgt")
+    return int(digits) * factor if digits.isdecimal() else 2**30
+
+
+def _mebibytes(size: int) -> int:
+    return -(-size // 2**20)

@@ -1,0 +1,304 @@
+"""``[source] kind = "spark"``: a table or a query of a Spark session, one step per public period."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import option
+from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.core.privacy.unit import User
+from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.query import bounds
+from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
+from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.step import StepInput
+from dpstream.spark.passes import require_room
+from dpstream.spark.sessions import require_protected, session, shielded_from_spark
+from dpstream.spark.spark_batch import quoted, refuse_reading, require_utc, with_operations
+from dpstream.spark.staging import open_staged
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import StreamPlan
+
+__all__ = ["SOURCE", "SparkKeys", "SparkSource"]
+
+_WHERE = "[source]"
+_QUERY = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
+#: Texts, quoted names and comments: a question mark in them is no parameter.
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_FOLDER = re.compile(r"(parquet|orc|delta|staged)\.`([^`]+)`")
+_SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
+_BY_ITSELF = (
+    "the {what} decides which records are in a step, and is trusted to decide about each protected record by that "
+    "record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)"
+)
+_PLAIN = (
+    "disks and network of the Spark cluster are trusted with counts of parts of the records, and with the records "
+    "(allow_plain_shuffle = true)"
+)
+
+
+@dataclass(frozen=True)
+class SparkKeys:
+    """The keys of ``[source]`` that only Spark has."""
+
+    master: str = option(
+        "local[*]",
+        allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
+        reason="a laptop has no cluster",
+        meaning="Where a new session runs. `spark-submit` names the cluster itself, and a session that this process "
+        "has already is used as it is.",
+    )
+    remote: str | None = option(
+        None,
+        allowed="a URL of Spark Connect without a token, such as sc://host:15002",
+        shown="not set",
+        reason="in the place of master",
+        meaning="A Spark Connect server, whose session is used.",
+    )
+    memory: str = option(
+        "2g",
+        allowed="a size as Spark writes it, such as 512m or 8g",
+        reason="enough for millions of cells",
+        meaning="The driver's memory. The counts of a step have to fit into it, whatever the number of records; a "
+        "plan whose counts do not is refused.",
+    )
+    settings: tuple[str, ...] = option(
+        (),
+        allowed='a list such as ["spark.executor.memory=4g"], without secrets',
+        reason="Spark's own defaults",
+        meaning="Settings of a new session. Secrets belong into those of Spark itself: this file is public.",
+    )
+    allow_plain_shuffle: bool = option(
+        False,
+        allowed="true, false",
+        reason="executors write and send private counts",
+        meaning="Whether a session may be used that does not encrypt shuffle files and connections. Disks and "
+        "network of the cluster are then trusted, and plan and manifests say so.",
+    )
+
+
+class SparkSource(Source):
+    """Private records of a Spark session, which stay there: each step holds a ``SparkBatch``.
+
+    Guarantee: the periods are public, and so is which one is read. In a table the time of a record decides its step; a
+    query is trusted to decide about each protected record by that record alone (``options.declared_public``).
+
+    Errors:
+        ConfigError: PySpark is missing, the session does not protect the records, or Spark refuses table or query.
+        UnreadableError: the session is gone. DataError: records that cannot be read, or have no time.
+    """
+
+    def __init__(self, options: SourceOptions, base: Path, columns: Sequence[str]) -> None:
+        self.options, self._columns, self._base = options, tuple(columns), base
+        self._own: SparkKeys = options.own or SparkKeys()
+        self._place = "Spark, query" if options.table is None else f"Spark, table {options.table}"
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Empty: any step can be asked for again."""
+        return {}
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``. Nothing of a step is read before the stream asks for its hash."""
+        check_start(start_step)
+        return self._read(*self.options.due(self.options.clock()), start_step)
+
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+        if first > last:
+            return
+        own, op = self._own, self.options.op_column
+        spark = session(own.master, remote=own.remote, memory=own.memory, settings=_settings(own.settings))
+        require_protected(spark, allow_plain_shuffle=own.allow_plain_shuffle, where=self._place)
+        table = None if self.options.table is None else self._whole(spark, grid)
+        for step in range(first, last + 1):
+            frame = self._asked(spark, table, bounds(grid, step))
+            operations = None if op is None else (op, self.options.op_values)
+            batch = with_operations(frame, operations, allow_plain_shuffle=own.allow_plain_shuffle)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, engine=batch)
+
+    def _asked(self, spark: Any, table: Any, limits: tuple[Any, Any]) -> Any:
+        """The records of one step, not read yet."""
+        with shielded_from_spark(self._place):
+            if table is None:
+                # As a subquery: no statement that changes something can be one.
+                text = f"SELECT * FROM (\n{self.options.query}\n)"
+                frame = spark.sql(text, args=list(limits))
+            else:
+                name = str(self.options.time_column)
+                column = table[quoted(name)]
+                frame = table.where((column >= limits[0]) & (column < limits[1]))
+                frame = frame if name in self._columns else frame.drop(name)
+            op = self.options.op_column
+            if op is not None and op not in frame.columns:
+                raise DataError(
+                    f"there is no column {op!r}",
+                    where=self._place,
+                    allowed=f"one of the {counted(len(frame.columns), 'column')}",
+                )
+            return frame
+
+    def _whole(self, spark: Any, grid: Grid) -> Any:
+        """The table, after a look at its times: a record without one has no step, and would be lost silently."""
+        from pyspark.sql import types
+
+        name, days = str(self.options.time_column), self.options.every is not None
+        with shielded_from_spark(self._place):
+            table = self._table(spark)
+            if name not in table.columns:
+                raise DataError(
+                    f"there is no column {name!r}", where=self._place, allowed="a column of the table"
+                )
+            kind = table.schema[name].dataType
+            dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
+            if not isinstance(kind, dates if days else types.IntegralType):
+                raise DataError(
+                    f"the time column has the type {kind.simpleString()}",
+                    where=f"{self._place}, column {name!r}",
+                    allowed="dates or timestamps" if days else "whole step numbers",
+                )
+            require_utc(spark, [kind], self._place)
+            column = table[quoted(name)]
+            lost = (
+                column.isNull() if self.options.continues else column.isNull() | (column < bounds(grid, 1)[0])
+            )
+            some = table.where(lost).select(column).limit(1).toArrow().num_rows
+        if some:
+            raise DataError(
+                "there is a record without a time, or before the start",
+                where=f"{self._place}, column {name!r}",
+                allowed="a time from the start on in every record",
+            )
+        return table
+
+    def _table(self, spark: Any) -> Any:
+        """By its name; a folder that is named by its path is relative to the file that names it, as other paths are."""
+        name = str(self.options.table)
+        folder = _FOLDER.fullmatch(name)
+        if folder is None or "://" in folder[2]:
+            return spark.table(name)
+        path = (self._base / folder[2]).absolute()
+        if folder[1] == "staged":
+            return open_staged(spark, path, self._place)
+        return spark.table(f"{folder[1]}.`{path}`")
+
+
+def _settings(texts: Sequence[str]) -> dict[str, str]:
+    return dict(text.partition("=")[::2] for text in texts)
+
+
+def _check(options: SourceKeys) -> None:
+    """See ``SourceKind.check``."""
+    for key in ("user_column", "key_column"):
+        if getattr(options, key) is not None:
+            raise wrong_source(
+                f"{key} cannot be followed in Spark: users and keys are read record by record, and of a Spark table "
+                "only counts leave the executors",
+                "unit = event or event-replace; or the same records as files or from a database",
+            )
+    if (options.table is None) == (options.query is None):
+        raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
+    for key in ("table", "query"):
+        value = getattr(options, key)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise wrong_source(f"{key} is not a text, or is empty", "a text")
+    if options.late == "next-step":
+        raise wrong_source(
+            "Spark cannot tell late records from old ones",
+            'late = "error" (released steps are compared) or "drop-and-count-nothing" (they are not)',
+        )
+    if options.table is not None and options.time_column is None:
+        raise wrong_source(
+            "time_column is missing: it says to which step a row of the table belongs", "a column"
+        )
+    if options.query is not None:
+        if options.time_column is not None:
+            raise wrong_source(
+                "time_column has no meaning for a query, which says itself what is in a step", "leave it out"
+            )
+        parameters = _QUOTED.sub(" ", options.query).count("?")
+        if parameters != 2:
+            raise wrong_source(f"query has {counted(parameters, 'parameter')}", _QUERY)
+    own = options.own
+    if isinstance(own, SparkKeys):
+        _check_own(own)
+
+
+def _check_own(own: SparkKeys) -> None:
+    if own.remote is not None and (not own.remote.startswith("sc://") or _SECRET.search(own.remote)):
+        raise wrong_source(
+            "remote is no URL of Spark Connect, or holds a token",
+            "sc://host:15002; tokens in the environment",
+        )
+    if not re.fullmatch(r"[1-9][0-9]{0,5}[kmgt]b?", own.memory.lower()):
+        raise wrong_source(f"memory = {own.memory!r} is not a size", "such as 512m or 8g")
+    for text in own.settings:
+        name, found, _ = text.partition("=")
+        if not found or not name.startswith("spark."):
+            raise wrong_source(
+                f"settings holds {name!r}, which is no setting of Spark",
+                "texts such as spark.executor.memory=4g",
+            )
+        if _SECRET.search(name):
+            raise wrong_source(
+                f"settings holds {name}, and this file is public",
+                "Spark's own configuration (spark-defaults.conf)",
+            )
+
+
+def _fits(options: SourceOptions, plan: StreamPlan) -> None:
+    """See ``SourceKind.fits``."""
+    own: SparkKeys = options.own or SparkKeys()
+    refuse_reading(plan.reads, plan.unit.name, "kind", bounded=isinstance(plan.unit, User))
+    if plan.options().get("come_and_go") == "cancelled":
+        raise ConfigError(
+            "rows that come and go within a step are not brought together in Spark",
+            where="[mechanism] come_and_go",
+            allowed="counted",
+        )
+    require_room(
+        plan.domain,
+        plan.asked_cliques(),
+        has_deletes=options.op_column is not None,
+        memory=own.memory,
+        where="kind",
+    )
+
+
+def _public(options: SourceOptions) -> tuple[str, ...]:
+    """See ``SourceKind.public``."""
+    own: SparkKeys = options.own or SparkKeys()
+    facts = (_BY_ITSELF.format(what="table" if options.query is None else "query"),)
+    return (*facts, _PLAIN) if own.allow_plain_shuffle else facts
+
+
+SOURCE = SourceKind(
+    SparkSource,
+    keys=(
+        "table",
+        "query",
+        "time_column",
+        "every",
+        "start",
+        "end",
+        "lag",
+        "op_column",
+        "op_values",
+        "late",
+        "user_column",
+        "key_column",
+    ),
+    public=_public,
+    options=SparkKeys,
+    movable=("master", "remote", "memory", "settings"),
+    repeatable=True,
+    check=_check,
+    fits=_fits,
+)

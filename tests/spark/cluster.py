@@ -1,0 +1,209 @@
+"""``dpstream run`` on a Spark cluster of three processes, and a worker that is killed midway.
+
+    make spark-cluster
+
+Starts a standalone master and two workers on this machine, with a secret of their own and everything encrypted; runs
+one ``dpstream.toml`` in one process and on the cluster with the same test seed; kills a worker (and its executor) while
+the cluster counts, with speculative tasks; compares the releases byte by byte; kills a driver, and goes on. Prints
+times. Ends what it started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS, FILES, STEPS = 400_000, 16, 3
+TOML = """\
+[stream]
+name = "cluster"
+[source]
+{source}
+time_column = "step"
+end = {steps}
+[schema.columns.a]
+type = "integer"
+min = 0
+max = 9
+missing = "missing"
+[schema.columns.b]
+type = "categorical"
+values = ["x", "y", "z"]
+other = "other"
+[schema.columns.c]
+type = "integer"
+min = 0
+max = 19
+[mechanism]
+name = "dpstabs"
+workload = "all-2-way"
+[budget]
+epsilon = "1"
+horizon = {steps}
+"""
+
+
+def main() -> int:
+    """Run everything; 0 if the releases are equal."""
+    folder = Path(tempfile.mkdtemp(prefix="dpstream-cluster-"))
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        _make_data(folder)
+        port = _start(folder, started)
+        plain = _run(folder, "plain", 'path = "data/*.parquet"', None)
+        key = 'kind = "spark"\ntable = "parquet.`{}/data`"\nmaster = "spark://127.0.0.1:{}"\nsettings = {}'
+        own = ["spark.executor.memory=640m", "spark.executor.cores=1", "spark.sql.shuffle.partitions=4"]
+        own += [
+            "spark.speculation=true",
+            "spark.speculation.quantile=0.1",
+            "spark.speculation.multiplier=1.1",
+        ]
+        own += ["spark.speculation.interval=10ms", "spark.speculation.minTaskRuntime=1ms"]
+        settings = json.dumps(own)
+        cluster = _run(folder, "cluster", key.format(folder, port, settings), started[-1])
+        same = plain == cluster
+        print(f"{STEPS} releases of {ROWS} records: {'equal' if same else 'DIFFERENT'}")
+        again = _driver_killed(folder, key.format(folder, port, settings))
+        print(f"a driver that was killed midway: {'goes on' if again else 'LOST OR CHANGED SOMETHING'}")
+        return 0 if same and again else 1
+    finally:
+        for process in reversed(started):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_data(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    (folder / "data").mkdir()
+    for number in range(FILES):
+        rows = ROWS // FILES
+        texts = np.array(["x", "y", "z", "w"])[rng.integers(0, 4, rows)]
+        ages = pa.array(rng.integers(0, 10, rows), mask=rng.random(rows) < 0.01)
+        columns = {
+            "a": ages,
+            "b": texts,
+            "c": rng.integers(0, 20, rows),
+            "step": rng.integers(1, STEPS + 1, rows),
+        }
+        pq.write_table(pa.table(columns), folder / "data" / f"{number:02}.parquet")
+
+
+def _start(folder: Path, started: list[subprocess.Popen[bytes]]) -> int:
+    """Start master and workers; gives the master's port."""
+    import pyspark  # not at the top: the tests are collected without it, too
+
+    conf = folder / "conf"
+    conf.mkdir()
+    lines = [
+        "spark.authenticate true",
+        f"spark.authenticate.secret {secrets.token_hex(32)}",
+        "spark.network.crypto.enabled true",
+        "spark.io.encryption.enabled true",
+        "spark.worker.timeout 5",
+        f"spark.pyspark.python {sys.executable}",
+    ]
+    (conf / "spark-defaults.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    os.environ |= {
+        "SPARK_CONF_DIR": str(conf),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": pyspark.__path__[0],
+    }
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m"}
+    port = 17077 + os.getpid() % 1000
+    run = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
+
+    def start(name: str, *words: str) -> None:
+        log = (folder / f"{name}.log").open("wb")
+        command = [run, *words, "--properties-file", str(conf / "spark-defaults.conf")]
+        started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=folder))
+
+    start(
+        "master",
+        "org.apache.spark.deploy.master.Master",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "--webui-port",
+        "0",
+    )
+    _wait(folder / "master.log", "I have been elected leader")
+    for number in (1, 2):
+        own = ["-c", "1", "-m", "1g", "--webui-port", "0", "-d", str(folder / f"work{number}")]
+        start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *own, f"spark://127.0.0.1:{port}")
+    for number in (1, 2):
+        _wait(folder / f"worker{number}.log", "Successfully registered with master")
+    return port
+
+
+def _wait(log: Path, words: str, seconds: float = 180) -> None:
+    end = time.monotonic() + seconds
+    while words not in log.read_text(encoding="utf-8", errors="replace"):
+        if time.monotonic() > end:
+            raise SystemExit(f"{log.name} does not say {words!r}:\n{log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.2)
+
+
+def _driver_killed(folder: Path, source: str) -> bool:
+    """Kill the driver (and its Java) after the first release, and run again: nothing that was published changes."""
+    own = folder / "driver"
+    own.mkdir()
+    (own / "dpstream.toml").write_text(TOML.format(source=source, steps=STEPS), encoding="utf-8")
+    first = own / "releases" / "step-000001" / "table.parquet"
+    words = [sys.executable, "-m", "dpstream", "run", "dpstream.toml"]
+    with (folder / "driver.log").open("wb") as log:
+        process = subprocess.Popen(words, cwd=own, stdout=log, stderr=log, start_new_session=True)
+        while process.poll() is None and not first.exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        before = first.read_bytes()
+        code = subprocess.run(words, cwd=own, stdout=log, stderr=log, check=False).returncode
+    if code != 0:
+        print((folder / "driver.log").read_text(errors="replace")[-3000:])
+    released = len(list(own.glob("releases/step-*/table.parquet")))
+    return code == 0 and released == STEPS and first.read_bytes() == before
+
+
+def _run(folder: Path, name: str, source: str, victim: subprocess.Popen[bytes] | None) -> list[bytes]:
+    """Run the stream, and kill a worker after the first release; gives the released tables."""
+    own = folder / name
+    own.mkdir()
+    (own / "dpstream.toml").write_text(
+        TOML.format(source=source.replace("data/*", f"{folder}/data/*"), steps=STEPS), encoding="utf-8"
+    )
+    began, log = time.monotonic(), (folder / f"{name}.log").open("wb")
+    words = [sys.executable, "-m", "dpstream", "run", "dpstream.toml", "--test-seed", "7"]
+    process = subprocess.Popen(words, cwd=own, stdout=log, stderr=log)
+    first = own / "releases" / "step-000001"
+    while process.poll() is None:
+        if victim is not None and first.exists():
+            time.sleep(1.0)  # somewhere in the counting of the next step
+            os.killpg(victim.pid, signal.SIGKILL)
+            print(f"{name}: a worker was killed after step 1")
+            victim = None
+        time.sleep(0.1)
+    if process.returncode != 0:
+        print((folder / f"{name}.log").read_text(errors="replace")[-3000:])
+        raise SystemExit(f"{name}: exit code {process.returncode}")
+    print(f"{name}: {time.monotonic() - began:.1f} s by the clock")
+    return [path.read_bytes() for path in sorted(own.glob("releases/step-*/table.parquet"))]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""Tables for tests of Spark, and what the in-process engine says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpstream.core.contracts import Granted, Wanted
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.core.tables import EncodedBatch
+from dpstream.stream.batch_content import RecordRows
+
+SECRET = "Q7731"
+KEY = bytes(range(32))
+SCHEMA = Schema(
+    (
+        Categorical("zip", ("a", "b", "c"), other="other", missing="missing"),
+        Boolean("paid", missing="none"),
+        Integer("rent", edges=(0, 500, 1000, 2000), missing="unknown"),
+    )
+)
+CLIQUES = ((), (0,), (0, 1), (1, 2), (0, 1, 2))
+WANTED = Wanted("counts", SCHEMA, "event", None, KEY, "step 'x'", CLIQUES)
+
+
+def table(rows: int, seed: int = 1) -> pa.Table:
+    """Nulls and undeclared values included."""
+    rng = np.random.default_rng(seed)
+    zips = np.array(["a", "b", "c", SECRET, None], object)[rng.integers(0, 5, rows)]
+    paid = np.array([True, False, None], object)[rng.integers(0, 3, rows)]
+    rent = [None if one < 0 else int(one) for one in rng.integers(-200, 2000, rows)]
+    return pa.table({"zip": zips, "paid": paid, "rent": rent}, schema=KINDS)
+
+
+KINDS = pa.schema([("zip", pa.string()), ("paid", pa.bool_()), ("rent", pa.int64())])
+
+
+def in_process(inserts: pa.Table, deletes: pa.Table | None = None, schema: Schema = SCHEMA) -> Granted:
+    """What frames grant."""
+    came = schema.encode(inserts)
+    went = None if deletes is None else schema.encode(deletes)
+    batch = EncodedBatch(schema.domain, came, went)
+    return Granted(batch, RecordRows(schema.domain, came, came[:0] if went is None else went))
+
+
+def same(one: Granted, two: Granted, cliques: Any = CLIQUES) -> None:
+    """Counts of all parts, and the content, are equal."""
+    assert one.rows.fingerprint(KEY) == two.rows.fingerprint(KEY)
+    assert one.view is not None
+    assert two.view is not None
+    assert one.view.declares_deletes == two.view.declares_deletes
+    for part in ("net", "inserts", "deletes"):
+        for left, right in zip(one.view.count(cliques, part), two.view.count(cliques, part), strict=True):
+            np.testing.assert_array_equal(left, right)

@@ -1,0 +1,225 @@
+"""A table or a query of Spark as a source: from a file to releases, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from spark_cases import SECRET, table
+
+from dpstream.cli import main
+from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
+from dpstream.io.sources import SourceOptions, open_source
+from dpstream.project import Config
+
+FILE = """\
+[stream]
+name = "visits"
+[source]
+kind = "spark"
+table = "parquet.`visits`"
+time_column = "day"
+every = "day"
+start = "2026-01-05"
+end = "2026-01-07"
+op_column = "op"
+[schema.columns.zip]
+type = "categorical"
+values = ["a", "b", "c"]
+other = "other"
+missing = "missing"
+[schema.columns.paid]
+type = "boolean"
+missing = "none"
+[mechanism]
+name = "pooled"
+workload = "all-2-way"
+[budget]
+epsilon = "1"
+"""
+FILES = FILE.replace('kind = "spark"\ntable = "parquet.`visits`"', 'path = "visits/*.parquet"')
+DAYS = [datetime.date(2026, 1, 5 + i) for i in (0, 0, 0, 1, 1, 2)]
+
+
+def visits(rows: int) -> pa.Table:
+    """Over three days, the last of them empty but for one row in six; deletes among them."""
+    table_ = table(rows).select(["zip", "paid"])
+    days = pa.array([DAYS[i % 6] for i in range(rows)], pa.date32())
+    ops = pa.array(["delete" if i % 7 == 0 else "insert" for i in range(rows)])
+    return table_.append_column("day", days).append_column("op", ops)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "visits").mkdir()
+    pq.write_table(visits(600), tmp_path / "visits" / "one.parquet")
+    (tmp_path / "dpstream.toml").write_text(FILE, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: Any, folder: Path) -> None:
+    """The steps are those of the same files read in this process, and their counts (by the stored content) too."""
+    file = folder / "dpstream.toml"
+    for verb in (["check"], ["run"], ["run"]):
+        result = CliRunner().invoke(main, [*verb, str(file)])
+        assert result.exit_code == 0, (verb, result.output, result.exception)
+    manifest = json.loads((folder / "releases/step-000003/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["source"]["kind"] == "spark"
+    assert "the table decides which records are in a step" in json.dumps(manifest)
+    for entry in Config.load(file).source().steps():
+        plain = {one.step: one for one in plain_source(folder).steps()}[entry.step]
+        assert (entry.batch_id, entry.period) == (plain.batch_id, plain.period)
+    # A late record changes a released step: the next run stops, and says which step it is.
+    pq.write_table(visits(7), folder / "visits" / "two.parquet")
+    result = CliRunner().invoke(main, ["run", str(file)])
+    assert result.exit_code == 2
+    assert "step 1" in result.output
+    result = CliRunner().invoke(main, ["evaluate", str(file)])
+    assert result.exit_code == 2
+    assert "the true records stay in an engine" in result.output
+
+
+def plain_source(folder: Path) -> Any:
+    other = folder / "plain.toml"
+    other.write_text(FILES, encoding="utf-8")
+    return Config.load(other).source()
+
+
+def test_the_steps_hold_the_records_of_their_days(spark: Any, folder: Path) -> None:
+    """By table and by query, dates and step numbers, with the content of the same files in process."""
+    from spark_cases import KEY, WANTED, in_process
+
+    schema = Config.load(folder / "dpstream.toml").schema()
+    expected = {}
+    for one in plain_source(folder).steps():
+        expected[one.step] = in_process(one.inserts, one.deletes, schema).rows.fingerprint(KEY)
+    asked = "SELECT zip, paid, op FROM parquet.`{}/visits` WHERE day >= ? AND day < ? -- why?"
+    query = {"query": asked.format(folder)}
+    common = {"kind": "spark", "op_column": "op"}
+    calendar = {"every": "day", "start": "2026-01-05", "end": "2026-01-07"}
+    for own in ({"table": "parquet.`visits`", "time_column": "day"}, query):
+        options = SourceOptions.parse({**common, **calendar, **own})
+        from dataclasses import replace
+
+        found = {
+            step.step: step.engine.grant(replace(WANTED, schema=schema, cliques=())).rows.fingerprint(KEY)  # type: ignore[union-attr]
+            for step in open_source(options, base=folder, columns=schema.names).steps(2)
+        }
+        assert found == {step: hashed for step, hashed in expected.items() if step > 1}
+
+
+def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> None:
+    schema = Config.load(folder / "dpstream.toml").schema()
+    for day in (None, datetime.date(2025, 12, 31)):
+        row = visits(1).set_column(2, "day", pa.array([day], pa.date32()))
+        pq.write_table(row, folder / "visits" / "lost.parquet")
+        source = Config.load(folder / "dpstream.toml").source()
+        with pytest.raises(DataError, match="without a time, or before the start"):
+            next(iter(source.steps()))
+    (folder / "visits" / "lost.parquet").unlink()
+    for wrong, error, words in (
+        ({"time_column": "zip"}, DataError, "the time column has the type string"),
+        ({"time_column": "never"}, DataError, "there is no column 'never'"),
+        ({"table": "nowhere.at_all"}, ConfigError, "Spark refuses the table or the query"),
+        ({"op_column": "never"}, DataError, "there is no column 'never'"),
+    ):
+        options = SourceOptions.parse(
+            {
+                "kind": "spark",
+                "table": "parquet.`visits`",
+                "time_column": "day",
+                "every": "day",
+                "start": "2026-01-05",
+                "end": "2026-01-07",
+                **wrong,
+            }
+        )
+        with pytest.raises(error, match=words):
+            next(iter(open_source(options, base=folder, columns=schema.names).steps()))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('time_column = "day"\n', "", "time_column is missing"),
+        ('table = "parquet.`visits`"\n', "", "nothing says what is read"),
+        (
+            'table = "parquet.`visits`"\ntime_column = "day"',
+            'query = "SELECT * FROM t WHERE day > ?"',
+            "query has 1 parameter|query has one",
+        ),
+        ('table = "parquet.`visits`"', 'query = "SELECT ?, ?"', "time_column has no meaning for a query"),
+        ('op_column = "op"', 'late = "next-step"', "Spark cannot tell late records"),
+        ('op_column = "op"', 'user_column = "who"', "unit"),
+        ('name = "visits"', 'name = "visits"\nunit = "user"\nmax_events = 3', "user_column"),
+        ('op_column = "op"', 'remote = "http://x"', "no URL of Spark Connect"),
+        ('op_column = "op"', 'remote = "sc://x;token=abc"', "holds a token"),
+        ('op_column = "op"', 'memory = "lots"', "is not a size"),
+        ('op_column = "op"', 'settings = ["spark.authenticate.secret=abc"]', "this file is public"),
+        ('op_column = "op"', 'settings = ["memory"]', "no setting of Spark"),
+        ('end = "2026-01-07"', 'end = "data"', "must be public"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in FILE
+    path = tmp_path / "dpstream.toml"
+    path.write_text(FILE.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(DpstreamError, match=words) as caught:
+        Config.load(path)
+    assert "abc" not in str(caught.value)
+
+
+def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "dpstream.toml"
+    person = FILE.replace('name = "visits"', 'name = "visits"\nunit = "user"\nmax_events = 3')
+    panel = FILE.replace('name = "pooled"\nworkload = "all-2-way"', 'name = "panel-window"\nwindow = 2')
+    many = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n' for i in range(6))
+    wide = FILE.replace("[mechanism]", f"{many}[mechanism]").replace("kind", 'memory = "4m"\nkind', 1)
+    with_users = person.replace('op_column = "op"', 'user_column = "who"')
+    for text, error, words in (
+        (with_users, ConfigError, "user_column cannot be followed in Spark"),
+        (
+            panel.replace('op_column = "op"', 'user_column = "who"'),
+            ConfigError,
+            "cannot be followed in Spark",
+        ),
+        (FILE.replace('name = "pooled"', 'come_and_go = "cancelled"'), ConfigError, "not brought together"),
+        (wide, LimitError, "of the Spark driver's 4 MiB"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(error, match=words):
+            Config.load(path)
+
+
+def test_what_is_pinned_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "dpstream.toml"
+    path.write_text(FILE, encoding="utf-8")
+    before = Config.load(path).facts()
+    path.write_text(
+        FILE.replace('op_column = "op"', 'op_column = "op"\nmaster = "spark://h:7077"\nmemory = "4g"')
+    )
+    assert Config.load(path).facts() == before, "where it runs may change"
+    path.write_text(FILE.replace('op_column = "op"', 'op_column = "op"\nallow_plain_shuffle = true'))
+    told = Config.load(path)
+    assert told.facts() != before
+    assert any(
+        "disks and network of the Spark cluster are trusted" in words for words in told.declared_public()
+    )
+    assert told.source_options.repeatable
+    assert SECRET not in json.dumps(before)
+
+
+def test_it_says_how_to_install_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ConfigError, match=r"PySpark is not installed.*dpstream\[spark\]"):
+        next(iter(Config.load(folder / "dpstream.toml").source().steps()))
