@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
+from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.column import PROBLEM_KINDS
 from dpstream.core.tables import MultisetHash
 from dpstream.core.tables.counting import add_counts, count_plan
@@ -146,8 +147,9 @@ class Counting:
             for some, leaves in parts:
                 some = np.asfortranarray(some)
                 some.flags.writeable = False  # the compiled loops are kept for such arrays, as in one process
-                add_counts(plan, some, 1, counts[int(leaves)], "auto")
-                one = MultisetHash.of(some, None, key, deletes=leaves)
+                blocks = CodeBlocks(some.shape[1], [some])
+                add_counts(plan, blocks, 1, counts[int(leaves)], "auto")
+                one = MultisetHash.of(blocks, None, key, deletes=leaves)
                 if leaves:
                     tally.gone = tally.gone.merge(one)
                 else:

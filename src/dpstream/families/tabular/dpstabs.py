@@ -71,22 +71,20 @@ class DPStabs(Recipe["DPStabsPlan"]):
         counter: a recipe, the name of one, or ``best``: that with the smallest predicted error for the number of
             measurements that a marginal is expected to get.
         score: how selection judges a workload, see ``Score``.
-        aggregate: what the ``k`` rounds of a step leave behind: the ``last`` model or the ``average`` of all; of the
-            released table (``literal``), or of the batch (``predicted``).
+        aggregate: what a step leaves: the ``last`` model of its rounds or the ``average``; of the table
+            (``literal``), or of the batch (``predicted``).
         past: what is booked (``r_i``) for a step at which a workload was not measured: ``predicted``, the answer of
             a model of the current batches; or ``literal``, the growth of the released table's own answer.
-        prior_weight: how much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn
-            from them); ``predicted`` only.
+        prior_weight: how much a batch looks like those before it (0: not; 1: drawn from them); ``predicted`` only.
         deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
             and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
             two. The literal reading counts inserts less deletes.
         come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is read.
-        select_share: part of the budget for selections.
-        iterations: of the fit after each measurement (it starts from the previous model).
+        select_share: part of the budget for selections. iterations: of each fit, which starts from the last one.
         max_cells: limit on the model's junction tree.
 
-    Cost: per step one count of the workload, ``k`` fits and ``k`` evaluations of the workload from the model.
-    State: the counters and a few vectors over all cells; independent of the number of steps.
+    Cost: per step one count of the workload, ``k`` fits and ``k`` evaluations of the workload from the model. The
+    state, counters and a few vectors over all cells, does not grow with the steps.
     """
 
     workload: Workload = option(of=options.WORKLOAD)
