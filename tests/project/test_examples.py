@@ -27,7 +27,7 @@ def shell_commands(text: str) -> list[list[str]]:
     text = text.replace("\\\n", " ").replace("$(", " ; ").replace(")", " ; ")
     found = []
     for part in re.split(r"\s2?>|[;&|<\n]", text):
-        match = re.search(r"(?:^|\s|/)dpstream\s+((?:run|status|simulate|plan|check)\s.*)", part)
+        match = re.search(r"(?:^|\s|/)dpstream\s+((?:run|status|simulate|plan|check|warm)\b.*)", part)
         if match:
             found.append(shlex.split(match[1]))
     return found
