@@ -38,7 +38,6 @@ from dpstream.stream.release.sink import Sink
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.staging import NotStagedError
 from dpstream.stream.store.state_parts import STATE, split_state
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
@@ -121,7 +120,8 @@ class Stream:
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
                 self._outlet.check(self.last_step)
-            self._publish_pending()
+                # A table that is gone and cannot be made again must not stop its own withdrawal.
+                self._outlet.publish(skip=True)
         except BaseException:
             self._store.close()
             raise
@@ -381,9 +381,10 @@ class Stream:
     def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
         """Record what an attempt that stopped before its commit leaves; a note on ``error`` says where that fails."""
         try:
-            if drawn and isinstance(error, Exception) and not isinstance(error, NotStagedError):
+            if drawn and isinstance(error, Exception):
                 # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
-                # second one. An interrupt comes from outside, like a crash.
+                # second one. So does a full disk: a table's size is its noisy number of records. An interrupt
+                # comes from outside, like a crash.
                 self._undecided = type(error).__name__
                 self._store.record_failure(reservation, self._undecided)
             elif not drawn and not held:

@@ -16,8 +16,8 @@ from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.store.staging import staging_errors
 from dpstream.stream.store.store import Store
+from dpstream.stream.store.store_database import file_errors
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -123,7 +123,7 @@ def make_files(
             whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
             return ReleaseFiles({**whole}, carries, None, policy.keep)
         store.sweep_staged()  # of an attempt that stopped
-        with staging_errors(store.path):
+        with file_errors("the released table could not be written", store.path):
             files = table_blocks.write_blocks(
                 sink, store.staging, step, schema, label, blocks, sealing=store.sealing
             )
