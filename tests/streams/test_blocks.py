@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -20,8 +21,9 @@ from dpstream.core.errors import ConfigError, StepError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.threads import in_order
 from dpstream.io.sinks import Publisher, read_manifest, read_table
+from dpstream.io.sinks.feed import StandardOutput, Tee
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
-from dpstream.stream.release import remade_files, table_blocks
+from dpstream.stream.release import produce, remade_files, table_blocks
 from dpstream.stream.store import staging
 
 KEY = StateKey(b"k" * 32)
@@ -292,3 +294,34 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     assert "drawn_in_blocks_of" not in json.loads(
         (tmp_path / "releases" / "step-000001" / "manifest.json").read_text()
     )
+
+
+class _Reading:
+    """A feed that keeps nothing."""
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        return {}
+
+    def publish(self, piece: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("what", "cut"), [("folder", 1000), ("output", 1000), ("feed", 20), ("persistent", 20), ("nowhere", 20)]
+)
+def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, cut: int
+) -> None:
+    monkeypatch.setattr(produce, "MAX_ROWS", 1000)
+    monkeypatch.setattr(produce, "MAX_ROWS_WHOLE", 20)
+    folder = Publisher(tmp_path / "releases")
+    feeds = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
+    sink = Tee(folder, feeds[what], ()) if what in feeds else None if what == "nowhere" else folder
+    policy = Publishing(records="persistent" if what == "persistent" else "fresh")
+    options: dict[str, Any] = {"publish_to": sink, "publishing": policy, "randomness": Randomness.seeded(1)}
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:
+        release = stream.step(batch(1), "b1")
+        assert release.rows == min(release.manifest["rows"], cut)
+        assert release.manifest["rows"] > 20
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", max_rows=25, **options) as stream:
+        assert stream.step(batch(2), "b2").rows == 25

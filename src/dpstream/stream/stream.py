@@ -30,7 +30,7 @@ from dpstream.stream.release.label import label_of
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
-from dpstream.stream.release.produce import Carried, make_files, measurement_file
+from dpstream.stream.release.produce import Carried, make_files, measurement_file, rows_of
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
 from dpstream.stream.release.remade_files import RemadeFiles
@@ -403,7 +403,7 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
-        rows = synthesis.rows(self._released, self._policy.max_rows)
+        rows = rows_of(synthesis, self._released, self._policy, self._sink)
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
         label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)
