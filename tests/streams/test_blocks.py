@@ -213,6 +213,28 @@ def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Pat
     assert staged(tmp_path) == []
 
 
+def test_a_sealed_table_is_opened_once_for_folder_and_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made ready is not made again for every look at it."""
+    hold(tmp_path, key=KEY)
+    opens, copy = list[str](), staging.Staging._copy
+    monkeypatch.setattr(staging.Staging, "_copy", lambda *given: opens.append(given[2]) or copy(*given))
+    with opened(tmp_path, key=KEY) as stream:
+        stream.approve()
+    assert opens == ["table.parquet"]
+    for path in (tmp_path / "releases" / "step-000001").glob("table.*"):
+        path.unlink()
+    made, write = list[int](), table_blocks.write_blocks
+    monkeypatch.setattr(remade_files, "write_blocks", lambda *given: made.append(1) or write(*given))
+    sink = Tee(Publisher(tmp_path / "releases"), StandardOutput(io.BytesIO()), ())
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
+        remade = stream._outlet._remade()  # type: ignore[union-attr]
+        first = remade.file(1, "table.parquet")
+        assert remade.file(1, "table.parquet") == first
+    assert (len(opens), len(made)) == (2, 1)
+
+
 def test_an_encrypted_stream_is_killed_too(tmp_path: Path) -> None:
     killed_at_every(11, tmp_path, key=KEY)
 
