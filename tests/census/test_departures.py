@@ -144,6 +144,10 @@ def test_counts_expected_between_censuses_are_worth_their_noise(
     assert more <= wait
 
 
+def test_where_nobody_is_expected_to_leave_nothing_is_counted_between_censuses() -> None:
+    assert expected_wait(PureDP.of(1), Fraction(1, 10), 0, Fraction(50)) is None
+
+
 def test_the_same_bits_whatever_the_order_of_keys() -> None:
     recipe = Census(Workload.all_k_way(TINY, 2), turnover=12, iterations=3, departures_every=1)
     plan, stays = recipe.calibrate(epsilon=1), crowd(6, 30, domain=TINY)

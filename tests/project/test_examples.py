@@ -72,7 +72,7 @@ def commands() -> list[list[str]]:
 def test_every_command_parses() -> None:
     found = commands()
     assert len(found) >= 8
-    assert {words[0] for words in found} == {"run", "status", "simulate"}
+    assert {words[0] for words in found} == {"run", "status", "warm"}
     for verb, *words in found:
         command = main.get_command(click.Context(main), verb)
         assert command is not None

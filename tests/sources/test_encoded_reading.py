@@ -276,3 +276,22 @@ def test_results_and_failures_come_in_the_order_of_the_tasks(some_threads: int) 
         assert seen == list(range(min(most, 7)))
     # Who stops in the middle waits for nothing but what was begun.
     assert next(threads.in_order(work, itertools.count())) == 0
+
+
+@pytest.mark.parametrize("rows", [10, 2**21], ids=["many groups", "one group"])
+@pytest.mark.parametrize("each", [None, lambda table: table], ids=["as it is", "in threads"])
+def test_a_parquet_file_that_is_replaced_meanwhile_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each: Any, rows: int
+) -> None:
+    monkeypatch.setenv("DPSTREAM_THREADS", "2")
+    monkeypatch.setattr(formats, "_BLOCK_ROWS", 10)
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for name, value in ((path, 1), (other, 2)):
+        table = pa.table({"x": pa.array([value] * 400)})
+        pq.write_table(table, name, row_group_size=rows, use_dictionary=False, compression=None)
+    found = []
+    for number, block in enumerate(formats.blocks(path, each=each)):
+        found += block.column("x").to_pylist()
+        if number == 1:
+            other.replace(path)
+    assert found == [1] * 400

@@ -129,8 +129,10 @@ def run_stream(
     wrong_order: bool = False,
     key: StateKey | None = None,
     subject: Subject = TOY,
+    decide: bool = False,
 ) -> None:
-    """All steps, in one process life; batches that are already committed are repeated on the way."""
+    """All steps, in one process life; batches that are already committed are repeated on the way. ``decide``: an
+    attempt that failed after it had drawn may be made again."""
     for step in range(1, STEPS + 1):
         # Noise that depends on the step makes a disturbed run comparable with an undisturbed one.
         randomness = Randomness.seeded(step) if seeded else Randomness.system()
@@ -148,6 +150,8 @@ def run_stream(
         if wrong_order:
             stream.__class__ = PublishFirst
         with stream:
+            if decide and stream._store.undecided_failure() is not None:
+                stream.discard_reservation()
             stream.step(subject.batch(step), f"b{step}")
 
 
@@ -326,5 +330,5 @@ def fails_clearly_at(every: slice, fault: Fault, folder: Path, **options: Any) -
         with faulty(at, fault), pytest.raises(StoreError):
             run_stream(home, seeded=True, **options)
         before = committed_steps(home)
-        run_stream(home, seeded=True, **options)
+        run_stream(home, seeded=True, decide=True, **options)
         assert violations_at_end(home, before) == [], at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -17,14 +18,14 @@ from fault_harness import fails_clearly_at, full_disk, killed_at_every, lying_co
 from toy_stream import SCHEMA, ToyPlan, batch, start
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.errors import ConfigError, StepError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.threads import in_order
 from dpstream.io.sinks import Publisher, read_manifest, read_table
+from dpstream.io.sinks.feed import StandardOutput, Tee
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
-from dpstream.stream.release import remade_files, table_blocks
+from dpstream.stream.release import produce, remade_files, table_blocks
 from dpstream.stream.store import staging
-from dpstream.stream.store.rekey import rekey_store
 from dpstream.stream.store.staging import Staging
 
 KEY = StateKey(b"k" * 32)
@@ -130,10 +131,11 @@ def test_every_failing_call_is_a_clear_error_and_nothing_is_lost(tmp_path: Path,
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("chunk", [1, 2**20], ids=["in a block", "at the end"])
-def test_a_full_disk_before_the_commit_is_like_a_kill(
+def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, form: str
 ) -> None:
-    """The same records take the step without a decision; other records do not. Nothing is left behind."""
+    """The size of the file depends on what was drawn, so nothing is drawn again without a decision, in no process.
+    Nothing is left behind."""
     monkeypatch.setattr(staging, "_CHUNK", chunk)
 
     def full(*_: object) -> None:
@@ -145,8 +147,12 @@ def test_a_full_disk_before_the_commit_is_like_a_kill(
             with pytest.raises(StoreError, match="could not be written: No space left"):
                 stream.step(batch(1), "b1")
         assert staged(tmp_path) == []
-        with pytest.raises(StoreError, match="reserved"):
-            stream.step(batch(2), "b2")
+        with pytest.raises(StepError, match="after noise was drawn"):
+            stream.step(batch(1), "b1")
+    with opened(tmp_path, format=form) as stream:
+        with pytest.raises(StepError, match="after noise was drawn"):
+            stream.step(batch(1), "b1")
+        stream.discard_reservation()
         assert stream.step(batch(1), "b1").step == 1
 
 
@@ -209,18 +215,30 @@ def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Pat
     assert staged(tmp_path) == []
 
 
-def test_an_encrypted_stream_is_killed_too(tmp_path: Path) -> None:
-    killed_at_every(11, tmp_path, key=KEY)
-
-
-def test_encrypting_a_store_removes_what_waits(tmp_path: Path) -> None:
-    digest = hold(tmp_path)
-    assert staged(tmp_path)
-    rekey_store(tmp_path / "state", old=None, new=KEY)
-    assert staged(tmp_path) == []
+def test_a_sealed_table_is_opened_once_for_folder_and_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made ready is not made again for every look at it."""
+    hold(tmp_path, key=KEY)
+    opens, copy = list[str](), staging.Staging._copy
+    monkeypatch.setattr(staging.Staging, "_copy", lambda *given: opens.append(given[2]) or copy(*given))
     with opened(tmp_path, key=KEY) as stream:
         stream.approve()
-    assert table_hash(tmp_path) == digest
+    assert opens == ["table.parquet"]
+    for path in (tmp_path / "releases" / "step-000001").glob("table.*"):
+        path.unlink()
+    made, write = list[int](), table_blocks.write_blocks
+    monkeypatch.setattr(remade_files, "write_blocks", lambda *given: made.append(1) or write(*given))
+    sink = Tee(Publisher(tmp_path / "releases"), StandardOutput(io.BytesIO()), ())
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
+        remade = stream._outlet._remade()  # type: ignore[union-attr]
+        first = remade.file(1, "table.parquet")
+        assert remade.file(1, "table.parquet") == first
+    assert (len(opens), len(made)) == (2, 1)
+
+
+def test_an_encrypted_stream_is_killed_too(tmp_path: Path) -> None:
+    killed_at_every(11, tmp_path, key=KEY)
 
 
 def test_leftovers_of_a_step_that_was_never_committed_are_removed(tmp_path: Path) -> None:
@@ -337,3 +355,34 @@ def test_a_staged_table_has_the_rights_that_the_process_gives_new_files(tmp_path
         assert set(rights.values()) == {0o640}, rights
     finally:
         os.umask(before)
+
+
+class _Reading:
+    """A feed that keeps nothing."""
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        return {}
+
+    def publish(self, piece: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("what", "cut"), [("folder", 1000), ("output", 1000), ("feed", 20), ("persistent", 20), ("nowhere", 20)]
+)
+def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, cut: int
+) -> None:
+    monkeypatch.setattr(produce, "MAX_ROWS", 1000)
+    monkeypatch.setattr(produce, "MAX_ROWS_WHOLE", 20)
+    folder = Publisher(tmp_path / "releases")
+    feeds = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
+    sink = Tee(folder, feeds[what], ()) if what in feeds else None if what == "nowhere" else folder
+    policy = Publishing(records="persistent" if what == "persistent" else "fresh")
+    options: dict[str, Any] = {"publish_to": sink, "publishing": policy, "randomness": Randomness.seeded(1)}
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:
+        release = stream.step(batch(1), "b1")
+        assert release.rows == min(release.manifest["rows"], cut)
+        assert release.manifest["rows"] > 20
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", max_rows=25, **options) as stream:
+        assert stream.step(batch(2), "b2").rows == 25

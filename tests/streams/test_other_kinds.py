@@ -208,6 +208,40 @@ def test_intervals_of_departures_hold() -> None:
     assert estimate.as_of == last
 
 
+def test_departures_that_a_step_counted_which_was_never_published_end_the_sum() -> None:
+    noise = DiscreteLaplace(2)
+
+    def line(step: int, found: int) -> NoisyCounts:
+        query = {"kind": "marginal", "columns": list[str]()}
+        return NoisyCounts(f"step {step}", "left", 1, 5, query, np.array([found]), noise, step)
+
+    def left(*steps: int, since: int = 0) -> Estimate | None:
+        counted = {10: 100, 20: 70, 30: 50}
+        read = [
+            ({"step": step}, [line(step, counted[step])] if step in counted else [])
+            for step in range(1, 32)
+            if step in steps or step not in counted
+        ]
+        return OtherKinds.of("nowhere", read).departures(since)
+
+    whole = left(10, 20, 30)
+    assert whole is not None
+    assert (whole.as_of, float(whole.values)) == (30, 220)
+    assert "the noise in 3 measurements, added up" in whole.note
+    assert "never published" not in whole.note
+    # Step 20 was held, and rejected.
+    first = left(10, 30)
+    assert first is not None
+    assert (first.as_of, float(first.values)) == (10, 100)
+    assert "up to step 10 (step 20 was never published" in first.note
+    assert "in one measurement" in first.note
+    later = left(10, 30, since=20)
+    assert later is not None
+    assert (later.as_of, float(later.values)) == (30, 50)
+    assert left(20, 30) is None
+    assert left(10, 30, since=10) is None
+
+
 # From the folder.
 
 

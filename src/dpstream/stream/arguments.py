@@ -16,7 +16,7 @@ __all__ = ["check_options", "check_places", "check_text", "name_text", "position
 _POSITION_END = 2**512
 
 
-def check_options(keep: str | int, max_rows: int, name: str) -> None:
+def check_options(keep: str | int, max_rows: int | None, name: str) -> None:
     """Check how much a stream keeps and publishes, and its name.
 
     Errors:
@@ -24,7 +24,7 @@ def check_options(keep: str | int, max_rows: int, name: str) -> None:
     """
     if isinstance(keep, bool) or not (keep == "all" or (isinstance(keep, int) and keep >= 1)):
         raise ConfigError(f"keep = {keep!r}", where="stream", allowed='"all" or a number from 1')
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
+    if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1):
         raise ConfigError(f"max_rows = {max_rows!r}", where="stream", allowed="a number from 1")
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")

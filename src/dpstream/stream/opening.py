@@ -16,7 +16,7 @@ from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.keyed_records import require_record
 from dpstream.stream.ledger.membership import Membership
 from dpstream.stream.predecessor_cost import Base
-from dpstream.stream.release.publishing import MAX_ROWS, Publishing
+from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.place import has_store
@@ -38,7 +38,7 @@ def open_stream(
     randomness: Randomness | None = None,
     publish_to: Sink | None = None,
     keep: Literal["all"] | int = "all",
-    max_rows: int = MAX_ROWS,
+    max_rows: int | None = None,
     source: Mapping[str, Any] | None = None,
     declared_public: Sequence[str] = (),
     publishing: Publishing | None = None,
@@ -61,7 +61,7 @@ def open_stream(
         publish_to: where releases go; None keeps them in the state only (and they stay unpublished).
         keep: how many of the last steps keep table and model; ``"all"`` by default.
         max_rows: a released table is cut at this many rows (a public rule on a noisy number; the manifest
-            gives both).
+            gives both); by default 10^9 where tables are made in blocks on their way to a folder, and else 10^7.
         source: public facts about how records are cut into steps (``SourceOptions.pinned``), JSON-able. Like
             the plan they may not change while the stream lives.
         declared_public: what the cut treats as public knowledge, in sentences, for every manifest.

@@ -161,14 +161,16 @@ class PublicRelease:
         return self._others(step).patterns()
 
     def departures(self, since: int = 0, step: int | None = None) -> Estimate | None:
-        """Of a table whose records come and leave: how many that a census had counted have left, as of the last census.
+        """Of a table whose records come and leave: how many that a census had counted have left, as of the last count
+        of departures. A step that was never published ends the sum: ``as_of`` and ``note`` say where.
 
         Args:
             since: only those that left after this census (its step).
             step: use what was published up to it.
 
         Returns:
-            None where they were not measured: no census yet, or departures are public.
+            None where they were not measured: no census yet, departures are public, or the first step after
+            ``since`` that could have counted them was never published.
 
         Errors:
             As ``people``.

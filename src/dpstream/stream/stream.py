@@ -30,7 +30,7 @@ from dpstream.stream.release.label import label_of
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
-from dpstream.stream.release.produce import Carried, make_files, measurement_file
+from dpstream.stream.release.produce import Carried, make_files, measurement_file, rows_of
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
 from dpstream.stream.release.remade_files import RemadeFiles
@@ -38,7 +38,6 @@ from dpstream.stream.release.sink import Sink
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.staging import NotStagedError
 from dpstream.stream.store.state_parts import STATE, split_state
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
@@ -121,7 +120,8 @@ class Stream:
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
                 self._outlet.check(self.last_step)
-            self._publish_pending()
+                # A table that is gone and cannot be made again must not stop its own withdrawal.
+                self._outlet.publish(skip=True)
         except BaseException:
             self._store.close()
             raise
@@ -382,9 +382,10 @@ class Stream:
     def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
         """Record what an attempt that stopped before its commit leaves; a note on ``error`` says where that fails."""
         try:
-            if drawn and isinstance(error, Exception) and not isinstance(error, NotStagedError):
+            if drawn and isinstance(error, Exception):
                 # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
-                # second one. An interrupt comes from outside, like a crash.
+                # second one. So does a full disk: a table's size is its noisy number of records. An interrupt
+                # comes from outside, like a crash.
                 self._undecided = type(error).__name__
                 self._store.record_failure(reservation, self._undecided)
             elif not drawn and not held:
@@ -403,7 +404,7 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
-        rows = synthesis.rows(self._released, self._policy.max_rows)
+        rows = rows_of(synthesis, self._released, self._policy, self._sink)
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
         label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)

@@ -27,11 +27,11 @@ def expected_wait(budget: Budget, share: Fraction, leaving: float, turnover: Fra
 
     Args:
         budget, share: of a whole stay, and the part of it that a count of departures costs.
-        leaving: a public guess, how many records leave in a step.
+        leaving: a public guess, how many records leave in a step; 0: none.
         turnover: in steps; None: hardly any record leaves.
     """
     gap = gap_of(turnover)
-    if gap is None or gap < _SHORT_GAP:
+    if gap is None or gap < _SHORT_GAP or leaving <= 0:
         return None
     assert turnover is not None, "there is a gap"
     noise = math.sqrt(_OPEN_LEVELS * noise_for(budget.scaled(share), 1, 1).variance)

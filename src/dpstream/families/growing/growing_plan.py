@@ -251,6 +251,8 @@ class GrowingPlan(StreamPlan):
         if (numbers := self.box.numbers()) is not None:
             least, most = numbers
             many = f"at every run, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
+            # Its state does not know the number of its steps, by which what was measured is named.
+            many += " (none in a stream that was begun by a version of the program which published no noisy counts)"
             own = with_measurements(own, many, {"first": least, "most": most, "at": "runs"})
         return own
 

@@ -135,6 +135,11 @@ class Tee:
         """The name of the table's file in each step's directory."""
         return self._folder.table_name
 
+    @property
+    def reads_whole(self) -> bool:
+        """Whether the feed reads back and compares whole tables, as databases do and standard output does not."""
+        return not isinstance(self._feed, StandardOutput)
+
     def render(self, table: Any) -> dict[str, bytes]:
         """A table as named files."""
         return self._folder.render(table)

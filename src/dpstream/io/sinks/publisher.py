@@ -94,6 +94,11 @@ class Publisher:
         """The name of the table's file in each step's directory."""
         return f"table.{self._format}"
 
+    @property
+    def reads_whole(self) -> bool:
+        """False: files that wait on the disk are linked or copied."""
+        return False
+
     def render(self, table: Any) -> dict[str, bytes]:
         """The files of a table by name: the table itself, and beside a CSV file its label, which CSV cannot hold."""
         return self._files(self.table_name, table)

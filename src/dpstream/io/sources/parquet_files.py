@@ -33,13 +33,19 @@ def parquet_blocks(
     import pyarrow as pa
     import pyarrow.parquet
 
-    with readable(path), pyarrow.parquet.ParquetFile(path) as file:
+    # Opened once: another file of that name may take its place meanwhile, and its bytes do not belong to this metadata.
+    # Reads at an offset may come from several threads at once.
+    with (
+        readable(path),
+        pa.OSFile(str(path)) as opened_once,
+        pyarrow.parquet.ParquetFile(opened_once) as file,
+    ):
         facts = file.metadata
         kinds = file.schema_arrow
         texts = [name for name in wanted if name in coded and _is_plain_text(kinds.field(name).type)]
 
         def opened() -> Any:
-            return pyarrow.parquet.ParquetFile(path, metadata=facts, read_dictionary=texts)
+            return pyarrow.parquet.ParquetFile(opened_once, metadata=facts, read_dictionary=texts)
 
         def group(number: int) -> list[Any]:
             with opened() as own:

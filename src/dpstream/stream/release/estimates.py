@@ -387,7 +387,7 @@ def sum_of_cells(
 
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
     """What a standard error and an interval mean: how they were found, and as of which step they hold."""
-    many = len(estimate.epochs)
+    many = len(estimate._parts if estimate.about else estimate.epochs)
     about = estimate.about or f"the records as of step {estimate.as_of}"
     if estimate.chosen:
         return (

@@ -25,11 +25,13 @@ class OtherKinds:
         lines: with the step that published each.
         labels: of the values of a panel's columns.
         public_people: the exact number of people, where the owner declared it public.
+        missing: steps that readers know nothing of, such as rejected ones: what they measured is missing.
     """
 
     lines: tuple[tuple[int, NoisyCounts], ...]
     labels: Mapping[str, tuple[str, ...]]
     public_people: int | None = None
+    missing: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, folder: str | Path, steps: Sequence[MeasuredStep]) -> OtherKinds:
@@ -42,8 +44,12 @@ class OtherKinds:
         manifest = steps[-1][0] if steps else {}
         is_panel = any(one.counted == "people" for _, one in lines)
         public = is_panel and manifest["accuracy"]["total_standard_error"] == 0.0
+        there = {int(manifest["step"]) for manifest, _ in steps}
         return cls(
-            tuple(lines), panel_labels(folder) if is_panel else {}, int(manifest["rows"]) if public else None
+            tuple(lines),
+            panel_labels(folder) if is_panel else {},
+            int(manifest["rows"]) if public else None,
+            tuple(step for step in range(1, max(there, default=0)) if step not in there),
         )
 
     def people(self, times: int | None = None) -> Estimate | None:
@@ -81,12 +87,18 @@ class OtherKinds:
         )
 
     def departures(self, since: int = 0) -> Estimate | None:
-        """How many records left that a census had counted.
+        """How many records left that a census had counted, up to the last count, or up to the last one before the first
+        step that is missing: who was counted then is in no other count.
 
         Args:
             since: count only those that left after this census (a step).
         """
-        own = [one for _, one in self.lines if one.counted == "left" and one.end > since]
+        missing = next((step for step in self.missing if step > since), None)
+        own = [
+            one
+            for step, one in self.lines
+            if one.counted == "left" and one.end > since and (missing is None or step < missing)
+        ]
         if not own:
             return None
         last = max(one.end for one in own)
@@ -94,6 +106,10 @@ class OtherKinds:
         about = f"the records that were counted and have left, up to step {last}"
         if since:
             about += f", but for those known to have left at step {since}"
+        if missing is not None:
+            about += (
+                f" (step {missing} was never published, so what was counted then and since cannot be added)"
+            )
         epochs = tuple(dict.fromkeys((one.first, one.last) for one in own))
         parts = tuple(CellsOf(one, 1.0, one.values.size) for one in own)
         return Estimate((), (), values, last, epochs, False, parts, about)

@@ -10,14 +10,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
-from dpstream.io.sinks.staged_file import Content
+from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.manifest import pretty_json
-from dpstream.stream.release.remade_files import RemadeFiles
+from dpstream.stream.release.remade_files import NotMadeError, RemadeFiles
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store
@@ -66,23 +66,39 @@ class Outlet:
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0
 
-    def publish(self) -> None:
-        """Bring the sink up to date; does nothing where it is."""
-        pending = self._store.in_publication("pending")
+    def publish(self, *, skip: bool = False) -> None:
+        """Bring the sink up to date; does nothing where it is.
+
+        A step whose table cannot be made again keeps the steps after it waiting, until it is withdrawn.
+
+        Args:
+            skip: log such a step, and raise nothing.
+
+        Errors:
+            NotMadeError: there is such a step; all else is done.
+        """
+        waiting = self._store.in_publication("pending")
         expiring = self._store.in_publication("expiring")
         leaving = self._store.in_publication("withdrawing")
-        if not pending and not expiring and not leaving:
+        if not waiting and not expiring and not leaving:
             return
         made = self._remade()
+        pending: list[int] = []
+        stuck: NotMadeError | None = None
         with file_errors("the release could not be written and will be on the next try", self._where):
-            for step in pending:
-                files: dict[str, Content] = {
-                    name: made.file(step, name) if data is None else data
-                    for name, data in self._store.files(step).items()
-                }
+            for step in waiting:
+                try:
+                    files = self._files(made, step)
+                except NotMadeError as error:
+                    _log.warning("step %d is not published: %s", step, error)
+                    stuck = error
+                    break
                 self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
+                pending.append(step)
+            there = None if stuck is None else {*self._store.in_publication("published"), *pending, *leaving}
             # Readers learn that a table goes before it goes.
-            self._write_catalogue((*pending, *expiring, *leaving))
+            if pending or expiring or leaving:
+                self._write_catalogue((*pending, *expiring, *leaving), there)
             for step in expiring:
                 self._sink.expire(step, self._leaving(step))
             for step in leaving:
@@ -92,6 +108,8 @@ class Outlet:
             self._store.move(leaving, "withdrawn")
         for step in pending:
             _log.info("step %d: published", step)
+        if stuck is not None and not skip:
+            raise stuck
 
     def check(self, last_step: int) -> None:
         """A published step that the ledger does not know means that the state was rolled back.
@@ -129,8 +147,9 @@ class Outlet:
 
         Errors:
             StoreDamagedError: something was changed, or a file of a withdrawn step is there: nothing is put in its
-                place.
+                place. NotMadeError: a file cannot be made again, of these steps or of one that was to be published.
         """
+        self.publish()
         committed = self._store.published_files()
         withdrawn = {
             step: hashlib.sha256(self._committed(step).manifest).hexdigest()
@@ -175,6 +194,7 @@ class Outlet:
 
         Errors:
             StepError: no such step, or one that is not held and not published; then none is approved.
+            NotMadeError: a table is gone and cannot be made again; then none is approved either.
         """
         check_text(by, "by")
         held = self._store.in_publication("held")
@@ -184,6 +204,15 @@ class Outlet:
                 raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
         chosen = held if steps is None else [step for step in held if step in steps]
         if chosen:
+            # Before the decision is kept: a step that cannot be published stays held, so that it can be rejected.
+            made = self._remade()
+            try:
+                with file_errors("a table that waits could not be made again", self._where):
+                    for step in chosen:
+                        self._files(made, step)
+            except StoreError:
+                self._store.sweep_staged()  # of an encrypted store, what was made is not encrypted
+                raise
             self._store.move(chosen, "pending", ("approved", by))
         self.publish()
         return chosen
@@ -208,7 +237,7 @@ class Outlet:
                     where="withdraw",
                     allowed="that reason",
                 )
-            self.publish()
+            self.publish(skip=True)
             return False
         held = committed.publication == "held"
         words = (
@@ -228,7 +257,7 @@ class Outlet:
         self._store.withdraw(
             step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing", decision
         )
-        self.publish()
+        self.publish(skip=True)  # another step that cannot be made is withdrawn by a call of its own
         return True
 
     # Inside
@@ -244,6 +273,25 @@ class Outlet:
                 f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
             )
         return committed
+
+    def _files(self, made: RemadeFiles, step: int) -> dict[str, Content]:
+        """The files of a step that is to be published, without its manifest.
+
+        Errors:
+            NotMadeError: one is gone, and cannot be made again.
+        """
+        files: dict[str, Content] = {}
+        for name, data in self._store.files(step).items():
+            files[name] = (self._in_folder(step, name) or made.file(step, name)) if data is None else data
+        return files
+
+    def _in_folder(self, step: int, name: str) -> StagedFile | None:
+        """A committed file that the folder has already: a loss of power may take back the mark that says so."""
+        path = self._where / step_name(step) / name
+        digest, _ = self._store.remembered_file(step, name)
+        if file_sha256(path) != digest:
+            return None
+        return StagedFile(digest, path.stat().st_size, path)
 
     def _leaving(self, step: int) -> list[str]:
         """The files that go when a step's table goes."""
@@ -273,7 +321,7 @@ class Outlet:
         if there is None:
             last = self._store.last_in_publication(*_KNOWN_OR_PENDING)
         else:
-            last = max(self._store.last_in_publication(*_KNOWN_TO_READERS), *there)
+            last = max((self._store.last_in_publication(*_KNOWN_TO_READERS), *there))
         opened = max(last - 1, 0) // catalogue.PART
         parts = {(step - 1) // catalogue.PART for step in changed}
         lines, newest = self._part(opened, there)

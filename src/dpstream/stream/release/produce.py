@@ -14,15 +14,21 @@ from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
-from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
+from dpstream.stream.release.publishing import (
+    MAX_ROWS,
+    MAX_ROWS_WHOLE,
+    Publishing,
+    keep_for_changes,
+    record_facts,
+)
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.store.staging import staging_errors
 from dpstream.stream.store.store import Store
+from dpstream.stream.store.store_database import file_errors
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Carried", "ReleaseFiles", "make_files", "measurement_file"]
+__all__ = ["Carried", "ReleaseFiles", "make_files", "measurement_file", "rows_of"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,20 @@ def measurement_file(policy: Publishing, sink: Sink | None, synthesis: Synthesis
     return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
 
 
+def rows_of(synthesis: Synthesis, schema: Schema, policy: Publishing, sink: Sink | None) -> int:
+    """Rows of the released table, cut by a public rule."""
+    if policy.max_rows is not None:
+        return synthesis.rows(schema, policy.max_rows)
+    most = synthesis.rows(schema, MAX_ROWS)
+    whole = synthesis.rows(schema, MAX_ROWS_WHOLE)
+    if most == whole:
+        return most
+    persists = policy.records != "fresh" and synthesis.answers is not None
+    if sink is None or sink.reads_whole or persists or synthesis.grows is not None:
+        return whole
+    return whole if synthesis.blocks(most, 0, table_blocks.BLOCK) is None else most
+
+
 def make_files(
     policy: Publishing,
     store: Store,
@@ -122,7 +142,7 @@ def make_files(
         if blocks is None:
             whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
             return ReleaseFiles({**whole}, carries, None, policy.keep)
-        with staging_errors(store.path):
+        with file_errors("the released table could not be written", store.path):
             files = table_blocks.write_blocks(
                 sink, store.staging, step, schema, label, blocks, sealing=store.sealing
             )

@@ -16,6 +16,7 @@ from dpstream.stream.release.persistent_records import Succession
 __all__ = [
     "FULL_EVERY",
     "MAX_ROWS",
+    "MAX_ROWS_WHOLE",
     "Publishing",
     "RecordKind",
     "TableKind",
@@ -29,8 +30,9 @@ TableKind = Literal["full", "changes", "both"]
 #: A full table at least this often, where changes are published.
 FULL_EVERY = 10
 
-#: A released table is cut at so many rows. No limit of memory where tables are drawn in blocks.
-MAX_ROWS = 1_000_000_000
+#: A released table is cut at so many rows where nothing else is said: one that is made in blocks, and one that is
+#: whole in memory.
+MAX_ROWS, MAX_ROWS_WHOLE = 1_000_000_000, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Publishing:
 
     Attributes:
         keep: how many of the last steps keep table and model; None for all.
-        max_rows: a released table is cut at this many rows (for the disk of whoever reads it).
+        max_rows: a released table is cut at this many rows (for the disk of whoever reads it). None: 10^9 where tables
+            are made in blocks, and else 10^7.
         records: ``fresh`` draws every table anew; ``persistent`` carries records from table to table, each with
             an id, and changes as few as the law allows.
         publish: ``full`` tables, only the ``changes`` between full ones, or ``both``.
@@ -55,7 +58,7 @@ class Publishing:
     """
 
     keep: int | None = None
-    max_rows: int = MAX_ROWS
+    max_rows: int | None = None
     records: RecordKind = "fresh"
     publish: TableKind = "full"
     full_every: int = FULL_EVERY

@@ -27,7 +27,11 @@ from dpstream.stream.store.store import Store
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["RemadeFiles"]
+__all__ = ["NotMadeError", "RemadeFiles"]
+
+
+class NotMadeError(StoreError):
+    """A file of a committed step is gone, and cannot be made again with the committed bytes."""
 
 
 class RemadeFiles:
@@ -64,7 +68,7 @@ class RemadeFiles:
         the disk stays there until the store is swept.
 
         Errors:
-            StoreError: it cannot be made again with the committed bytes.
+            NotMadeError: it cannot be made again with the committed bytes.
         """
         if name == MANIFEST:
             return self._manifest(step)
@@ -79,8 +83,8 @@ class RemadeFiles:
                 self._make(step)
             content = self._files.get(name)
         if content is None or sha256_of(content) != digest:
-            raise StoreError(
-                f"{name} of step {step} is missing, and cannot be made again with the bytes that were published",
+            raise NotMadeError(
+                f"{name} of step {step} is missing, and cannot be made again with the bytes that were committed",
                 where=str(self._sink.directory),
                 allowed="the file from a copy of the releases; the [output] format and the program's version that it "
                 "was made with (a keep policy may have dropped what it followed from); or dpstream withdraw, which "
@@ -99,7 +103,7 @@ class RemadeFiles:
         facts = json.loads(self._manifest(step))
         records = facts.get("records") or {}
         if table is None or content_sha256(table) != records.get("content_sha256"):
-            raise StoreError(
+            raise NotMadeError(
                 f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
                 where=str(self._sink.directory),
                 allowed="a copy of the database; or the program's version that the step was made with (a keep policy "

@@ -24,6 +24,11 @@ class Sink(Protocol):
         """Name of the table's file, for the codebook."""
         ...
 
+    @property
+    def reads_whole(self) -> bool:
+        """Whether it has a whole table in memory, also one that is made in blocks."""
+        ...
+
     def render(self, table: Any) -> dict[str, bytes]:
         """A table as named files; their names begin with ``table.``."""
         ...

@@ -17,7 +17,7 @@ from dpstream.stream.store.present_rows import reseal_present
 from dpstream.stream.store.sealed_history import read_history, read_meta
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.staging import Staging
-from dpstream.stream.store.store import POSITION
+from dpstream.stream.store.store import POSITION, staged_files
 from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
 
 __all__ = ["rekey_store", "stored_key"]
@@ -74,8 +74,10 @@ def rekey_store(
         migrate(db, version, durable.commit)
         meta = read_meta(db)
         read_history(db, meta, where)
+        fresh, waiting = sealing_for(new, meta["stream_id"], where), staged_files(db)
         if not done:
-            fresh = sealing_for(new, meta["stream_id"], where)
+            with file_errors("files that wait to be published could not be sealed anew", path):
+                Staging(path).reseal(waiting, db.sealing, fresh)
             db.begin()
             try:
                 _reseal(db, fresh)
@@ -86,7 +88,7 @@ def rekey_store(
                 raise
         db.compact()
         with file_errors("files that wait to be published could not be removed", path):
-            Staging(path).sweep(())  # sealed otherwise; they are made again
+            Staging(path).sweep(waiting, fresh)
     return [] if new is None else sorted(path.glob("backup-*"))
 
 

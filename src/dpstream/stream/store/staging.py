@@ -2,10 +2,11 @@
 
 A table that is drawn in blocks is written to the folder ``staged`` of the secret state directory (0700, its files
 0600) and hashed on the way; the step's transaction commits name and hash, and no bytes. Publishing links the file into
-the releases. A staged file is never the only copy: what was committed and is gone is made again from model and seed.
+the releases. What was committed and is gone is made again from model and seed, by the same pyarrow with the same bytes.
 
 In an encrypted store the file is sealed, a chunk at a time: whoever has the disk reads nothing of a release that is
-held, or that was drawn and never committed. It is opened when it is published.
+held, or that was drawn and never committed. It is opened when it is published. Its name says which key it needs, so it
+can be sealed anew beside the old one.
 """
 
 from __future__ import annotations
@@ -19,33 +20,18 @@ from pathlib import Path
 from typing import Self
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.io.sinks.staged_file import StagedFile, file_sha256
 from dpstream.stream.store.lock import STAGED
 from dpstream.stream.store.sealing import UNSEALED, Sealing
 
-__all__ = ["FileToStage", "NotStagedError", "Staging", "staging_errors"]
+__all__ = ["FileToStage", "Staging"]
 
 _NAME = re.compile(r"step-(\d{6,})-(.+)")
 #: Bytes that are written at once.
 _CHUNK = 2**20
 #: Bytes of the length before a sealed chunk; and what kind of value it is.
 _LENGTH, _KIND = 8, "staged file"
-
-
-class NotStagedError(StoreError):
-    """The disk was full or failed before a step's commit: like a kill, it does not depend on what was drawn."""
-
-
-@contextmanager
-def staging_errors(where: Path) -> Iterator[None]:
-    """The operating system's errors as ``NotStagedError``."""
-    try:
-        yield
-    except OSError as error:
-        raise NotStagedError(
-            f"the released table could not be written: {error.strerror or error}", where=str(where)
-        ) from error
 
 
 class FileToStage:
@@ -130,16 +116,40 @@ class Staging:
 
     def find(self, step: int, name: str, digest: str, sealing: Sealing = UNSEALED) -> StagedFile | None:
         """The staged file with this hash, as it is published; None where it is gone, or was changed."""
-        if sealing.name is not None:
-            with suppress(FileNotFoundError, StoreDamagedError), self.file(step, name) as file:
-                for chunk, sealed in enumerate(_frames(self._path(step, name, sealing))):
-                    file.put(sealing.open(sealed, _KIND, step, name, chunk))
-                file.finish()
+        # What was made again is not sealed: it is published at once.
+        if sealing.name is not None and file_sha256(self._path(step, name)) != digest:
+            with suppress(FileNotFoundError, StoreDamagedError):
+                self._copy(step, name, sealing, UNSEALED)
         path = self._path(step, name)
         # A link, or anything else that this folder never holds, is not followed, and not published.
         if path.is_symlink() or not path.is_file() or file_sha256(path) != digest:
             return None
         return StagedFile(digest, path.stat().st_size, path)
+
+    def reseal(self, waiting: Collection[tuple[int, str]], old: Sealing, new: Sealing) -> None:
+        """Seal the files of ``waiting`` (step and name) anew, beside the old ones; one that is gone or was changed is
+        left out."""
+        for step, name in waiting:
+            with suppress(FileNotFoundError, StoreDamagedError):
+                self._copy(step, name, old, new)
+
+    def _copy(self, step: int, name: str, old: Sealing, new: Sealing) -> None:
+        """
+        Errors:
+            FileNotFoundError: there is no file that ``old`` sealed. StoreDamagedError: it was changed.
+        """
+        path = self._path(step, name, old)
+        if not path.exists():
+            raise FileNotFoundError(path)
+        with self.file(step, name, new) as file:
+            if old.name is None:
+                with path.open("rb") as plain:
+                    while data := plain.read(_CHUNK):
+                        file.put(data)
+            else:
+                for chunk, sealed in enumerate(_frames(path)):
+                    file.put(old.open(sealed, _KIND, step, name, chunk))
+            file.finish()
 
     def sweep(self, waiting: Collection[tuple[int, str]], sealing: Sealing = UNSEALED) -> None:
         """Remove all files but those of ``waiting`` (step and name)."""
@@ -154,7 +164,8 @@ class Staging:
         return sorted(entry.name for entry in there if _NAME.fullmatch(entry.name))
 
     def _path(self, step: int, name: str, sealing: Sealing = UNSEALED) -> Path:
-        return self._folder / f"step-{step:06d}-{name}{'' if sealing.name is None else '.sealed'}"
+        end = "" if sealing.name is None else f".{sealing.name}.sealed"
+        return self._folder / f"step-{step:06d}-{name}{end}"
 
 
 def _frames(path: Path) -> Iterator[bytes]:

@@ -54,7 +54,7 @@ from dpstream.stream.store.store_database import (
 from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.users import verify_events, write_events
 
-__all__ = ["DATABASE", "POSITION", "Store", "note_restored"]
+__all__ = ["DATABASE", "POSITION", "Store", "note_restored", "staged_files"]
 
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
 POSITION = 1024
@@ -221,10 +221,7 @@ class Store(StoreReader):
             if not self.staging.names():
                 return
             with self._reading() as db:
-                waiting = db.execute(
-                    "SELECT f.step, f.name FROM files f JOIN steps s USING (step) "
-                    "WHERE s.publication IN ('pending', 'held') AND f.bytes IS NULL"
-                ).fetchall()
+                waiting = staged_files(db)
             self.staging.sweep(waiting, self.sealing)
 
     def close(self) -> None:
@@ -422,6 +419,14 @@ class Store(StoreReader):
         """Of a staged file only its name and hash."""
         data = db.sealing.seal(content, "file", step, name) if isinstance(content, bytes) else None
         db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (step, name, sha256_of(content), data))
+
+
+def staged_files(db: StoreDatabase) -> list[tuple[int, str]]:
+    """Step and name of the files that wait on the disk to be published."""
+    return db.execute(
+        "SELECT f.step, f.name FROM files f JOIN steps s USING (step) "
+        "WHERE s.publication IN ('pending', 'held') AND f.bytes IS NULL"
+    ).fetchall()
 
 
 def _drop_bytes(db: StoreDatabase, step: int) -> None:
