@@ -37,7 +37,12 @@ def test_the_tables_of_a_census_are_read_and_drawn(stock: Path, tmp_path: Path) 
 
 
 def test_errors_by_simulation_stand_on_the_page_beside_what_was_measured(stock: Path, tmp_path: Path) -> None:
+    unknown = "How wrong its counts may be is not known"
+    assert unknown in dpstream("statement", stock / "dpstream.toml")
     dpstream("errors", stock / "dpstream.toml", "--runs", 3)
+    statement = dpstream("statement", stock / "dpstream.toml")
+    assert unknown not in statement
+    assert "How wrong its counts may be was found by simulation" in statement
     dpstream("report", stock / "dpstream.toml", "--out", tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
     assert "Errors by simulation, 95 %. Measured: records as of step" in page.words

@@ -336,8 +336,8 @@ def _measured_words(run: ReportedRun) -> str:
         )
     if always == 0 and run.published is not None:
         return (
-            "No marginal was measured of the whole table at every step. What was measured, and when, is published "
-            "beside the tables (dpstream measured); what was not measured is what the model expects."
+            f"No marginal was measured of the whole table at every step.{per_step} What was measured, and when, is "
+            "published beside the tables (dpstream measured); what was not measured is what the model expects."
         )
     if always == 0:
         return (
