@@ -270,6 +270,28 @@ def test_a_public_table_to_begin_with_decides(tmp_path: Path, monkeypatch: pytes
     assert "columns like those of the public table" in found.recommendation.words
 
 
+@pytest.mark.parametrize("word", ["expected", "census", "default"])
+def test_the_configured_census_is_compared_however_it_counts_who_left(tmp_path: Path, word: str) -> None:
+    """A draft says "expected", which rests on [expect]: a census made for a comparison has it too."""
+    own = "" if word == "default" else f'[mechanism]\nname = "census"\ndepartures_every = "{word}"\n'
+    config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + own + COLUMNS)
+    found = compare_mechanisms(config, runs=1, steps=2, seconds=600, against=["pooled"])
+    assert found.mechanisms == ("census", "pooled")
+    assert found.recommendation.configured == "census"
+    assert not found.left_out
+    with pytest.raises(ConfigError, match="only the configured mechanism 'census' is left to run"):
+        compare_mechanisms(config, against=["census"])
+
+
+def test_a_configured_mechanism_that_cannot_be_made_again_stops_the_comparison(tmp_path: Path) -> None:
+    """Nobody is told that another mechanism "stays" which the file does not name."""
+    broken = Alternative("census", {"turnover": "never"})
+    config = keyed(tmp_path)
+    family = replace(config.family, alternatives=lambda recipe, unit: (broken, Alternative("pooled")))
+    with pytest.raises(ConfigError, match="the configured mechanism 'census' cannot be compared: "):
+        compare_mechanisms(replace(config, family=family), runs=1, steps=2)
+
+
 def test_what_cannot_be_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     headline = '[accuracy]\nheadline = [["kind"]]\n'
     config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + COLUMNS + headline)

@@ -271,7 +271,10 @@ def test_a_position_in_many_files_stays_small_and_notices_every_other_file(
                 list(source().steps(18, seen=seen, key=b"secret"))
             (tmp_path / new).rename(tmp_path / old)
         write(tmp_path / "0000.csv", [(1, "insert", "x")])
-        with pytest.raises(StepError, match="comes before it"):
+        digest_kept = seen is found[16]
+        with pytest.raises(
+            StepError, match=r"0000.csv: .*sorts before" if digest_kept else "comes before it"
+        ):
             list(source().steps(18, seen=seen, key=b"secret"))
         (tmp_path / "0000.csv").unlink()
         assert len(list(source().steps(18, seen=seen, key=b"secret"))) == 23

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dpstream.core.contracts.verdicts import PREDICTED, verdicts_from
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 
 
@@ -67,6 +69,29 @@ def test_of_a_table_of_an_early_version_little_is_known_and_that_is_said() -> No
     assert [one.word for one in found] == ["usable", "not known", "not known", "not known"]
     assert all("run dpstream errors" in one.words for one in found[1:])
     assert fitness_of_step(Path("none"), lambda _: manifest(3, 100), 3).verdicts == (), "no table"
+
+
+@pytest.mark.parametrize(
+    ("model", "simulated", "share", "how"),
+    [
+        (20.0, 5.0, 0.2, "(by its model)"),
+        (5.0, 20.0, 0.2, "(by simulation)"),
+        (20.0, None, 0.2, "(by its model)"),
+    ],
+)
+def test_of_an_error_by_a_model_and_one_by_simulation_the_larger_is_told(
+    tmp_path: Path, model: float, simulated: float | None, share: float, how: str
+) -> None:
+    if simulated is not None:
+        (tmp_path / "errors").mkdir()
+        facts = {"marginals": [], "total": {"invented": 100.0, "standard_error": simulated}}
+        (tmp_path / "errors" / "step-000003.json").write_text(json.dumps(facts))
+    told = [one.as_dict() for one in verdicts_from(100.0, model, (), PREDICTED)]
+    newest = manifest(3, 100, None, total_model_standard_error=model, verdicts=told)
+    total = fitness_of_step(tmp_path, lambda _: newest, 3).verdicts[0]
+    assert total.share == share
+    assert how in total.words
+    assert "predicted by the plan" not in total.words
 
 
 def test_a_folder_that_cannot_be_read_is_told_elsewhere(tmp_path: Any) -> None:

@@ -50,6 +50,14 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
     listed = () if offered is None else offered(config.recipe, config.unit)
     own = Contender(name, config)
     found = [(one, _contender(config, one)) for one in listed]
+    for _, made in found:
+        # Else it would be named as left out, and the comparison as one without the configured mechanism.
+        if made.label == name and made.config is None:
+            raise ConfigError(
+                f"the configured mechanism {name!r} cannot be compared: {made.why_not}",
+                where=str(config.path),
+                allowed="plan without --compare",
+            )
     others = {one.label: made for one, made in found if made.config is None or not _same(made.config, config)}
     if not others:
         raise ConfigError(
@@ -112,17 +120,20 @@ def _with(config: Config, one: Alternative) -> Config:
     budget = config.budget
     if one.events > 1:
         budget = replace(budget, budget=_each(budget.budget, one.events), stated=None)
+    # As in a file of its own: only a record's stay makes a mechanism depend on the guesses.
+    guesses = expected if isinstance(unit, Record) else None
     given = Given(
         schema.domain,
         schema,
         config.source_options.deletions,
         budget.stated,
-        # As in a file of its own: only a record's stay makes a mechanism depend on the guesses.
-        expected.turnover if expected is not None and isinstance(unit, Record) else None,
+        None if guesses is None else guesses.turnover,
         budget.horizon,
         config.source_options.period_name,
         headline,
         share,
+        budget.budget,
+        None if guesses is None else guesses.records_per_step,
     )
     recipe = read_recipe(Section(file, "mechanism", options), given)
     check_headline_taken(accuracy, recipe)

@@ -89,7 +89,8 @@ def pending_steps(
         confirm: the owner has confirmed that the first new step's table lost as many records as it did.
 
     With ``late = "error"`` everything is read from the first step on, so that a change in a released step
-    is noticed. With another rule for late records, or without ``recheck``, reading begins after the last
+    is noticed; where each file is a step, files that were read must also be the first ones still. With another rule
+    for late records, or without ``recheck``, reading begins after the last
     released step, at the position that was saved with it. Files that are cut by time may be gone then.
 
     Errors:
@@ -103,7 +104,10 @@ def pending_steps(
     require_border(config, stream.path)
     compare = recheck and config.source_options.late == "error" and config.source_options.repeatable
     first = 1 if compare else stream.last_step + 1
-    seen = None if compare else stream.position
+    # Where each file is a step, a file that sorts before released ones would be taken as the newest step: the position
+    # tells which files were read. Other sources read as at the first time, so that all that changed is noticed.
+    by_files = config.source_options.every == "files"
+    seen = None if compare and not by_files else stream.position
     last = first - 1
     begun = stream.begun
     if begun is not None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
-from dpstream.core.contracts.verdicts import MEANING
+from dpstream.core.contracts.verdicts import MEANING, SIMULATED
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
@@ -43,6 +43,7 @@ class Progress:
         seeded: some step was made with predictable noise.
         verdicts: sentences on what the newest table is fit for.
         unfit: why nobody should use it.
+        simulated: whether errors by simulation are published.
     """
 
     steps: int = 0
@@ -50,6 +51,7 @@ class Progress:
     seeded: bool = False
     verdicts: tuple[str, ...] = ()
     unfit: str | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def _published(
     told = plan.explain()
     before, after = told.published
     counts = COUNTS_UNKNOWN if base is not None and told.counts_told else told.counts_told
+    if progress.simulated:
+        counts = counts.replace(COUNTS_UNKNOWN, ". How wrong its counts may be was found by simulation")
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
         progress.steps, f"{progress.steps} tables have been published so far."
     )
@@ -314,4 +318,5 @@ def as_progress(facts: dict[str, Any]) -> Progress:
         bool(facts["made_with_test_seed"]),
         tuple(one["words"] for one in facts["verdicts"]),
         facts["unfit"],
+        any(one["how"] == SIMULATED for one in facts["verdicts"]),
     )

@@ -31,6 +31,7 @@ _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
         "tabular": "dpstream.tools.report.table_page:TABLES_PAGE",
         "growing": "dpstream.tools.report.table_page:TABLES_PAGE",
         "asked": "dpstream.tools.report.table_page:TABLES_PAGE",
+        "census": "dpstream.tools.report.table_page:TABLES_PAGE",
         "panel": "dpstream.tools.families.panel.panel_page:PANEL_PAGE",
         "points": "dpstream.tools.families.points.points_page:POINTS_PAGE",
     },

@@ -21,7 +21,16 @@ from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
-from dpstream.io.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
+from dpstream.io.sources.positions import (
+    BYTES,
+    DIGEST,
+    FileNames,
+    Place,
+    Position,
+    Times,
+    other_files,
+    still_first,
+)
 from dpstream.io.sources.read_block import Ahead, ReadBlock, chosen, read_block
 from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_options import SourceOptions
@@ -344,14 +353,9 @@ class FileSource(Source):
 
     def _check_before(self, files: list[Path], seen: Position | None) -> None:
         """Where each file is a step: check that the files read before are still the first ones (StepError)."""
-        known = [(key, count) for key, count in (seen or {}).items() if key.startswith(f"{FILES}:") and count]
-        if not known:  # nothing was read yet, or an early version wrote a list of all names
+        if not still_first([self._name(path) for path in files], seen or {}, self._key):
+            # Nothing was read yet, or an early version wrote a list of all names.
             self._check_order(files, seen)
-            return
-        (key, count), names = known[0], FileNames(self._key)
-        last, here = key.removeprefix(f"{FILES}:"), [self._name(path) for path in files[:count]]
-        if here[count - 1 :] != [last] or [names.then(name) for name in here][-1] != dict(seen or {}):
-            raise other_files(last)
 
     def _check_order(self, files: list[Path], seen: Position | None) -> None:
         """Check that the files read before are still the first ones (StepError), because their order decides the

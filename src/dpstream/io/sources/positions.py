@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,15 @@ from dpstream.core.errors import DataError, StepError
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["BYTES", "DIGEST", "FILES", "FileNames", "Place", "Position", "Times", "other_files"]
+__all__ = ["BYTES", "DIGEST", "FileNames", "Place", "Position", "Times", "other_files", "still_first"]
 
 # Keys of a position, besides "a.csv" for the number of records: "bytes:a.csv" and "blake2b:a.csv". Where each file is a
 # step: "files:z.csv" for the number of files up to z.csv, and "blake2b:z.csv" for a digest of their names (a list of
 # them would grow with every step).
 BYTES, DIGEST, FILES = "bytes", "blake2b", "files"
+
+#: Among more files than these it is not looked which one is new: that takes the square of their number.
+_MOST_TRIED = 1000
 
 Times = NDArray[np.int64]
 #: File (relative path) -> how many of its records were read, and the keys above. Private: keep it with the state.
@@ -45,6 +48,41 @@ def other_files(name: str) -> StepError:
         where=name,
         allowed="new files whose names sort after the old ones",
     )
+
+
+def still_first(here: Sequence[str], seen: Position, key: bytes) -> bool:
+    """Whether a position says which files were read, where each file is a step; they are the first ones then.
+
+    Args:
+        here: the names of all files, in order. key: of ``FileNames``.
+
+    Errors:
+        StepError: another file is among them, or one of them is gone.
+    """
+    known = [(name, count) for name, count in seen.items() if name.startswith(f"{FILES}:") and count]
+    if not known:
+        return False
+    name, count = known[0]
+    last = name.removeprefix(f"{FILES}:")
+    if here[count - 1 : count] == [last] and _after(here[:count], key) == seen:
+        return True
+    # Names are kept as a digest only: which one is new shows where the others give the digest that is kept.
+    if here[count : count + 1] == [last] and count <= _MOST_TRIED:
+        for place, new in enumerate(here[:count]):
+            if _after([*here[:place], *here[place + 1 : count + 1]], key) == seen:
+                raise StepError(
+                    "the file sorts before files that are released, and each file is a step: it would be taken as the "
+                    "newest one",
+                    where=new,
+                    allowed="a name that sorts after all released files, or no such file",
+                )
+    raise other_files(last)
+
+
+def _after(names: Sequence[str], key: bytes) -> dict[str, int]:
+    """The position after some files."""
+    digest = FileNames(key)
+    return [digest.then(name) for name in names][-1]
 
 
 class Place:

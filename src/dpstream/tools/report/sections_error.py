@@ -34,6 +34,7 @@ def errors(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
         element("h2", "How wrong it can be"),
         _against_truth(run, truth, charts) if truth is not None else None,
         _noise(run, charts),
+        _by_simulation(run),
         id="errors",
     )
 
@@ -99,6 +100,28 @@ def _noise_shares(predicted: Sequence[PredictedError], truth: Truth) -> NDArray[
 
 def _share(value: float) -> str:
     return f"{100 * value:.2g} %" if math.isfinite(value) else "an unknown share"
+
+
+def _by_simulation(run: ReportedRun) -> Html | None:
+    """What simulations found about the last table, the number of records and cells by their size."""
+    if run.simulated is None:
+        return None
+    total, sizes = run.simulated.total, run.simulated.facts["sizes"]
+    words = (
+        f"By simulation, at step {run.last_table}, the standard error of the number of records is "
+        f"{significant(total.standard_error)}; that of a cell of the largest marginals stands below, by the cell's "
+        f"size. {run.simulated.words}"
+    )
+    rows = [
+        [f"{integer(one['from'])} or more", integer(one["cells"]), significant(one["standard_error"])]
+        for one in sizes
+    ]
+    made = table(
+        ["records in a cell", "cells", "standard error, records"],
+        rows,
+        caption="Errors by simulation, everything included that a simulation can see",
+    )
+    return join([element("p", words), made if sizes else None])
 
 
 def _noise(run: ReportedRun, charts: Charts) -> Html:
@@ -244,7 +267,12 @@ def _public_weakness(run: ReportedRun) -> Html:
         least_words = (
             "How large a count must be to be more than noise cannot be told from what is public here."
         )
-        if run.in_epochs:
+        if run.simulated is not None:
+            least_words = (
+                "How wrong a count is, by its size, was found by simulation: the table above tells it. A count under "
+                "two of its standard errors is mostly noise."
+            )
+        elif run.in_epochs:
             least_words += (
                 " Records of invented people of the same shape can be put through the same configuration "
                 "(dpstream simulate, dpstream compare), and tell it."
@@ -305,6 +333,11 @@ def _measured_words(run: ReportedRun) -> str:
         return (
             "All marginals asked for are measured at every step, of what came since the stream began. No public number "
             "tells how wrong the table is that it began with."
+        )
+    if always == 0 and run.published is not None:
+        return (
+            f"No marginal was measured of the whole table at every step.{per_step} What was measured, and when, is "
+            "published beside the tables (dpstream measured); what was not measured is what the model expects."
         )
     if always == 0:
         return (

@@ -60,10 +60,13 @@ def _introduction(run: ReportedRun, truth: Truth | None) -> list[str]:
 def _error_words(run: ReportedRun) -> str:
     accuracy = run.accuracy
     known = [run.measured([name]) is not None for name in run.schema.names]
-    if all(known):
+    simulated = run.simulated is not None
+    if run.simulated is not None:
+        others = f" A bracket marks a 95 % interval by simulation. {run.simulated.words}"
+        if accuracy is not None and accuracy.cell is not None:
+            others = f" Of the other columns a{others[2:]}"
+    elif all(known):
         others = ""
-    elif run.simulated is not None:
-        others = f" Of the other columns a bracket marks 95 % intervals by simulation. {run.simulated.words}"
     else:
         others = f" The errors of the other columns are not known. {_FIND_OUT}"
     if any(known):
@@ -72,8 +75,11 @@ def _error_words(run: ReportedRun) -> str:
             "with its exact 95 % interval. One of twenty such intervals misses the truth."
         ) + others
     if accuracy is None:
-        return f"The manifest does not say how large the noise is, so no chart has error bars.{others}"
+        bars = "" if simulated else ", so no chart has error bars"
+        return f"The manifest does not say how large the noise is{bars}.{others}"
     if accuracy.cell is None:
+        if simulated:
+            return f"The table comes from a model.{others}"
         if any(known):
             return f"The table comes from a model, and its shares have no error bars.{others}"
         return f"The table comes from a model, and no column was measured by itself.{others}"
@@ -126,12 +132,13 @@ def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
     real = None
     measured = None if truth is not None else run.measured([name])
     footer = None
-    if truth is None and noise is None and measured is None:
+    if truth is None and noise is None:
         errors = _by_simulation(run, column, groups, rows)
         footer = "Its errors are not known." if errors is None else "Errors by simulation, 95 %."
     if measured is not None:
         how = "exact" if measured.exact else "by Chebyshev's inequality"
-        footer = f"Measured: records as of step {measured.as_of}, with 95 % intervals ({how})."
+        told = f"Measured: records as of step {measured.as_of}, with 95 % intervals ({how})."
+        footer = told if errors is None else f"{footer or ''} {told}".lstrip()
     if truth is not None:
         true = truth.columns[column]
         real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
@@ -334,7 +341,7 @@ def _pair_error(run: ReportedRun, pair: Clique) -> str:
         return (
             f"The pair was measured up to step {measured.as_of}: the standard error of a cell is "
             f"{significant(measured.standard_error)} records. dpstream measured shows the numbers; what the model adds "
-            "is not in it."
+            f"is not in it.{_cells_by_simulation(run, pair)}"
         )
     accuracy = run.accuracy
     names = frozenset(run.schema.names[column] for column in pair)
@@ -351,12 +358,20 @@ def _pair_by_simulation(run: ReportedRun, pair: Clique) -> str:
     """The mean standard error of a pair's cells, by simulation."""
     if run.simulated is None:
         return f"The pair was not measured by itself, and its errors are not known. {_FIND_OUT}"
-    errors = run.simulated.of_cells([run.schema.names[column] for column in pair])
-    if errors is None:
+    told = _cells_by_simulation(run, pair)
+    if not told:
         return "The pair was not measured by itself, and is none of those whose errors were simulated."
+    return f"The pair was not measured by itself.{told}"
+
+
+def _cells_by_simulation(run: ReportedRun, pair: Clique) -> str:
+    names = [run.schema.names[column] for column in pair]
+    errors = None if run.simulated is None else run.simulated.of_cells(names)
+    if errors is None:
+        return ""
     return (
-        "The pair was not measured by itself. By simulation the standard error of a cell is "
-        f"{significant(float(errors.mean()))} records in the mean."
+        f" By simulation the standard error of a cell is {significant(float(errors.mean()))} records in "
+        "the mean."
     )
 
 
