@@ -178,8 +178,8 @@ class NewcomersRate:
         """Take in a census of the newcomers of the last so many steps: their number, and the variance of its noise.
 
         Args:
-            burst: whether far more came than expected. ``full`` then keeps the rate until the next census says whether
-                so many go on coming; until then it is as unsure as they were unexpected.
+            burst: whether far more came than expected. ``full`` then keeps the rate, and adds the squared surprise to
+                its variance: the next census says whether so many go on coming.
         """
         stay = expected_stay(hazard, steps)
         found = number[0] / stay
