@@ -54,7 +54,7 @@ class KeyedStream:
 def load(name: str, seed: int) -> KeyedStream:
     """A stream by name.
 
-    ``stock:RECORDS:MEAN_STAY:STEPS`` with further words ``heavy`` (stays), ``season``, ``burst``;
+    ``stock:RECORDS:MEAN_STAY:STEPS`` with further words ``heavy`` (stays), ``season``, ``reload``, ``burst``;
     ``adult:RECORDS:MEAN_STAY:STEPS`` (real records, invented stays); ``hotel:day``, ``hotel:week``, ``hotel:month``;
     ``satellites:month``, ``satellites:year``; ``eviction`` (weekly, nothing leaves).
 
@@ -105,7 +105,7 @@ def _stock(name: str, size: int, stay: float, steps: int, words: list[str], seed
         size, stay,
         season=0.3 if "season" in words else 0.0,
         heavy_tails="heavy" in words,
-        reload_at=None,
+        reload_at=steps // 2 if "reload" in words else None,
         burst_at=steps // 2 if "burst" in words else None,
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from dpstream.families.census.census_words import Told
 from dpstream.families.census.cohorts import Cohort, Shapes
 from dpstream.families.census.counted_total import counted_total
 from dpstream.families.census.shape_tracker import Expected, ShapeTracker
-from dpstream.families.census.totals_filter import LevelTotal, blend
+from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 
 __all__ = ["Books"]
@@ -29,6 +29,8 @@ __all__ = ["Books"]
 _MOST_COHORTS = 16
 #: A mean stay that is assumed where none is declared.
 _LONG_STAY = 1000
+#: The model's number of records may be so many standard errors of the counted one away from it.
+_FARTHEST = 4.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Books:
         state.latest[level] = cohort.model
         state.cohorts.append(cohort)
         self._fold(state, level)
+        self._keep_to_counted(state)
         state.last = with_census(state.last, level, state.step)
 
     def _open(self, state: CensusState, level: int) -> None:
@@ -90,16 +93,33 @@ class Books:
         """How many records a census found, with its variance; exact where presence is public."""
         measured, hazard = (run.total, run.total_variance), math.exp(state.totals[0].log_hazard)
         number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
+        below = state.totals[:level]
+        number += sum(own.size for own in below)
+        variance += sum(own.variance for own in below)
+        expected = number, variance
+        jump = not self.terms.public_presence and is_jump(measured, expected)
         if level == 0 and state.step > 1:
-            state.newcomers.add(measured, hazard, steps)
+            state.newcomers.add(measured, hazard, steps, burst=jump and measured[0] > number)
         if self.terms.public_presence:
             return measured
-        if level > 0 or (self.full and state.step > 1):
-            below = state.totals[:level]
-            number += sum(own.size for own in below)
-            variance += sum(own.variance for own in below)
-            measured = blend(measured, (number, variance))
+        if not jump and (level > 0 or (self.full and state.step > 1)):
+            measured = blend(measured, expected)
         return max(measured[0], 1.0), measured[1]
+
+    def _keep_to_counted(self, state: CensusState) -> None:
+        """Where the model is further from the counted number than noise explains, the counted one is taken."""
+        whole, noise = (sum(own[i] for own in state.counted) for i in (0, 1))
+        model = sum(own.size for own in state.totals)
+        if self.terms.public_presence or abs(model - whole) <= _FARTHEST * math.sqrt(noise):
+            return
+        for level, (own, (counted, variance)) in enumerate(zip(state.totals, state.counted, strict=True)):
+            if own.size > 0.0:
+                size = max(counted, 0.0)
+                state.cohorts = [
+                    cohort.after(size / own.size, 0.0) if cohort.level == level else cohort
+                    for cohort in state.cohorts
+                ]
+                own.size, own.variance, own.covariance = size, variance, 0.0
 
     def _shape(
         self, state: CensusState, level: int, run: AIMRun, records: float, expected: Expected | None

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRIFTS", "LevelTotal", "NewcomersRate", "Totals", "blend", "expected_stay"]
+__all__ = ["DRIFTS", "LevelTotal", "NewcomersRate", "Totals", "blend", "expected_stay", "is_jump"]
 
 Totals = Literal["simple", "full"]
 
@@ -26,7 +26,8 @@ _UNSURE = 0.3
 _HAZARD_DRIFT = 0.02
 #: Departures differ from what hazards say by about this part: records of one age do not leave independently.
 _CLUMPED = 0.3
-#: Departures so many standard deviations from what is expected are a burst: a reload, a clearance.
+#: Departures, or records that a census finds, so many standard deviations from what is expected are a burst: a reload,
+#: a clearance, an export that was not whole.
 _BURST = 3.0
 #: A hazard changes by this factor at most at one count.
 _LARGEST_MOVE = math.log(3.0)
@@ -130,6 +131,11 @@ def blend(measured: tuple[float, float], predicted: tuple[float, float]) -> tupl
     return part * measured[0] + (1.0 - part) * predicted[0], part * measured[1]
 
 
+def is_jump(measured: tuple[float, float], predicted: tuple[float, float]) -> bool:
+    """Whether a value is so far from what was predicted that the prediction says nothing of it; both with variances."""
+    return (measured[0] - predicted[0]) ** 2 > _BURST**2 * (measured[1] + predicted[1])
+
+
 @dataclass
 class NewcomersRate:
     """How many records come in a step.
@@ -168,8 +174,13 @@ class NewcomersRate:
         number = rate * stay
         return number, number + (unsure * number) ** 2 + variance * stay**2
 
-    def add(self, number: tuple[float, float], hazard: float, steps: int) -> None:
-        """Take in a census of the newcomers of the last so many steps: their number, and the variance of its noise."""
+    def add(self, number: tuple[float, float], hazard: float, steps: int, *, burst: bool = False) -> None:
+        """Take in a census of the newcomers of the last so many steps: their number, and the variance of its noise.
+
+        Args:
+            burst: whether far more came than expected. ``full`` then keeps the rate, and adds the squared surprise to
+                its variance: the next census says whether so many go on coming.
+        """
         stay = expected_stay(hazard, steps)
         found = number[0] / stay
         if not self.full:
@@ -187,6 +198,9 @@ class NewcomersRate:
         before = self.variances + DRIFTS * expected**2 * steps
         seen = before + (number[1] + expected * stay) / stay**2
         surprise = found - self.rates
+        if burst:
+            self.variances = before + surprise**2
+            return
         self.fits = self.fits - 0.5 * (np.log(seen) + surprise**2 / seen)
         self.fits -= self.fits.max()
         self.rates = self.rates + before / seen * surprise
