@@ -191,7 +191,7 @@ def test_make_targets_and_ci() -> None:
     if script.exists():  # an sdist does not hold it
         assert script.stat().st_mode & 0o111
         calls = re.findall(r"^make (\w+)", script.read_text(encoding="utf-8"), re.MULTILINE)
-        assert calls == ["browser", "postgres", "spark", "lint", "test", "torture", "audit", "demo"]
+        assert calls == ["browser", "postgres", "lint", "test", "torture", "audit", "demo"]
 
 
 def test_benchmarks_are_described() -> None:
