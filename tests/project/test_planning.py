@@ -391,3 +391,10 @@ def test_bounds_call_nothing_unfit() -> None:
         )
     )
     assert [one.word for one in found] == ["unfit", "good", "not known", "not known"]
+
+
+def test_a_share_that_says_nothing_is_no_number_of_seven_digits() -> None:
+    from dpstream.project.planning import _text
+
+    assert _text(4290.0, 42900.0) == "4290 (over 1000 %)"
+    assert _text(4.0, 0.04) == "4 (4 %)"

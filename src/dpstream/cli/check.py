@@ -72,6 +72,7 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     filled: set[str] = set()
     keyed = _keyed_check(loaded)
     steps, problems = find_problems(loaded, reveal=show_values, source=source, filled=filled, keyed=keyed)
+    fits = not problems
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
@@ -94,7 +95,9 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             shown = keyed.sentences(loaded.source_options.every) if show_values else hidden
             for sentence in shown:
                 click.echo(sentence)
-        verdict = "all rows fit the schema" if not problems else "fix the schema or the data"
+        verdict = "all rows fit the schema" if fits else "fix the schema or the data"
+        if fits and problems:
+            verdict += "; set confirmed = true in [schema] when you have looked at each line marked CONFIRM"
         click.echo(f"{steps} steps read: {verdict}")
     return WRONG_INPUT if problems else 0
 

@@ -303,4 +303,6 @@ def _as_dict(one: ExpectedErrors) -> dict[str, Any]:
 def _text(error: float | None, share: float | None) -> str:
     if error is None:
         return "not predicted"
-    return f"{error:.4g}" if share is None else f"{error:.4g} ({100 * share:.3g} %)"
+    if share is None:
+        return f"{error:.4g}"
+    return f"{error:.4g} (over 1000 %)" if share > 10 else f"{error:.4g} ({100 * share:.3g} %)"
