@@ -29,6 +29,7 @@ from dpstream.families.tabular.workload_cells import SCORES
 from dpstream.io.sources import SourceOptions
 from dpstream.project import KEYS, SECTIONS, Config, describe
 from dpstream.project.keys import DEFAULT_MECHANISM, keys_of
+from dpstream.spark.spark_source import SparkKeys
 from dpstream.stream import Batch
 
 
@@ -79,7 +80,8 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     assert mechanism["score"].allowed == ", ".join(SCORES)
     sources = {item.name for item in dataclasses.fields(SourceOptions)}
     # That a stream continues another one follows from [base]; a kind's own keys are listed with it.
-    assert set(keys_of("source")) == sources - {"continues", "own"}
+    of_spark = {item.name for item in dataclasses.fields(SparkKeys)}
+    assert set(keys_of("source")) == (sources - {"continues", "own"}) | of_spark
     assert {key.section for key in KEYS} | {"schema"} == set(SECTIONS)
 
 

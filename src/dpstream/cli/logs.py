@@ -30,6 +30,7 @@ EVENTS = {
     "step %d: published": "published",
     "step %d: published again": "restored",
     "step %d: repeated, the stored release is given": "repeated",
+    "step %d is not published: %s": "unpublished",
 }
 
 
