@@ -121,6 +121,13 @@ class PublishFirst(Stream):
         super()._commit_and_publish(prepared, state)
 
 
+def owner_decides(stream: Stream) -> None:
+    """An attempt that failed after it had drawn, as on a disk that was full while a table was staged, may be made
+    again."""
+    if stream._undecided is not None:
+        stream.discard_reservation()
+
+
 def run_stream(
     home: Path,
     *,
@@ -150,8 +157,8 @@ def run_stream(
         if wrong_order:
             stream.__class__ = PublishFirst
         with stream:
-            if decide and stream._store.undecided_failure() is not None:
-                stream.discard_reservation()
+            if decide:
+                owner_decides(stream)
             stream.step(subject.batch(step), f"b{step}")
 
 
@@ -286,6 +293,7 @@ __all__ = [
     "kill",
     "lying_commit",
     "outcome",
+    "owner_decides",
     "refused",
     "run_stream",
     "violations_after_stop",

@@ -29,6 +29,7 @@ from fault_harness import (
     in_child,
     kill,
     lying_commit,
+    owner_decides,
 )
 from toy_stream import SCHEMA, ToyPlan
 
@@ -234,8 +235,7 @@ def _step(stream: Stream, settings: Settings, step: int, life: int, retry: bool)
     for attempt in range(2 if retry else 1):
         # Each step starts its own words, whatever was drawn before it.
         stream._randomness = Randomness.seeded(1000 * life + step)
-        if stream._undecided is not None:  # a disk that was full while a table was staged; the owner decides
-            stream.discard_reservation()
+        owner_decides(stream)
         try:
             stream.step(batch(step, settings), f"b{step}")
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torture_life as lives
-from fault_harness import Fault, faulty, in_child, kill
+from fault_harness import Fault, faulty, in_child, kill, owner_decides
 from torture_life import Settings
 from toy_stream import SCHEMA, ToyPlan, batch
 
@@ -108,10 +108,7 @@ def stored_format(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
     def go_on() -> None:
         sink = Publisher(home / "releases", format="csv")
         with open_stream(ToyPlan(), SCHEMA, home / "state", name="stored", publish_to=sink, keep=2) as stream:
-            if (
-                stream._undecided is not None
-            ):  # a disk that was full while a table was staged; the owner decides
-                stream.discard_reservation()
+            owner_decides(stream)
             stream.step(batch(3), "b3")
             stream.step(batch(4), "b4")
 

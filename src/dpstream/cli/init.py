@@ -85,6 +85,7 @@ def command(
       dpstream init --after dpstream.toml --out next.toml
     """
     from dpstream.project.config_draft import draft_config
+    from dpstream.project.server_url import is_url
     from dpstream.project.succession import draft_successor
 
     of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism, table))
@@ -101,8 +102,7 @@ def command(
         )
         click.echo(f"next: dpstream plan {out}")
         return
-    on_server = data is None or data.startswith(("postgresql://", "postgres://"))
-    place = None if on_server else _pattern(Path(str(data)), target.parent)
+    place = None if data is None or is_url(data) else _pattern(Path(data), target.parent)
     text = draft_config(
         data,
         time_column=time_column,

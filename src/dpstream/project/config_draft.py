@@ -27,7 +27,8 @@ from dpstream.project.keyed_draft import Recognised, event_operations, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import exact_number, reason_for
-from dpstream.project.server_draft import ServerTable, is_url, read_server_table
+from dpstream.project.server_draft import ServerTable, read_server_table
+from dpstream.project.server_url import is_url
 
 __all__ = ["draft_config"]
 

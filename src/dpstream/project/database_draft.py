@@ -11,7 +11,7 @@ from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.io.sources.duckdb_file import open_database
 from dpstream.project.keyed_draft import Recognised
 
-__all__ = ["DatabaseTable", "read_table"]
+__all__ = ["DatabaseTable", "no_steps", "read_table"]
 
 _WHERE = "table"
 
@@ -47,11 +47,7 @@ class DatabaseTable:
         if keyed is not None and keyed.shape != "changes":
             return found | {"query": self.query(columns)} | others | (dict(calendar) if when is None else {})
         if when is None:
-            raise ConfigError(
-                "nothing says which rows of the table are in a step",
-                where="time column",
-                allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
-            )
+            raise no_steps()
         del others["time_column"]
         shown = [name for name in columns if name != when]
         numbers = "every" not in source
@@ -123,6 +119,15 @@ def read_table(path: str | Path, name: str | None, rows: int) -> DatabaseTable:
                 where=str(path),
                 allowed="a table or view of the file",
             ) from None
+
+
+def no_steps() -> ConfigError:
+    """Nothing says what of a database's table is in a step."""
+    return ConfigError(
+        "nothing says which rows of the table are in a step",
+        where="time column",
+        allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
+    )
 
 
 def _quoted(name: str) -> str:

@@ -7,23 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpstream.core.errors import ConfigError, counted
-from dpstream.io.sources.pg_session import Session, quoted, text_schema
+from dpstream.io.sources.pg_session import Session, quoted, text_schema, text_table
 from dpstream.io.sources.pg_whole import cell_as_text
+from dpstream.project.database_draft import no_steps
 from dpstream.project.keyed_draft import Recognised
 from dpstream.project.server_url import refuse_password
 
-__all__ = ["ServerTable", "is_url", "read_server_table"]
+__all__ = ["ServerTable", "read_server_table"]
 
 _TABLES = """
 SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
 AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1, 2 LIMIT 2
 """
-
-
-def is_url(data: Any) -> bool:
-    """Whether what is to be drafted from is the URL of a PostgreSQL server."""
-    return isinstance(data, str) and data.startswith(("postgresql://", "postgres://"))
 
 
 @dataclass(frozen=True)
@@ -72,11 +68,7 @@ class ServerTable:
         others = {key: value for key, value in source.items() if key != "path"}
         when = source.get("time_column")
         if when is None and keyed is None:
-            raise ConfigError(
-                "nothing says which rows of the table are in a step",
-                where="time column",
-                allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
-            )
+            raise no_steps()
         if when is None:
             return found | others | dict(calendar)
         if keyed is None and "every" not in source:
@@ -114,9 +106,6 @@ def read_server_table(url: str | None, url_env: str | None, name: str | None, ro
         schema = text_schema(list(relation.types))
         cells = ", ".join(cell_as_text(quoted(one), kind) for one, kind in relation.types.items())
         query = f"SELECT {cells} FROM {relation.name} LIMIT {int(rows)}"
-        blocks = [
-            pa.table([pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema)
-            for block in session.stream(query)
-        ]
+        blocks = [text_table(block, schema) for block in session.stream(query)]
     address = {"url": url} if url is not None else {"url_env": str(url_env)}
     return ServerTable(name, pa.concat_tables([schema.empty_table(), *blocks]), address)

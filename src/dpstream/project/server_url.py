@@ -10,7 +10,7 @@ from dpstream.project.reader import Section
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 
-__all__ = ["check_url", "read_server", "refuse_password"]
+__all__ = ["check_url", "is_url", "read_server", "refuse_password"]
 
 _HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
 #: No password can hide in what this lets through: no second part before the host, no other sign.
@@ -50,10 +50,15 @@ def read_server(section: Section, stream: str) -> PostgresServer | None:
     return PostgresServer(url, schema_name(stream))
 
 
+def is_url(given: object) -> bool:
+    """Whether this is the URL of a PostgreSQL server, by its beginning."""
+    return isinstance(given, str) and given.startswith(("postgresql://", "postgres://"))
+
+
 def check_url(section: Section) -> None:
     """Refuse a ``url`` that is none, or that holds a password (ConfigError); it is not shown then."""
     url = section.raw("url")
-    if not isinstance(url, str) or not url.startswith(("postgresql://", "postgres://")):
+    if not isinstance(url, str) or not is_url(url):
         raise section.wrong("url", "this is not the URL of a PostgreSQL database")
     if _may_hold_password(url):
         raise section.wrong("url", _HOLDS, _ELSEWHERE)

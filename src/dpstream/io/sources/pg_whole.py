@@ -7,7 +7,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, counted
 from dpstream.core.schema.arrow import first_repeated
-from dpstream.io.sources.pg_session import Session, quoted
+from dpstream.io.sources.pg_session import Session, quoted, text_schema, text_table
 from dpstream.io.sources.query import split_records
 from dpstream.io.sources.source_options import SourceOptions
 
@@ -67,17 +67,10 @@ class WholeTable:
         Args:
             after: the value of the query's parameter, if it has one.
         """
-        import pyarrow as pa
-
         with _QuerySession(self._options, self._allowed) as session, session.transaction():
             query, names, parameters = self._asked(session)
-            schema = pa.schema([(name, pa.string()) for name in names])
-            tables = (
-                pa.table(
-                    [pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema
-                )
-                for block in session.answer(query, [after] * parameters)
-            )
+            schema = text_schema(names)
+            tables = (text_table(block, schema) for block in session.answer(query, [after] * parameters))
             return split_records(schema.empty_table(), tables, self._options, session.where)[0]
 
     def _asked(self, session: _QuerySession) -> tuple[str, list[str], int]:

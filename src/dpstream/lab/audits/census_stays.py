@@ -24,7 +24,6 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
-from dpstream.families.census.census_release import CensusSynthesis
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import Cohort
 from dpstream.families.tabular.aim import AIMRun
@@ -162,9 +161,6 @@ class CountedPlan(CensusPlan):
         amount = self.amounts.of_departures.amount
         self.log.append(PartRead("departures", self.state.step, len(self.log), amount, exact))
         return 0
-
-    def _release(self, state: Any, present: Any, *, census: bool) -> CensusSynthesis:
-        return CensusSynthesis((_model(),), 1.0)
 
 
 def counted_plan(
