@@ -6,8 +6,10 @@ middle of marked values, and exceptions of any kind are thrown where a bug might
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from test_marked_values import LENIENT, configure
 
 from dpstream.cli.failures import ASKED
 from dpstream.core.errors import DataError, SchemaError
-from dpstream.core.foreign import failures, shielded
+from dpstream.core.foreign import arrow_input, failures, shielded
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.stdin import StdinSource
@@ -283,3 +285,42 @@ def test_a_bug_keeps_its_frames_and_loses_its_text(kind: str) -> None:
         shown = run(**{ASKED: "full"})
         assert shown.returncode == 1
         assert TEXT.encode() in shown.stderr
+
+
+def test_arrow_owns_what_it_reads() -> None:
+    """A thread of Arrow that frees memory of Python while the program ends aborts it (seen: 1 of 7 programs)."""
+    data = bytearray(b"zip\n94102\n")
+    lent = pa.BufferReader(data)
+    with pytest.raises(BufferError):  # the control: here Python's memory is lent
+        data.clear()
+    del lent
+    opened = arrow_input(data)
+    data.clear()
+    assert opened.read() == b"zip\n94102\n"
+    assert arrow_input(b"").read() == b""
+
+
+def test_arrow_reads_through_one_door() -> None:
+    """``BufferReader`` and ``read_table`` of a Python file lend memory to threads of Arrow."""
+    source = Path(__file__).resolve().parents[2] / "src/dpstream"
+    lends = re.compile(r"BufferReader\((?!memory\))|parquet\.read_table\(|pq\.read_table\(|py_buffer\(")
+    found = {
+        str(path.relative_to(source)): lends.findall(path.read_text(encoding="utf-8"))
+        for path in source.rglob("*.py")
+    }
+    # Records' segments are read as a stream in one thread, which ends with the reading.
+    assert {name for name, uses in found.items() if uses} == {"stream/release/record_segments.py"}
+
+
+@pytest.mark.parametrize("name", ["bad.csv", "bad.csv.gz"])
+def test_a_program_that_stops_while_arrow_reads_ahead_ends_as_it_says(tmp_path: Path, name: str) -> None:
+    """Half of such programs were aborted by a thread of Arrow when it read through a Python file."""
+    lines = b"a,b\n1,x\n1,2,3\n" + b"1,xxxxxx\n" * 300_000
+    (tmp_path / name).write_bytes(gzip.compress(lines, 1) if name.endswith(".gz") else lines)
+    program = (
+        "import sys, pathlib\nfrom dpstream.io.sources.csv_files import csv_stream\n"
+        "try:\n    list(csv_stream(pathlib.Path(sys.argv[1]), ['a', 'b'], ['a', 'b'], {}, False, False, 1 << 16))\n"
+        "except Exception as error:\n    sys.exit(2)"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path / name)]) for _ in range(8)]
+    assert [process.wait() for process in started] == [2] * 8

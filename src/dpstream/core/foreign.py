@@ -1,4 +1,4 @@
-"""One door for the exceptions of other libraries: their messages quote the data, so nothing of them is kept.
+"""One door to other libraries: to what they raise, and to what their threads keep.
 
 Arrow, DuckDB, csv, json, zlib and the codecs say which value they stumbled over. Wherever they touch private data,
 this turns what they raise into a sentence of ours, which names the place and never a value.
@@ -11,10 +11,11 @@ import csv
 import sys
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 from dpstream.core.errors import DataError
 
-__all__ = ["failures", "shielded"]
+__all__ = ["arrow_input", "failures", "shielded"]
 
 
 def failures() -> tuple[type[Exception], ...]:
@@ -43,3 +44,18 @@ def shielded(
         yield
     except failures():
         raise kind(what, where=where, allowed=allowed) from None
+
+
+def arrow_input(data: bytes) -> Any:
+    """Bytes as an open pyarrow file, in memory of Arrow's own.
+
+    A thread of Arrow may let go of its input some time after the reading has returned. If Python owns the input, the
+    thread waits for Python to free it, and a thread that waits while the program ends aborts the program.
+
+    Cost: one copy.
+    """
+    import pyarrow as pa
+
+    memory = pa.allocate_buffer(len(data))
+    memoryview(memory).cast("B")[:] = data
+    return pa.BufferReader(memory)

@@ -8,7 +8,6 @@ question on the columns of one marginal follows).
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
+from dpstream.core.foreign import arrow_input
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sinks.publisher import step_name
@@ -213,7 +213,7 @@ def _cells(facts: dict[str, Any], data: bytes) -> tuple[_Cells, _Cells]:
     """By the marginal's columns: errors, shape (runs, *codes of the columns), and invented counts."""
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(io.BytesIO(data))
+    table = pyarrow.parquet.ParquetFile(arrow_input(data)).read()
     runs = int(facts["runs"])
     errors = np.stack([table.column(f"run_{run}").to_numpy() for run in range(1, runs + 1)])
     invented, counts = table.column("invented").to_numpy(), {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.foreign import arrow_input
 
 __all__ = ["FORMATS", "BlockWriter", "Format", "blocks_of", "csv_label", "from_bytes", "to_bytes"]
 
@@ -151,7 +152,7 @@ def from_bytes(data: bytes | Path, form: Format, fields: Sequence[Mapping[str, A
     if form == "parquet":
         import pyarrow.parquet
 
-        return pyarrow.parquet.read_table(_source(data))
+        return pyarrow.parquet.ParquetFile(_source(data)).read()
     import pyarrow.csv
 
     return pyarrow.csv.read_csv(_source(data), **_csv_options(fields))
@@ -170,9 +171,7 @@ def blocks_of(data: bytes | Path, form: Format, fields: Sequence[Mapping[str, An
 
 
 def _source(data: bytes | Path) -> Any:
-    import pyarrow as pa
-
-    return str(data) if isinstance(data, Path) else pa.BufferReader(data)
+    return str(data) if isinstance(data, Path) else arrow_input(data)
 
 
 def _csv_options(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

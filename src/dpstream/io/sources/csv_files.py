@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import DataError
+from dpstream.core.foreign import arrow_input
 from dpstream.core.threads import in_order
-from dpstream.io.sources.file_opening import binary, readable
+from dpstream.io.sources.file_opening import arrow_file, binary, readable
 from dpstream.io.sources.lines import (
     MOST_BYTES,
     OPEN_QUOTE,
@@ -93,7 +94,6 @@ class _Lines:
         return {**{name: dictionary if name in coded else text for name in self.names}, **self.types}
 
     def _parsed(self, data: bytes, coded: frozenset[str]) -> Any:
-        import pyarrow as pa
         import pyarrow.csv
 
         convert = pyarrow.csv.ConvertOptions(
@@ -105,7 +105,7 @@ class _Lines:
         data = _BOM + data if data.startswith(_BOM) else data
         read = pyarrow.csv.ReadOptions(column_names=self.names, block_size=len(data) + 1, use_threads=False)
         return pyarrow.csv.read_csv(
-            pa.BufferReader(data), read_options=read, parse_options=parse, convert_options=convert
+            arrow_input(data), read_options=read, parse_options=parse, convert_options=convert
         )
 
 
@@ -208,7 +208,7 @@ def csv_stream(
     )
     read = pyarrow.csv.ReadOptions(block_size=size, use_threads=False)
     try:
-        with readable(path), binary(path) as stream:
+        with readable(path), arrow_file(path) as stream:
             if infer:
                 # The whole file decides the types; block by block each would get its own.
                 yield pyarrow.csv.read_csv(

@@ -6,12 +6,12 @@ import contextlib
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
 
-__all__ = ["FORMATS", "UnreadableError", "binary", "file_format", "readable"]
+__all__ = ["FORMATS", "UnreadableError", "arrow_file", "binary", "file_format", "readable"]
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 
@@ -64,3 +64,14 @@ def binary(path: Path) -> IO[bytes]:
     if path.name.lower().endswith(".gz"):
         return cast("IO[bytes]", gzip.open(path, "rb"))
     return path.open("rb")
+
+
+def arrow_file(path: Path) -> Any:
+    """As ``binary``, as an open pyarrow file that calls no Python.
+
+    Arrow reads ahead in a thread; one that waits for Python while the program ends aborts the program.
+    """
+    import pyarrow as pa
+
+    file = pa.OSFile(str(path))
+    return pa.CompressedInputStream(file, "gzip") if path.name.lower().endswith(".gz") else file
