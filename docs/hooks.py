@@ -30,6 +30,23 @@ _KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add what is made from the code, and each decision, to the navigation that mkdocs.yml gives."""
+    named: dict[str, list[Any]] = {
+        title: entries
+        for part in config.nav or []
+        if isinstance(part, dict)
+        for title, entries in part.items()
+    }
+    generated = sorted(uri for uri, _ in pages() if uri.startswith("reference/"))
+    named["Reference"].append({"Python API": generated})
+    decisions = sorted(path.name for path in (ROOT / "docs/decisions").glob("0*.md"))
+    named["Project"].append(
+        {"Decisions": ["decisions/index.md", *(f"decisions/{name}" for name in decisions)]}
+    )
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     for uri, content in pages():

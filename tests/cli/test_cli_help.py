@@ -97,21 +97,6 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     assert re.search("^RuntimeError$", done.stderr, re.MULTILINE)
 
 
-def test_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/guide/quickstart.md").read_text(encoding="utf-8")
-    commands = [
-        line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
-    ]
-    assert len(commands) == 9
-    for command in commands:
-        name, *args = shlex.split(command)
-        assert name == "dpstream"
-        done = CliRunner().invoke(main, args)
-        assert done.exit_code == 0, done.output
-    assert (tmp_path / "sample.csv").read_text().count("\n") == 1001
-
-
 def test_a_draft_is_secret_checked_confirmed_and_run(tmp_path: Path) -> None:
     simulate("census", 3, tmp_path / "demo", rows_per_step=40)
     draft = tmp_path / "mine.toml"
