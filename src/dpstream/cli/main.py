@@ -45,6 +45,7 @@ class Verbs(click.Group):
                 "diff",
             ),
             "store",
+            "advisory",
             "warm",
         ]
 
@@ -93,6 +94,8 @@ class Verbs(click.Group):
                 from dpstream.cli.diff import command
             case "statement":
                 from dpstream.cli.statement import command
+            case "advisory":
+                from dpstream.cli.advisory import command
             case "store":
                 from dpstream.cli.store import command
             case "warm":

@@ -1,0 +1,89 @@
+"""``dpstream advisory``: does a known flaw concern this stream?"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from dpstream.cli.health import ATTENTION
+from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.types import FilePath
+
+__all__ = ["command"]
+
+
+@click.group("advisory", short_help="Say whether a flaw found in dpstream concerns a stream.")
+def command() -> None:
+    """Flaws that were found in released versions of dpstream, and the streams that they concern."""
+
+
+@command.command("check")
+@click.argument("releases", type=FilePath("folder"))
+@click.option(
+    "--file",
+    "path",
+    type=FilePath("file"),
+    help="Advisories to look through, in place of those that came with this version.",
+)
+@json_option
+def check(releases: str, path: str | None, as_json: bool) -> None:
+    """Say which published steps in the folder RELEASES were made by a version, and in a way, that has a known flaw.
+
+    Only public manifests are read, so that whoever received releases can ask, too. Advisories newer than this
+    version of the program are in the file that the project publishes: name it with --file.
+
+    Exit codes: 0 no advisory concerns the stream, 6 one does.
+
+    \b
+    Examples:
+      dpstream advisory check releases
+      dpstream advisory check releases --file advisories.json
+    """
+    from dpstream.project.advisories import concerned, read_advisories
+
+    known = read_advisories(path)
+    found, steps = concerned(releases, known)
+    if as_json:
+        concerns = [
+            {
+                "id": one.advisory.id,
+                "title": one.advisory.title,
+                "what": one.advisory.what,
+                "guarantee": one.advisory.guarantee,
+                "remedy": one.advisory.remedy,
+                "steps": list(one.steps),
+            }
+            for one in found
+        ]
+        print_json({"steps": steps, "advisories": len(known), "concerns": concerns})
+    else:
+        for one in found:
+            advisory = one.advisory
+            click.echo(f"{advisory.id} ({advisory.published}): {advisory.title}")
+            click.echo(f"  what:      {advisory.what}")
+            click.echo(f"  guarantee: {advisory.guarantee}")
+            click.echo(f"  steps:     {_spans(one.steps)}")
+            click.echo(f"  do:        {advisory.remedy}\n")
+        click.echo(_summary(len(known), len(found), steps))
+    if found:
+        sys.exit(ATTENTION)
+
+
+def _summary(known: int, found: int, steps: int) -> str:
+    looked = f"{steps} step{'s' * (steps != 1)}"
+    if not known:
+        return f"no advisory is known to this version; {looked} looked at"
+    listed = f"{known} {'advisory' if known == 1 else 'advisories'}"
+    return f"{found} of {listed} concern{'s' * (found == 1)} this stream; {looked} looked at"
+
+
+def _spans(steps: tuple[int, ...]) -> str:
+    """``1-3, 7``."""
+    spans: list[list[int]] = []
+    for step in steps:
+        if spans and spans[-1][1] == step - 1:
+            spans[-1][1] = step
+        else:
+            spans.append([step, step])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
