@@ -31,7 +31,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
-	$(BIN)/python -m dpstream.tools.demo --out demo
+	$(BIN)/dpstream demo
 
 quick: $(DEV) ## before a commit: lint of changed files, deep fast tests (under a minute; BASE=main: changed since then)
 	@files="$(CHANGED)"; [ -z "$$files" ] || { $(BIN)/ruff check $$files && $(BIN)/ruff format --check $$files; }

@@ -226,3 +226,22 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     os.close(writer)
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_installed(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    done = CliRunner().invoke(main, ["--install-completion"])
+    assert done.exit_code == 0, done.output
+    (file,) = (path for path in tmp_path.rglob("*dpstream*") if path.is_file())
+    assert str(file) in done.output
+    assert f"_DPSTREAM_COMPLETE={shell}_complete" in file.read_text()
+
+
+def test_shells_that_cannot_complete_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/csh")
+    done = CliRunner().invoke(main, ["--install-completion"])
+    assert done.exit_code == 2
+    assert list(tmp_path.iterdir()) == []

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import read, read_catalogue, read_manifest
 from dpstream.project import Config
-from dpstream.tools.demo import DEMO_MARKER, compare, fresh_folder, main
+from dpstream.tools.demo import DEMO_MARKER, compare, fresh_folder
 
 
 def demo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """The demo as ``make demo`` calls it."""
-    command = [sys.executable, "-m", "dpstream.tools.demo", "--out", folder.name, *more]
+    command = [sys.executable, "-m", "dpstream", "demo", "--out", folder.name, *more]
     return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
 
 
@@ -29,6 +31,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     result = demo(folder, "--steps", "4")
     assert result.returncode == 0, result.stderr
     return folder, result.stdout
+
+
+def refused(folder: str, steps: int) -> str:
+    done = CliRunner().invoke(main, ["demo", "--out", folder, "--steps", str(steps)])
+    assert done.exit_code == 2
+    return done.stderr
 
 
 def test_demo_leaves_releases_and_a_picture(made: tuple[Path, str]) -> None:
@@ -98,11 +106,10 @@ def test_demo_is_made_anew_and_keeps_other_files(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".dpstream-demo-*"))
 
 
-def test_folders_of_others_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_of_others_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    assert main(["--out", str(tmp_path), "--steps", "2"]) == 2
-    assert "no demo made it" in capsys.readouterr().err
-    assert main(["--out", str(tmp_path / "thesis.tex"), "--steps", "2"]) == 2
+    assert "no demo made it" in refused(str(tmp_path), 2)
+    assert refused(str(tmp_path / "thesis.tex"), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -120,8 +127,8 @@ def test_a_stop_before_the_folder_is_filled_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_numbers_that_make_no_picture_are_refused(tmp_path: Path) -> None:
-    assert main(["--out", str(tmp_path / "demo"), "--steps", "1"]) == 2
-    assert main(["--out", str(tmp_path / "demo"), "--steps", "100000"]) == 2
+    assert refused(str(tmp_path / "demo"), 1)
+    assert refused(str(tmp_path / "demo"), 100000)
     assert list(tmp_path.iterdir()) == []
 
 

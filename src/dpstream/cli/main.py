@@ -15,6 +15,7 @@ import click
 
 import dpstream
 from dpstream.cli import failures
+from dpstream.cli.completion import install_completion
 from dpstream.cli.faults import explain
 from dpstream.cli.interrupt import INTERRUPTED
 from dpstream.cli.shared import seen
@@ -30,7 +31,19 @@ class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs."""
         return [
-            *("init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
+            *(
+                "demo",
+                "init",
+                "simulate",
+                "check",
+                "plan",
+                "run",
+                "ask",
+                "status",
+                "sample",
+                "approve",
+                "withdraw",
+            ),
             *(
                 "measured",
                 "errors",
@@ -52,6 +65,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb of that name."""
         match cmd_name:
+            case "demo":
+                from dpstream.cli.demo import command
             case "init":
                 from dpstream.cli.init import command
             case "simulate":
@@ -157,14 +172,23 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, *_: ob
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(dpstream.__version__, "--version", prog_name="dpstream", message="%(prog)s %(version)s")
+@click.option(
+    "--install-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=install_completion,
+    help="Let your shell (bash, zsh, fish) complete verbs and options, and exit.",
+)
 def main() -> None:
     """Keep a differentially private synthetic copy of a private table that grows and changes.
 
     \b
-    A first run on invented data:
-      dpstream simulate evictions --steps 12 --out demo
-      dpstream plan demo/dpstream.toml
-      dpstream run demo/dpstream.toml
+    A first look, and a first run on invented data:
+      dpstream demo
+      dpstream simulate evictions --steps 12 --out example
+      dpstream plan example/dpstream.toml
+      dpstream run example/dpstream.toml
 
     Exit codes: 0 done, 2 wrong input or configuration, 3 refused by the guarantee, 4 state locked or damaged
     or disk full, 5 interrupted (the state is clean), 6 somebody should look (status --health), 1 a bug.

@@ -1,4 +1,4 @@
-"""``python -m dpstream.tools.demo``: two commands on invented data, and a picture of true beside released values.
+"""``dpstream demo``: two commands on invented data, and a picture of true beside released values.
 
 * The releases come from ``dpstream run`` and the noise of the operating system; ``--seed`` changes the invented data.
 * Blue is counted in the released tables, as a reader of ``releases/`` would; grey in the data. The picture holds
@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.errors import ConfigError
 from dpstream.core.paths import check_target
 from dpstream.core.tables.predicate import Predicate, parse_predicate
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from dpstream.project import Config
 
-__all__ = ["DEMO_MARKER", "PICTURE_FRAMES", "compare", "fresh_folder", "main"]
+__all__ = ["DEMO_MARKER", "PICTURE_FRAMES", "compare", "demo", "fresh_folder"]
 
 #: Says that the demo made the folder; and everything else that a demo writes.
 DEMO_MARKER, PICTURE = ".dpstream-demo", "demo.png"
@@ -73,30 +72,12 @@ PICTURE_FRAMES: tuple[tuple[str, str, tuple[Curve, ...]], ...] = (
 _GREY, _BLUE, _INK, _QUIET, _WARNING = "#b8b8b8", "#0072b2", "#222222", "#6a6a6a", "#a63603"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; an error of ours is one sentence and its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dpstream.tools.demo", description="An invented private stream."
-    )
-    parser.add_argument("--out", default="demo", help="folder to make, or to make anew (default: demo)")
-    parser.add_argument("--steps", type=int, default=104, help="weeks to simulate (default: 104)")
-    parser.add_argument("--seed", type=int, default=0, help="of the invented data, never of the noise")
-    options = parser.parse_args(arguments)
-    try:
-        return _demo(Path(options.out), options.steps, options.seed)
-    except DpstreamError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("error: interrupted; the same command begins anew", file=sys.stderr)
-        return 5
+def demo(folder: Path, steps: int, seed: int) -> int:
+    """Simulate, run, and draw a picture where matplotlib is there; returns the exit code of the run.
 
-
-def _demo(folder: Path, steps: int, seed: int) -> int:
-    if find_spec("matplotlib") is None:
-        raise ConfigError(
-            "matplotlib is not installed", where="demo", allowed="make demo, or pip install 'dpstream[plot]'"
-        )
+    Errors:
+        ConfigError: too few steps, or a folder that holds somebody else's files.
+    """
     if steps < 2:
         raise ConfigError(f"{steps} is too small", where="steps", allowed="2 or more")
     from dpstream.project import Config
@@ -115,12 +96,15 @@ def _demo(folder: Path, steps: int, seed: int) -> int:
     code = _run(config)
     if code == 0:
         loaded = Config.load(config)
-        _draw(folder / PICTURE, compare(loaded, folder / "releases", steps), str(loaded.plan().budget))
+        picture = "  no picture: matplotlib is not there (pip install 'dpstream[plot]').\n"
+        if find_spec("matplotlib") is not None:
+            _draw(folder / PICTURE, compare(loaded, folder / "releases", steps), str(loaded.plan().budget))
+            picture = f"""  {folder / PICTURE}   true and synthetic values over time: look at this first.
+                  It holds the (invented) private truth; a real run never writes such a picture.
+"""
         program = _program()
         print(f"""
-  {folder / PICTURE}   true and synthetic values over time: look at this first.
-                  It holds the (invented) private truth; a real run never writes such a picture.
-  {folder / "releases"}   {steps} synthetic tables with their manifests: what you would publish.
+{picture}  {folder / "releases"}   {steps} synthetic tables with their manifests: what you would publish.
   {folder / "state"}      secret: exact counts, never to be published.
 
 Look next:
@@ -150,9 +134,7 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         fill(fresh)
         folder.mkdir(exist_ok=True)
         check_target(folder / DEMO_MARKER)
-        (folder / DEMO_MARKER).write_text(
-            "Made by python -m dpstream.tools.demo, which may remove what it made.\n"
-        )
+        (folder / DEMO_MARKER).write_text("Made by dpstream demo, which may remove what it made.\n")
         for old in (folder / one for one in _OURS):
             if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old)
@@ -335,7 +317,3 @@ def _panel(
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color("#bbbbbb")
     axes.tick_params(length=0, colors=_QUIET, labelsize=9)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
