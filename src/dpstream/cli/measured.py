@@ -200,7 +200,8 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
     asked = list[tuple[str, ...]]()
     if any(one.counted not in ("people", "points", "left") for one in lines) or not kinds:
         names = release.columns
-        wider = {one.columns for one in lines if one.columns and len(one.columns) > 1}
+        marginals = [one.columns for line in lines for one in line.marginals]
+        wider = {columns for columns in marginals if columns and len(columns) > 1}
         asked = [(), *((name,) for name in names), *sorted(one for one in wider if set(one) <= set(names))]
     entries: list[dict[str, Any]] = []
     for columns in asked:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 
@@ -39,7 +40,7 @@ class WatchedRandomness(Randomness):
         self.used = True
         return self._inner.draw(noise, size)
 
-    def draw_joint(self, noise: CubeNoise) -> NDArray[np.int64]:
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
         self.used = True
         return self._inner.draw_joint(noise)
 

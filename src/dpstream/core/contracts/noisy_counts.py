@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.cube import AnyNoise, CubeNoise
+from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramCells, HistogramsNoise
 from dpstream.core.privacy.law import Law, NoiseSum, unpack_law
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
 
@@ -40,7 +42,8 @@ class NoisyCounts:
             marginal in C order (no columns: the number of records); every other ``kind`` is described in
             docs/guide/measurements.md.
         values: shape (cells,), whole numbers; negative ones are normal.
-        noise: of the values: the noise of each one, drawn independently; or ``CubeNoise``, one joint draw of them all.
+        noise: of the values: the noise of each one, drawn independently; or one joint draw of them all
+            (``CubeNoise``, ``HistogramsNoise``).
             A ``Law`` (of each value) where draws were added up: then values of one ``series`` share some of them.
         as_of: the step at whose end present records were counted; None: ``last``.
         series: values of one series are running sums that share draws, so they must not be added or averaged: use the
@@ -57,7 +60,7 @@ class NoisyCounts:
     last: int
     query: Mapping[str, Any]
     values: NDArray[np.int64]
-    noise: AnyNoise | Law
+    noise: AnyNoise | HistogramCells | Law
     as_of: int | None = None
     series: str | None = None
 
@@ -75,7 +78,7 @@ class NoisyCounts:
     @property
     def law(self) -> Law | None:
         """Of each value, where values are independent; None for a joint draw, of which only the variance is used."""
-        if isinstance(self.noise, CubeNoise):
+        if isinstance(self.noise, CubeNoise | HistogramsNoise | HistogramCells):
             return None
         if isinstance(self.noise, DiscreteLaplace | DiscreteGaussian):
             return NoiseSum(((self.noise, 1),))
@@ -90,6 +93,23 @@ class NoisyCounts:
     def columns(self) -> tuple[str, ...] | None:
         """Of a marginal; None for other queries."""
         return tuple(self.query["columns"]) if self.query["kind"] == "marginal" else None
+
+    @property
+    def marginals(self) -> tuple[NoisyCounts, ...]:
+        """The marginals of a joint draw, each by itself, under the draw's name; of any other draw, itself."""
+        if not isinstance(self.noise, HistogramsNoise):
+            return (self,)
+        ends = [*self.noise.starts, len(self.values)]
+        told = {key: value for key, value in self.query.items() if key not in ("kind", "columns")}
+        return tuple(
+            replace(
+                self,
+                query={**marginal_query(columns), **told},
+                values=self.values[first:last],
+                noise=HistogramCells(self.noise, last - first),
+            )
+            for columns, (first, last) in zip(self.query["columns"], pairwise(ends), strict=True)
+        )
 
     def line(self) -> str:
         """One line of JSON, with everything; ``from_line`` reads it."""
@@ -141,10 +161,14 @@ def marginal_query(columns: Sequence[str]) -> dict[str, Any]:
     return {"kind": "marginal", "columns": list(columns)}
 
 
-def _packed(noise: AnyNoise | Law) -> list[list[Any]]:
+def _packed(noise: AnyNoise | HistogramCells | Law) -> list[list[Any]]:
     """As ``Law.pack``, and the joint draw."""
     if isinstance(noise, CubeNoise):
         return [["cube", str(noise.scale), noise.dimension]]
+    if isinstance(noise, HistogramsNoise):
+        return [["histograms", str(noise.scale), list(noise.sizes), noise.level]]
+    if isinstance(noise, HistogramCells):
+        raise ConfigError("a histogram of a joint draw is not published by itself", where="measurements")
     if isinstance(noise, DiscreteLaplace | DiscreteGaussian):
         return NoiseSum(((noise, 1),)).pack()
     return noise.pack()
@@ -153,4 +177,6 @@ def _packed(noise: AnyNoise | Law) -> list[list[Any]]:
 def _unpacked(packed: list[list[Any]]) -> AnyNoise | Law:
     if packed and packed[0][0] == "cube":
         return CubeNoise(Fraction(packed[0][1]), int(packed[0][2]))
+    if packed and packed[0][0] == "histograms":
+        return HistogramsNoise(Fraction(packed[0][1]), tuple(map(int, packed[0][2])), bool(packed[0][3]))
     return unpack_law(packed)

@@ -11,7 +11,8 @@ from dpstream.core.privacy.convert import (
     zcdp_to_delta,
     zcdp_to_epsilon,
 )
-from dpstream.core.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
+from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.select import (
@@ -46,6 +47,7 @@ __all__ = [
     "DiscreteLaplace",
     "Event",
     "EventUnit",
+    "HistogramsNoise",
     "Individual",
     "InsertedRecord",
     "NeighbourRelation",

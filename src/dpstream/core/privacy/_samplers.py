@@ -29,6 +29,7 @@ __all__ = [
     "build_laplace",
     "sampler_of_gaussian",
     "sampler_of_laplace",
+    "uniform_below",
 ]
 
 #: Samples made at a time: the intermediate arrays stay in the processor's cache.
@@ -152,6 +153,19 @@ class _LargeGaussian:
         value = base + rest
         accept &= (value != 0) | (extra & np.uint64(1) == 0)
         return _with_sign(value, extra)[accept]
+
+
+def uniform_below(bound: int, words: WordSource) -> int:
+    """An exactly uniform integer in ``0 .. bound - 1``, however large: as many top bits as needed, others rejected."""
+    bits = (bound - 1).bit_length()
+    count = -(-bits // 64)
+    while True:
+        value = 0
+        for word in words(count).tolist():
+            value = value << 64 | word
+        value >>= 64 * count - bits
+        if value < bound:
+            return value
 
 
 def _with_sign(value: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:

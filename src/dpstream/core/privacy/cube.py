@@ -20,9 +20,9 @@ from dpstream.core.privacy._exact import Distribution, capped_float, exp_bounds
 from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, WordSource
 from dpstream.core.privacy._samplers import Sampler, build_geometric
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.noise import MAX_SCALE, DiscreteGaussian, Noise, exact_parameter
+from dpstream.core.privacy.noise import MAX_SCALE, DiscreteGaussian, exact_parameter
 
-__all__ = ["MAX_DIMENSION", "AnyNoise", "CubeNoise", "noise_for_bounded"]
+__all__ = ["MAX_DIMENSION", "CubeNoise", "noise_for_bounded"]
 
 #: Most coordinates drawn together: tables of so many long integers are built in a fraction of a second.
 MAX_DIMENSION = 512
@@ -76,10 +76,6 @@ class CubeNoise:
     def sample(self, words: WordSource) -> NDArray[np.int64]:
         """One exact draw of the whole vector; mechanisms call ``Randomness.draw_joint``."""
         return _sampler(self.scale, self.dimension).sample(words)
-
-
-#: Independent in every cell, or a vector that is drawn as a whole.
-AnyNoise = Noise | CubeNoise
 
 
 def noise_for_bounded(budget: Budget, sums: int, change: int) -> CubeNoise | DiscreteGaussian:

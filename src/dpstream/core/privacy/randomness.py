@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy._samplers import uniform_below
 from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, sample
 
 __all__ = ["Randomness"]
@@ -92,21 +94,13 @@ class Randomness:
         """An exactly uniform integer in ``0 .. bound - 1`` (rejection on just enough bits)."""
         if bound < 1:
             raise ConfigError("the range is empty", where="randomness", allowed="1 or more")
-        bits = (bound - 1).bit_length()
-        count = -(-bits // 64)
-        while True:
-            value = 0
-            for word in self.words(count).tolist():
-                value = value << 64 | word
-            value >>= 64 * count - bits
-            if value < bound:
-                return value
+        return uniform_below(bound, self.words)
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         """``size`` independent exact samples of ``noise``."""
         return sample(noise, size, self.words)
 
-    def draw_joint(self, noise: CubeNoise) -> NDArray[np.int64]:
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
         """One exact sample of a whole vector."""
         return noise.sample(self.words)
 

@@ -10,11 +10,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.privacy._histogram_law import has_law, law_of_sum
 from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, check_confidence, log_characteristic
 from dpstream.core.privacy.noise import Noise
 
-__all__ = ["WeightedSum"]
+__all__ = ["WeightedSum", "has_law"]
 
 #: Grid steps to a standard deviation where weights differ, and half of the grid in standard deviations.
 _FINEST, _REACH = 1024, 32
@@ -32,6 +34,8 @@ class WeightedSum:
     Attributes:
         parts: (noise, weight, number of such draws).
         joint: (noise, the weights of some coordinates of one draw, number of such draws).
+        histograms: (noise of a histogram that was drawn with others, number of its cells that are added up, weight of
+            each, number of such draws); ``has_law`` says which sums of cells have a law.
         loose: variance of parts of which nothing else is known.
         laplace: variance of sums of Laplace draws with unknown weights (``WeightedLaplace``).
 
@@ -45,6 +49,7 @@ class WeightedSum:
     joint: tuple[tuple[CubeNoise, tuple[float, ...], int], ...] = ()
     loose: float = 0.0
     laplace: float = 0.0
+    histograms: tuple[tuple[HistogramCells, int, float, int], ...] = ()
 
     @property
     def variance(self) -> float:
@@ -53,13 +58,22 @@ class WeightedSum:
         own += sum(
             count * noise.variance * sum(w**2 for w in weights) for noise, weights, count in self.joint
         )
+        own += sum(
+            count * weight**2 * noise.variance_of_sum(many, many)
+            for noise, many, weight, count in self.histograms
+        )
         return own + self.loose + self.laplace
 
     @property
     def exact(self) -> bool:
         """Whether intervals are those of the law itself; else they are wider, and hold for every law of this
         variance."""
-        return not self.loose and not (self.laplace and (self.parts or self.joint))
+        return not self.loose and not (self.laplace and (self.parts or self._whole))
+
+    @property
+    def _whole(self) -> bool:
+        """Whether there are draws of whole vectors."""
+        return bool(self.joint or self.histograms)
 
     def half_width(self, confidence: float) -> float:
         """A width ``h`` with ``Pr[|sum| <= h] >= confidence``, in records.
@@ -80,7 +94,7 @@ class WeightedSum:
         if self.laplace:
             return WeightedLaplace(Fraction(self.laplace)).half_width(confidence)
         weights = {abs(weight) for _, weight, _ in self.parts}
-        if len(weights) == 1 and not self.joint:
+        if len(weights) == 1 and not self._whole:
             lattice = NoiseSum(tuple((noise, count) for noise, _, count in self.parts))
             return weights.pop() * lattice.half_width(confidence)
         return float(np.interp(confidence, *_widths(self)))
@@ -99,20 +113,37 @@ def _widths(law: WeightedSum) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     values, hidden = np.exp(logarithm), 0.0
     for first in range(0, len(angles), _CHUNK):
         part = slice(first, first + _CHUNK)
-        if law.joint and np.abs(values[part]).max() > 1e-12:
+        if (law.joint or law.histograms) and np.abs(values[part]).max() > 1e-12:
+            for cells, many, weight, count in law.histograms:
+                own = _histogram_characteristic(cells, many, weight * angles[part] / step)
+                values[part] *= own**count
             for joint, weights, count in law.joint:
                 values[part] *= _joint_characteristic(joint, weights, angles[part] / step) ** count
             if np.abs(values[part]).max() <= 1e-12:
                 # What may come back at higher angles only says that the sum lies on multiples of the weights.
                 values[first + _CHUNK :] = 0.0
-                hidden = max(abs(weight) for _, weights, _ in law.joint for weight in weights)
+                hidden = max([0.0, *(abs(weight) for _, weights, _ in law.joint for weight in weights)])
                 hidden = max([hidden, *(abs(weight) for _, weight, _ in law.parts)])
+                widest = [
+                    abs(weight) * law_of_sum(noise, many)[0] for noise, many, weight, _ in law.histograms
+                ]
+                hidden = max([hidden, *widest])
                 break
     probabilities = np.fft.irfft(values, knots)[: knots // 2]
     inside = np.maximum.accumulate(2.0 * np.cumsum(probabilities) - probabilities[0]) - 2e-7
     # One step up for the grid, and what the added normal noise may have hidden.
     widths = np.arange(len(inside), dtype=np.float64) + 1.0 + _MARGIN
     return inside, widths * step + hidden
+
+
+def _histogram_characteristic(
+    noise: HistogramCells, many: int, angles: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``E cos(angle * sum of cells)``."""
+    _, values, shares = law_of_sum(noise, many)
+    there = shares > 1e-15
+    found: NDArray[np.float64] = np.cos(np.outer(angles, values[there])) @ shares[there]
+    return found
 
 
 def _joint_characteristic(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.graphical import Measurement, Model, TreeSizes, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -21,9 +22,11 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
+from dpstream.families.tabular.joint_groups import together
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
-from dpstream.families.tabular.plans import check_fit
+from dpstream.families.tabular.plans import NoiseOf, check_fit, check_noise
+from dpstream.families.tabular.pooled_division import PartWeights
 from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
@@ -58,6 +61,8 @@ class AIM(OfflineMechanism):
         iterations, final_iterations: of the fit after a round, and after the last one.
         max_cells: limit on the junction tree at the end; in a round, the share of it that is spent by then.
         prior_weight: as in ``MWEMPGM``, where a prior is given.
+        noise: ``joint``: columns are measured one by one, and they, or all marginals where nothing is selected, get
+            joint noise in groups by their sizes (pure DP only; proof: docs/theory/joint-noise.md).
 
     Cost: ``rounds`` fits and as many evaluations of the workload from the model; 0.1 to 0.5 s for 13 columns.
 
@@ -73,8 +78,10 @@ class AIM(OfflineMechanism):
     final_iterations: int = option(100, options.FINAL_ITERATIONS)
     max_cells: int = option(50_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
+    noise: NoiseOf = option("apart", options.NOISE)
 
     def __post_init__(self) -> None:
+        check_noise(self.noise)
         if self.rounds is not None:
             check_whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
@@ -123,7 +130,38 @@ class AIMPlan(OfflinePlan):
     def candidates(self) -> Candidates:
         """The marginals that may be measured."""
         power = -0.25 if self._pure else -0.5
-        return Candidates(self.workload, self.unit, self.recipe.unions and self._pure, power)
+        unions = self.recipe.unions and self._pure
+        return Candidates(self.workload, self.unit, unions, power, single=self.joint)
+
+    @property
+    def joint(self) -> bool:
+        """Whether histograms are drawn together where that has less noise."""
+        return self._pure and self.recipe.noise == "joint"
+
+    def draws(self, cliques: Sequence[Clique]) -> list[tuple[tuple[Clique, ...], Fraction]]:
+        """Marginals that are measured at one time, in groups of one draw each, with their shares of the budget."""
+        sizes, level = [self.workload.domain.cells(c) for c in cliques], self.unit.relation == "replace"
+        groups = together(sizes, level=level) if self.joint else [(i,) for i in range(len(cliques))]
+        shares = PartWeights(self._pure)
+        weights = [shares.histograms([sizes[i] for i in group], level=level) for group in groups]
+        return [
+            (tuple(cliques[i] for i in group), Fraction(weight, sum(weights)))
+            for group, weight in zip(groups, weights, strict=True)
+        ]
+
+    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        """The noise of several histograms of the same records."""
+        assert isinstance(budget, PureDP)
+        return HistogramsNoise(1 / budget.epsilon, tuple(sizes), self.unit.relation == "replace")
+
+    def _draw_words(self, cliques: Sequence[Clique], budget: Budget) -> str:
+        """The noise of marginals that are measured at one time."""
+        laws = []
+        for group, share in self.draws(cliques):
+            own, sizes = budget.scaled(share), [self.workload.domain.cells(c) for c in group]
+            noise = self.noise(own) if len(group) == 1 else self.joint_noise(own, sizes)
+            laws.append(noise.describe())
+        return ", ".join(dict.fromkeys(laws))
 
     @property
     def counted(self) -> tuple[Clique, ...]:
@@ -185,20 +223,25 @@ class AIMPlan(OfflinePlan):
         """Columns and rounds; the rounds' own division follows from noisy values."""
         own = self.candidates
         if self.whole:
+            if self.joint:
+                words = self._draw_words([own.cliques[i] for i in own.cover], self.budget)
+                return (Part("measure", 1, self.budget, f"marginals with {words}"),)
             each = self.budget.scaled(Fraction(1, len(own.cover)))
             return (Part("measure", len(own.cover), each, f"marginals with {self.noise(each).describe()}"),)
         total, share = self.budget.scaled(_TOTAL_SHARE), self.recipe.columns_share
         if self.unit.relation == "replace":
             total = self.budget.scaled(0)
         rest = self.budget.scaled(1 - total.amount / self.budget.amount)
-        least = self.noise(rest.scaled(share / len(own.groups)))
+        columns = self.noise(rest.scaled(share / len(own.groups))).describe()
+        if self.joint:
+            columns = self._draw_words(own.groups, rest.scaled(share))
         how = f"selecting ({self.selector(rest).describe()}) and measuring ({self.measure_share} of it)"
         lines = (
             Part(
                 "columns and rounds",
                 1,
                 rest,
-                f"columns with {least.describe()} or less; equal rounds of {how}",
+                f"columns with {columns} or less; equal rounds of {how}",
             ),
         )
         if not total.amount:
@@ -280,6 +323,7 @@ class _Progress:
     known: Sequence[Measurement]
     prior: Model | None
     measured: list[Measurement] = field(default_factory=list)
+    sums: list[Measurement] = field(default_factory=list)
     outputs: list[RunOutput] = field(default_factory=list)
     taken: list[Clique] = field(default_factory=list)
     spent: Fraction = Fraction(0)
@@ -320,7 +364,7 @@ class _Progress:
         """Number of records, as far as it is known."""
         if self.public_total is not None:
             return self.public_total
-        return estimate_total(self.measured or self.known)[0]
+        return estimate_total(self.sums or self.known)[0]
 
     def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
         noise = self.plan.noise(budget)
@@ -330,7 +374,31 @@ class _Progress:
         measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self.spent += budget.amount
         self.measured.append(measurement)
+        self.sums.append(measurement)
         self._note(measurement)
+
+    def _measure_together(self, cliques: Sequence[Clique], budget: Budget) -> None:
+        """Measure marginals that are fixed beforehand, in groups of one draw each."""
+        for group, share in self.plan.draws(cliques):
+            if len(group) == 1:
+                self._measure(group[0], budget.scaled(share))
+            else:
+                self._measure_group(group, budget.scaled(share))
+
+    def _measure_group(self, group: Sequence[Clique], budget: Budget) -> None:
+        noise = self.plan.joint_noise(budget, [self.domain.cells(clique) for clique in group])
+        exact = np.concatenate([self.of[clique] for clique in group])
+        noise.check(exact)
+        values = exact + self.randomness.draw_joint(noise)
+        self.outputs.append(RunOutput.of_marginals(self.domain, group, values, noise))
+        self.spent += budget.amount
+        parts = np.split(values.astype(np.float64), noise.starts[1:])
+        for clique, own, variance in zip(group, parts, noise.variances, strict=True):
+            self.measured.append(Measurement(clique, own, max(variance, LEAST_VARIANCE)))
+            self._note(self.measured[-1])
+        # All of them have the same sum, with the same error.
+        spread = max(noise.sum_variance, LEAST_VARIANCE)
+        self.sums.append(Measurement((), parts[0].sum(keepdims=True), spread))
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
@@ -359,9 +427,9 @@ class _Progress:
         plan, groups = self.plan, self._groups()
         each = plan.budget.scaled(share * self._left() / len(groups))
         enough = 1.0 / max(plan.noise(each).variance, LEAST_VARIANCE)
-        for group in groups:
-            if min(self._known_precision((column,)) for column in group) < enough:
-                self._measure(group, each)
+        fresh = [g for g in groups if min(self._known_precision((column,)) for column in g) < enough]
+        if fresh:
+            self._measure_together(fresh, each.scaled(Fraction(len(fresh))))
         self._fit(plan.recipe.final_iterations)
 
     def _groups(self) -> list[Clique]:
@@ -385,9 +453,8 @@ class _Progress:
 
     def measure_all(self, cover: Sequence[int]) -> None:
         """Measure all of these with equal parts of what is left of the budget, and select nothing."""
-        each = self.plan.budget.scaled(self._left() / len(cover))
-        for i in cover:
-            self._measure(self.plan.candidates.cliques[i], each)
+        cliques = [self.plan.candidates.cliques[i] for i in cover]
+        self._measure_together(cliques, self.plan.budget.scaled(self._left()))
         self._fit(self.plan.recipe.final_iterations)
 
     def select_and_measure(self, rounds: int) -> None:
@@ -424,7 +491,7 @@ class _Progress:
 
     def result(self) -> AIMRun:
         """What the run released."""
-        variance = 0.0 if self.public_total is not None else estimate_total(self.measured)[1]
+        variance = 0.0 if self.public_total is not None else estimate_total(self.sums)[1]
         model = self.model.with_total(self.total)
         measured, outputs = tuple(self.measured), tuple(self.outputs)
         return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs)

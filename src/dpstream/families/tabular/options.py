@@ -24,6 +24,7 @@ __all__ = [
     "FINAL_ITERATIONS",
     "ITERATIONS",
     "MEASURE_SHARE",
+    "NOISE",
     "OFFLINE",
     "PAST",
     "PRIOR",
@@ -90,6 +91,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
     if values.get("come_and_go") == "counted":  # as before there was this option: facts of older streams stay
         del values["come_and_go"]
+    if values.get("noise") == "apart":  # in the same way
+        del values["noise"]
     if "headline" in values:
         values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {
@@ -183,6 +186,12 @@ COME_AND_GO = Option(
     "come and go within a step are left out, and between two measurements the number of rows stays as measured "
     "(pooled). Not with a public number of rows.",
     reason="streams that began before there was this key go on as they were; `cancelled` is better where much leaves",
+)
+NOISE = Option(
+    meaning="How several marginals get their noise: each by itself, or, with `joint`, groups of them by one draw where "
+    "that has less noise (only with epsilon; with rho nothing changes).",
+    reason="streams that began before there was this key go on as they were; `joint` has less noise where many columns "
+    "have three to ten values",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

@@ -21,9 +21,11 @@ __all__ = [
     "DEFAULT_ROUNDS",
     "PRIOR_BOUND",
     "ComeAndGo",
+    "NoiseOf",
     "check_come_and_go",
     "check_domain",
     "check_fit",
+    "check_noise",
     "default_rounds",
     "event_unit",
     "read_come_and_go",
@@ -32,6 +34,18 @@ __all__ = [
 
 #: What is read of rows that come and go within a step.
 ComeAndGo = Literal["counted", "cancelled"]
+#: How histograms of one table get their noise: each by itself, or groups of them together.
+NoiseOf = Literal["apart", "joint"]
+
+
+def check_noise(noise: NoiseOf) -> None:
+    """Whether there is such a way to draw noise.
+
+    Errors:
+        ConfigError: an unknown word.
+    """
+    if noise not in get_args(NoiseOf):
+        raise ConfigError(f"noise = {noise!r}", where="mechanism", allowed=", ".join(get_args(NoiseOf)))
 
 
 def default_rounds(workload: Workload) -> int:

@@ -52,9 +52,11 @@ from dpstream.families.tabular.headlines import (
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
     ComeAndGo,
+    NoiseOf,
     check_come_and_go,
     check_domain,
     check_fit,
+    check_noise,
     event_unit,
     read_come_and_go,
 )
@@ -98,6 +100,8 @@ class Pooled(Recipe["PooledPlan"]):
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
         headline_share: part of a run's budget for them, in equal parts.
+        noise: ``joint``: marginals of several values are measured together, in groups by their sizes, by one draw of
+            joint noise each, where that has less noise (proof: docs/theory/joint-noise.md). Never under zCDP.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
     State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
@@ -112,6 +116,7 @@ class Pooled(Recipe["PooledPlan"]):
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
+    noise: NoiseOf = option("apart", options.NOISE)
 
     def __post_init__(self) -> None:
         staleness = check_share(self.staleness, "staleness")
@@ -119,6 +124,7 @@ class Pooled(Recipe["PooledPlan"]):
             raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")
         object.__setattr__(self, "staleness", staleness)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
+        check_noise(self.noise)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
@@ -144,6 +150,7 @@ class Pooled(Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
             headline_budget=each,
+            together=self.noise == "joint",
         )
         return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
@@ -181,7 +188,9 @@ class PooledPlan(StreamPlan):
         laws = [
             f"columns of two values together with {draw.describe()}" for draw, _ in own.joint_draws(design)
         ]
-        if own.division.histograms(design):
+        groups = [noise for group, noise in own.column_draws(design) if len(group) > 1]
+        laws += [f"columns together with {noise.describe()}" for noise in groups]
+        if any(len(group) == 1 for group in own.division.column_groups(design)):
             laws.append(f"{'other ' if laws else ''}columns with {own.noise(design).describe()}")
         columns = ", ".join(laws)
         noise = (

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, estimate_total
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.cube import MAX_DIMENSION, AnyNoise, CubeNoise
+from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.pooled_division import PartWeights
+from dpstream.families.tabular.pooled_division import Division
 from dpstream.families.tabular.pooled_signs import Signs
 from dpstream.families.tabular.run_outputs import RunOutput, signs_query
 from dpstream.families.tabular.targets import LEAST_VARIANCE
@@ -34,6 +35,10 @@ class Measurer(Protocol):
 
     def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
         """The noise of some sums, each of which a record changes by at most 1."""
+        ...
+
+    def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        """The noise of several histograms that are drawn together."""
         ...
 
     def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
@@ -57,7 +62,7 @@ class RunMeasurements:
     by: Measurer
     cells: Cells
     own: Signs
-    shares: PartWeights
+    division: Division
     counts: NDArray[np.int64]
     randomness: Randomness
     public_total: float | None
@@ -81,6 +86,25 @@ class RunMeasurements:
         measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self._book(index, measurement)
         self.sums.append(measurement)
+
+    def together(self, group: Sequence[int], budget: Budget, *, chosen: bool = False) -> None:
+        """Measure the cells of marginals by one draw: of several, by joint noise."""
+        if len(group) == 1:
+            self.histogram(group[0], budget, chosen=chosen)
+            return
+        noise = self.by.histograms_noise(budget, [int(self.cells.sizes[index]) for index in group])
+        exact = np.concatenate([self.counts[self.cells.part(index)] for index in group])
+        values = self.by.noisy(exact, noise, self.randomness)
+        cliques = [self.cells.cliques[index] for index in group]
+        domain = self.cells.workload.domain
+        self.outputs.append(RunOutput.of_marginals(domain, cliques, values, noise, chosen=chosen))
+        parts = np.split(values.astype(np.float64), noise.starts[1:])
+        for index, clique, own, variance in zip(group, cliques, parts, noise.variances, strict=True):
+            self._book(index, Measurement(clique, own, max(variance, LEAST_VARIANCE)))
+        # All of them have the same sum, with the same error.
+        self.sums.append(
+            Measurement((), parts[0].sum(keepdims=True), max(noise.sum_variance, LEAST_VARIANCE))
+        )
 
     def _book(self, index: int, measurement: Measurement) -> None:
         """Note a measurement; of a marginal that was measured before, the mean by precision."""
@@ -120,10 +144,11 @@ class RunMeasurements:
         products = [i for i in indices if self.signs and i in self.own.joint_pairs][:MAX_DIMENSION]
         own_products = set(products)
         rest = [i for i in indices if i not in own_products]
-        weight, each = self.shares.products(len(products)), self.shares.histogram
-        whole = weight + each * len(rest)
-        for index in rest:
-            self.histogram(index, budget.scaled(Fraction(each, whole)), chosen=True)
+        groups, weight = self.division.groups(rest), self.division.shares.products(len(products))
+        whole = weight + sum(map(self.division.weight, groups))
+        for group in groups:
+            share = Fraction(self.division.weight(group), whole)
+            self.together(group, budget.scaled(share), chosen=True)
         if products:
             terms, own = [self.cells.cliques[i] for i in products], budget.scaled(Fraction(weight, whole))
             values, variance = self._sums(terms, self.own.read(self.counts, products), own, terms)

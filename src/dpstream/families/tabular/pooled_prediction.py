@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.families.tabular.pooled_division import Design
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Runner
@@ -116,9 +117,15 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     """The noise of a run that measures all columns."""
     division, cells = runner.division, runner.followed.cells
     joint = runner.signs.singles if division.joint(design) else ()
-    alone = [i for i in range(runner.followed.columns) if i not in joint]
     single = runner.noise(design).variance if division.histograms(design) else math.inf
-    sums = [1.0 / (single * int(cells.sizes[i])) for i in alone]
+    own, sums = dict[int, float](), list[float]()
+    for group, noise in runner.column_draws(design):
+        if isinstance(noise, HistogramsNoise):
+            own |= dict(zip(group, noise.variances, strict=True))
+            sums += [] if division.public_total else [1.0 / noise.sum_variance]
+        else:
+            own[group[0]] = noise.variance
+            sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
     headline = None if runner.headline_noise is None else runner.headline_noise.variance
     if headline is not None:
         sums += [1.0 / (headline * int(cells.sizes[i])) for i in runner.followed.headlines]
@@ -133,7 +140,7 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     if chosen > 0:
         wide = cells.sizes[runner.followed.columns :]
         sums.append(chosen * float((1.0 / wide).mean()) / single)
-    columns = [(first + signs) / 4.0 if i in joint else single for i in range(runner.followed.columns)]
+    columns = [(first + signs) / 4.0 if i in joint else own[i] for i in range(runner.followed.columns)]
     if headline is not None:
         for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
             columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline)

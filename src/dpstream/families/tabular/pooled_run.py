@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Model, fit
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -112,9 +113,10 @@ class Runner:
     """Measures pooled counts once, within ``budget`` and, for each headline marginal, ``headline_budget``.
 
     Guarantee: these together for one record of the counts. Headlines are measured first, each by itself. Of ``budget``,
-    ``1 - select_share`` of it is divided between all columns (or
-    none) and ``k`` further marginals; columns of two values, and some of their pairs, are measured by one joint draw,
-    all else with noise of its own; ``k`` selections share the rest. With nothing to select, measuring gets everything.
+    ``1 - select_share`` of it is divided between all columns (or none) and ``k`` further marginals; columns of two
+    values, and some of their pairs, are measured by one joint draw, all else with noise of its own, or (``together``)
+    by joint draws of groups of histograms; ``k`` selections share the rest. With nothing to select, measuring gets
+    everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
     """
 
@@ -125,6 +127,7 @@ class Runner:
     iterations: int
     max_cells: int
     headline_budget: Budget | None = None
+    together: bool = False
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -178,7 +181,9 @@ class Runner:
     @cached_property
     def division(self) -> Division:
         """How the budget is divided."""
-        return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
+        return Division(
+            self.budget, self.select_share, self.signs, self.unit.relation == "replace", self.together
+        )
 
     @cached_property
     def _deviations(self) -> dict[int, float]:
@@ -201,6 +206,21 @@ class Runner:
         """The noise of some sums of signs: a record changes each by at most 1; a replaced one changes it by 2 (from
         -1 to 1)."""
         return noise_for_bounded(budget, sums, self.unit.changed_cells)
+
+    def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        """The noise of several histograms of the same records."""
+        assert isinstance(budget, PureDP)
+        return HistogramsNoise(1 / budget.epsilon, tuple(sizes), self.unit.relation == "replace")
+
+    def column_draws(self, design: Design) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
+        """Columns that are measured by histograms, in groups of one draw each, with their noise."""
+        draws = list[tuple[tuple[int, ...], Noise | HistogramsNoise]]()
+        for group in self.division.column_groups(design):
+            budget, sizes = self.division.group_budget(design, group), self.followed.cells.sizes[list(group)]
+            one = len(group) == 1
+            noise = self.histogram_noise(budget) if one else self.histograms_noise(budget, sizes.tolist())
+            draws.append((group, noise))
+        return draws
 
     @property
     def headline_noise(self) -> Noise | None:
@@ -240,13 +260,22 @@ class Runner:
         joint, sums = self.division.joint(design), 1 if self.division.public_total else 2
         # (T +- S) / 2: the number of events T is measured, too, where it is not public.
         each = sums * self.joint_draws(design)[0][0].variance / 4.0 if joint else 0.0
-        rest = design.fixed - joint
-        return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
+        if not self.together:
+            rest = design.fixed - joint
+            return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
+        own = sum(
+            sum(noise.variances) if isinstance(noise, HistogramsNoise) else noise.variance
+            for _, noise in self.column_draws(design)
+        )
+        return (joint * each + own) / design.fixed
 
     def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
         """One measurement; audits put one there that follows a script."""
-        if isinstance(noise, CubeNoise):
-            return exact + randomness.draw_joint(noise)
+        if isinstance(noise, HistogramsNoise):
+            noise.check(exact)
+        if isinstance(noise, CubeNoise | HistogramsNoise):
+            values: NDArray[np.int64] = exact + randomness.draw_joint(noise)
+            return values
         return exact + randomness.draw(noise, len(exact))
 
     def selector(self, budget: Budget) -> Selector:
@@ -272,15 +301,14 @@ class Runner:
             seen: number of events in the epochs that measured each followed marginal.
         """
         cells, k, own = self.followed.cells, design.k, self.signs
-        taken = RunMeasurements(self, cells, own, self.division.shares, counts, randomness, public_total)
+        taken = RunMeasurements(self, cells, own, self.division, counts, randomness, public_total)
         start = known.bounded(PRIOR_BOUND)
         if self.headline_budget is not None:
             for index in self.followed.headlines:
                 taken.histogram(index, self.headline_budget, "headline")
         division, joint = self.division, own.singles if design.fixed else ()
-        for index in range(design.fixed):
-            if index not in joint:
-                taken.histogram(index, division.histogram_budget(design))
+        for group in division.column_groups(design):
+            taken.together(group, division.group_budget(design, group))
         pairs = own.order(known, np.zeros(len(cells.cliques)) if seen is None else seen)[: design.pairs]
         if joint:
             taken.joint(pairs, division.joint_budget(design))

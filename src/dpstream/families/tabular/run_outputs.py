@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Counted, NoisyCounts, marginal_query
-from dpstream.core.privacy.cube import AnyNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.schema.domain import Clique, Domain
 
 __all__ = ["RunOutput", "published", "signs_query"]
@@ -51,6 +51,21 @@ class RunOutput:
         name = " x ".join(columns) if columns else "number"
         query = {**marginal_query(columns), **({"chosen": True} if chosen else {})}
         return cls(f"{kind} {name}".strip(), query, values, noise)
+
+    @classmethod
+    def of_marginals(
+        cls,
+        domain: Domain,
+        cliques: Sequence[Clique],
+        values: NDArray[np.int64],
+        noise: HistogramsNoise,
+        *,
+        chosen: bool = False,
+    ) -> RunOutput:
+        """All cells of several marginals, from one joint draw; the other arguments as of ``of_marginal``."""
+        columns = [[domain.names[i] for i in clique] for clique in cliques]
+        query = {"kind": "marginals", "columns": columns, **({"chosen": True} if chosen else {})}
+        return cls("marginals together", query, values, noise)
 
     @classmethod
     def of_cell(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -31,20 +31,23 @@ from dpstream.core.privacy import (
     ZCDP,
     Budget,
     Event,
+    HistogramsNoise,
     Noise,
     PureDP,
     Randomness,
 )
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.aim_candidates import Candidates
+from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedNoise,
     TapedSelector,
+    each_alone,
     in_order,
     noise_loss,
     worst_choice_loss,
@@ -73,6 +76,8 @@ _RECIPES = {
     "columns, then a cover": AIM(rounds=100, unions=False),
     "pairs": AIM(rounds=3, unions=False),
     "pairs and unions": AIM(rounds=3, max_cells=60),
+    "columns together, then pairs": AIM(rounds=3, unions=False, noise="joint"),
+    "all together": AIM(noise="joint"),
 }
 
 MarginalCounts = Sequence[NDArray[np.int64]]
@@ -86,9 +91,17 @@ def audit_aim(length: AuditLength, randomness: Randomness, progress: AuditProgre
     for budget in budgets:
         for unit in (Event(), Event("replace")):
             for how, recipe in _RECIPES.items():
+                if recipe.noise == "joint" and isinstance(budget, ZCDP):
+                    continue  # it changes nothing there
                 subject = f"AIM, {budget}, {unit.name}, {how}"
                 progress(subject)
                 yield exact_aim(recipe.calibrate(workload, budget, unit), runs, randomness, subject)
+        if isinstance(budget, PureDP):
+            progress("control: AIM, joint noise drawn apart")
+            apart = BrokenTogether(_RECIPES["all together"], workload, budget, Event())
+            yield exact_aim(
+                apart, runs, randomness, "AIM with joint noise drawn apart", _as_it_is, control=True
+            )
         plan = _RECIPES["pairs"].calibrate(workload, budget, Event())
         chooser = replace(plan.recipe, measure_share=Fraction(1, 10))
         for name, broken, wrap in (
@@ -212,10 +225,19 @@ def run_again(
     """The run on the neighbour, with the choices of ``first`` and the noise that gives the same measurements."""
     changes = {clique: base[i] - neighbour[i] for i, clique in enumerate(plan.counted)}
     changes[()] = changes[plan.counted[0]].sum(keepdims=True)
-    moved = in_order([changes[m.clique] for m in first.run.measurements])
+    moved = in_order([_changed(plan.workload.domain, changes, output) for output in first.run.outputs])
     tape, outer = Tape(script=first.tape), wrap or _as_it_is
     taped = outer(TapedNoise(randomness, tape, moved))
     return Transcript(_scripted(plan, tape).run_on(neighbour, taped, prior=prior), tape)
+
+
+def _changed(
+    domain: Domain, changes: Mapping[Clique, NDArray[np.int64]], output: RunOutput
+) -> NDArray[np.int64]:
+    """How the counts of one draw change: of a marginal, or of several."""
+    columns = output.query["columns"]
+    every = columns if output.query["kind"] == "marginals" else [columns]
+    return np.concatenate([changes[tuple(map(domain.index, names))] for names in every])
 
 
 def loss_between(plan: AIMPlan, first: Transcript, second: Transcript, *, largest: bool = False) -> float:
@@ -257,6 +279,13 @@ class BrokenSelection(AIMPlan):
         """The same candidates with a smaller claim."""
         honest = super().candidates
         return _HalfSensitivity(honest.workload, honest.unit, honest.unions, honest.power)
+
+
+class BrokenTogether(AIMPlan):
+    """BROKEN: marginals that share a joint draw get separate noise, each as if it were the only one."""
+
+    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        return each_alone(super().joint_noise(budget, sizes))
 
 
 def _as_it_is(randomness: Randomness) -> Randomness:

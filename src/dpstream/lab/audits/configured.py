@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpstream.core.contracts import Part
 from dpstream.core.counters import CalibratedCounter, SimpleCounter
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import CubeNoise, Event, InsertedRecord, Randomness, Unit, User
+from dpstream.core.privacy import CubeNoise, Event, HistogramsNoise, InsertedRecord, Randomness, Unit, User
 from dpstream.families.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.pooled_run import Design
@@ -184,12 +184,15 @@ def _pooled_parts(plan: PooledPlan) -> _Parts:
     runner, times = plan.runner, plan.unit.factor(plan.budget)
     selections = int(runner.followed.columns < len(plan.cells.cliques))
     design = Design(runner.followed.columns, selections, 0.0)
-    alone, joint = runner.division.histograms(design), runner.joint_draws(design)
+    joint = runner.joint_draws(design)
+    groups = [(group, noise) for group, noise in runner.column_draws(design) if len(group) > 1]
+    alone = runner.division.histograms(design) - sum(len(group) for group, _ in groups)
     noise, share = runner.noise(design), runner.select_share * selections
     measure = Part("measure", alone * times, runner.division.histogram_budget(design), noise.describe())
     select = Part("select", times, runner.budget.scaled(share), "") if selections else None
     score = Score(plan.cells, "sum-noise", runner.unit)
     loss = times * sum(_joint_loss(draw, runner.unit.changed_cells, n) for draw, n in joint)
+    loss += times * sum(float(1 / drawn.scale) for _, drawn in groups if isinstance(drawn, HistogramsNoise))
     return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss)
 
 

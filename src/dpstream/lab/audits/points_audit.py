@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
+from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
 from dpstream.families.points.blocks import CellCounts
 from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
@@ -193,7 +193,7 @@ def _run(plan: OnlinePointsPlan, codes: Ints, randomness: Randomness) -> list[ND
 
 def drawn_and_published(
     plan: FarPlan, codes: Ints, randomness: Randomness
-) -> tuple[list[tuple[Noise, Ints]], list[CellCounts]]:
+) -> tuple[list[tuple[AnyNoise, Ints]], list[CellCounts]]:
     """Every noisy count of a stream, from the recorded noise and the points themselves, but for the noise of tests; and
     what the stream publishes. Steps of 50 points.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, cast
@@ -31,6 +31,7 @@ from dpstream.core.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
+    HistogramsNoise,
     Noise,
     PureDP,
     Randomness,
@@ -45,7 +46,7 @@ from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.published_list import released_arrays
-from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, worst_choice_loss
+from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, each_alone, worst_choice_loss
 
 __all__ = ["Leaking", "audit_pooled", "drawn_and_published", "exact_pooled", "pooled_loss"]
 
@@ -55,6 +56,7 @@ _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
 _STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
 #: Records per step, enough for a run to select something.
 _ROWS = 260
+_TERNARY = Domain(("a", "b", "c"), (3, 3, 3))
 _HEADLINE = (("a",), ("b", "c"))
 #: Transcripts for each step of the record.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 3, "long": 40}
@@ -76,6 +78,11 @@ def audit_pooled(
         "deletions": replace(recipe, deletions=True).calibrate(PureDP.of(1), horizon=_STEPS),
         "headlines": replace(recipe, headline=_HEADLINE).calibrate(PureDP.of(1), horizon=_STEPS),
     }
+    ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2), noise="joint")
+    plans["joint histograms"] = ternary.calibrate(PureDP.of(1), horizon=_STEPS)
+    plans["joint histograms, replace"] = ternary.calibrate(
+        PureDP.of(1), unit=Event("replace"), horizon=_STEPS
+    )
     for name, plan in plans.items():
         progress(f"pooled, {name}")
         yield exact_pooled(plan, runs, randomness, f"pooled, {name}")
@@ -87,7 +94,10 @@ def audit_pooled(
         replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"
     )
     little = replace(recipe, select_share=Fraction(1, 10)).calibrate(PureDP.of(1), horizon=_STEPS)
+    joint = replace(ternary, select_share=Fraction(1, 10)).calibrate(PureDP.of(1), horizon=_STEPS)
     for name, broken in (
+        ("joint histograms drawn apart", replace(joint, runner=_lone(joint.runner))),
+        ("2/3 of the joint histograms' noise", replace(joint, runner=_quiet(joint.runner))),
         ("2/3 of the noise", replace(pure, runner=_quiet(pure.runner))),
         ("joint noise drawn apart", replace(little, runner=_apart(little.runner))),
         ("counts that outlive their epoch", _as(_Remembering, pure)),
@@ -175,6 +185,11 @@ def pooled_loss(
             noisy += float(moved.sum() / noise.scale)
         elif isinstance(noise, CubeNoise):
             noisy += float(moved.max() / noise.scale)
+        elif isinstance(noise, HistogramsNoise):
+            sums = np.add.reduceat(needed - drawn, noise.starts)
+            if (sums != (0 if noise.level else sums[0])).any():
+                return math.inf  # noise that cannot have been drawn
+            noisy += float(noise.norm(needed - drawn) / noise.scale)
         else:
             noisy += float((moved**2).sum() / (2 * noise.sigma_squared))
     return chosen + noisy
@@ -272,6 +287,9 @@ def _quiet(runner: Runner) -> Runner:
         def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
             return super().sign_noise(budget.scaled(Fraction(3, 2)), sums)
 
+        def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+            return super().histograms_noise(budget.scaled(Fraction(3, 2)), sizes)
+
     return _with_class(runner, Quiet)
 
 
@@ -283,6 +301,16 @@ def _apart(runner: Runner) -> Runner:
             return self.histogram_noise(budget)
 
     return _with_class(runner, Apart)
+
+
+def _lone(runner: Runner) -> Runner:
+    """BROKEN: histograms of one draw get separate noise, each as if it were the only one that a record moves."""
+
+    class Lone(Runner):
+        def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+            return each_alone(super().histograms_noise(budget, sizes))
+
+    return _with_class(runner, Lone)
 
 
 def _with_class(runner: Runner, kind: type[Runner]) -> Runner:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.privacy import Noise, Randomness
+from dpstream.core.privacy import AnyNoise, Randomness
 from dpstream.core.tables import EncodedReports
 from dpstream.families.panel import CumulativeStreamPlan, WindowStreamPlan
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 def panel_published(
     plan: WindowStreamPlan | CumulativeStreamPlan, panel: Ints, randomness: Randomness
-) -> tuple[list[tuple[Noise, Ints]], list[NoisyCounts]]:
+) -> tuple[list[tuple[AnyNoise, Ints]], list[NoisyCounts]]:
     """Every draw of noise, and everything that is published.
 
     Args:
@@ -41,8 +41,8 @@ def panel_published(
 
 
 def windows_measured(
-    plan: WindowStreamPlan, panel: Ints, draws: Sequence[tuple[Noise, Ints]]
-) -> Iterator[tuple[Noise, Ints]]:
+    plan: WindowStreamPlan, panel: Ints, draws: Sequence[tuple[AnyNoise, Ints]]
+) -> Iterator[tuple[AnyNoise, Ints]]:
     """The noise and the noisy counts of every window: its histogram and the draw of its period."""
     recipe = plan.core.recipe
     powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
@@ -52,7 +52,7 @@ def windows_measured(
 
 
 def thresholds_measured(
-    plan: CumulativeStreamPlan, panel: Ints, draws: Sequence[tuple[Noise, Ints]]
+    plan: CumulativeStreamPlan, panel: Ints, draws: Sequence[tuple[AnyNoise, Ints]]
 ) -> Iterator[tuple[float, Ints]]:
     """The variance and the value of the number of people, where it is private, and of all running sums by period and
     threshold: each counter's matrices times its increments and the draws that are its own."""

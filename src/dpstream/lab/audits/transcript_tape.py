@@ -8,6 +8,7 @@ information reached it other than through choices and noise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -16,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import (
+    AnyNoise,
+    CubeNoise,
     DiscreteGaussian,
     DiscreteLaplace,
+    HistogramsNoise,
     Noise,
     PureDP,
     Randomness,
@@ -34,6 +38,7 @@ __all__ = [
     "TapedChoice",
     "TapedNoise",
     "TapedSelector",
+    "each_alone",
     "in_order",
     "noise_loss",
     "selection_probabilities",
@@ -68,7 +73,7 @@ class Tape:
 
     script: Tape | None = None
     choices: list[TapedChoice] = field(default_factory=list)
-    draws: list[tuple[Noise, Ints]] = field(default_factory=list)
+    draws: list[tuple[AnyNoise, Ints]] = field(default_factory=list)
 
     def given_place(self, allowed: int) -> int | None:
         """The place of the next choice in the script, if it is below ``allowed``; None: the run chooses itself."""
@@ -119,6 +124,29 @@ class TapedNoise(SameWords):
         )
         self._tape.draws.append((noise, drawn))
         return drawn
+
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> Ints:
+        """As ``draw``, of a whole vector."""
+        size = noise.dimension if isinstance(noise, CubeNoise) else sum(noise.sizes)
+        given = self._tape.given_noise(size)
+        drawn = (
+            self._inner.draw_joint(noise)
+            if given is None
+            else given + self._shift(len(self._tape.draws), size)
+        )
+        self._tape.draws.append((noise, drawn))
+        return drawn
+
+
+def each_alone(noise: HistogramsNoise) -> HistogramsNoise:
+    """BROKEN: the same noise with the loss of histograms that are each drawn as if they were the only one."""
+    return _EachAlone(noise.scale, noise.sizes, noise.level)
+
+
+@dataclass(frozen=True)
+class _EachAlone(HistogramsNoise):
+    def norm(self, moved: Ints) -> int:
+        return int(np.abs(moved).sum())
 
 
 def in_order(shifts: Sequence[Ints | None]) -> Shift:
@@ -187,6 +215,12 @@ def noise_loss(first: Tape, second: Tape, *, largest: bool = False) -> float:
         if isinstance(noise, DiscreteLaplace):
             moved = np.abs(needed - drawn) if largest else np.abs(needed) - np.abs(drawn)
             loss += float(moved.sum() / noise.scale)
+        elif isinstance(noise, HistogramsNoise):
+            sums = np.add.reduceat(needed - drawn, noise.starts)
+            if (sums != (0 if noise.level else sums[0])).any():
+                return math.inf  # noise that cannot have been drawn
+            own = noise.norm(needed - drawn) if largest else noise.norm(needed) - noise.norm(drawn)
+            loss += float(own / noise.scale)
         elif isinstance(noise, DiscreteGaussian):
             loss += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
     return loss

@@ -177,7 +177,7 @@ class Published:
     def __init__(
         self, counts: Sequence[NoisyCounts], schema: Schema, public_numbers: Mapping[int, int] | None = None
     ) -> None:
-        self.counts = tuple(counts)
+        self.counts = tuple(marginal for one in counts for marginal in one.marginals)
         self.schema = schema
         self._public = public_numbers
         self._sizes = dict(zip(schema.names, schema.domain.sizes, strict=True))

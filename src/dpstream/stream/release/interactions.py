@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import LimitError
+from dpstream.core.privacy.joint import HistogramCells
 from dpstream.stream.release.measured_parts import (
     Coefficients,
     Combined,
@@ -66,6 +67,7 @@ class _Told(Part):
         return Coefficients(
             self.source,
             tuple((size, count * each) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)),
+            float(entering.sum()) * each,
         )
 
 
@@ -83,7 +85,8 @@ def least_squares(
     """
     if len(names) > MOST_COLUMNS:
         raise LimitError(f"{len(names)} columns", where="least squares", allowed=f"{MOST_COLUMNS}")
-    sources = list({identity(one): one for one in counts}.values())
+    # Histograms of one joint draw have its name, and are different ones.
+    sources = list({(identity(one), one.columns): one for one in counts}.values())
     shape = tuple(sizes[name] for name in names)
     values, cells = np.zeros(shape), math.prod(shape)
     shares: dict[int, list[tuple[Axes, float]]] = {}
@@ -117,11 +120,19 @@ def _tellers(
 ) -> list[tuple[int, int, float]]:
     """Who tells an interaction: (its place, its term where it is a sum of signs, the variance of a cell before the
     means are taken away)."""
-    found, cells = [], math.prod(sizes[name] for name in wanted)
+    found, cells, summed = [], math.prod(sizes[name] for name in wanted), set[str]()
     for place, one in enumerate(sources):
         if one.columns is not None:
             if set(wanted) <= set(one.columns):
-                found.append((place, -1, one.variance * (one.values.size // cells)))
+                each, spread = one.values.size // cells, one.variance
+                if isinstance(one.noise, HistogramCells):
+                    # All histograms of a joint draw have the same sum, with the same error: the first one tells it.
+                    if not wanted and one.draw in summed:
+                        continue
+                    summed.add(one.draw)
+                    sum_alone = one.noise.drawn.sum_variance / one.values.size
+                    spread = one.noise.inner_variance if wanted else sum_alone
+                found.append((place, -1, spread * each))
             continue
         for term, columns in enumerate(one.query["terms"]):
             if set(columns) == set(wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
-from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.privacy.weighted_law import WeightedSum, has_law
 
 __all__ = [
     "CellsOf",
@@ -43,10 +45,12 @@ class Coefficients:
 
     Attributes:
         weights: (absolute weight, number of values that have it).
+        total: the sum of all weights, with their signs; it matters where the values' noise is not independent.
     """
 
     source: NoisyCounts
     weights: tuple[tuple[float, int], ...]
+    total: float = 0.0
 
 
 class Part(ABC):
@@ -66,7 +70,8 @@ class CellsOf(Part):
     each: int
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
-        return Coefficients(self.source, ((self.weight, int(cells.sum()) * self.each),))
+        many = int(cells.sum()) * self.each
+        return Coefficients(self.source, ((self.weight, many),), self.weight * many)
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,10 @@ def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) 
     kept = [name for name in columns if name in names]
     values = table.sum(axis=others).transpose([kept.index(name) for name in names])
     each = one.values.size // max(1, values.size)
-    return Way(values.astype(np.float64), each * one.variance, (CellsOf(one, 1.0, each),))
+    variance = each * one.variance
+    if isinstance(one.noise, HistogramCells):
+        variance = one.noise.variance_of_sum(each, each)
+    return Way(values.astype(np.float64), variance, (CellsOf(one, 1.0, each),))
 
 
 def sign_pattern(axes: int, chosen: Sequence[int]) -> NDArray[np.float64]:
@@ -227,6 +235,7 @@ def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | N
 def add_up(found: Iterable[Coefficients]) -> WeightedSum:
     """The law of the sum of independent contributions."""
     parts, joint = Counter[tuple[object, float]](), Counter[tuple[CubeNoise, tuple[float, ...]]]()
+    histograms = Counter[tuple[HistogramCells, int, float]]()
     loose = laplace = 0.0
     for one in found:
         weights = [(weight, count) for weight, count in one.weights if weight and count]
@@ -234,6 +243,15 @@ def add_up(found: Iterable[Coefficients]) -> WeightedSum:
         if isinstance(noise, CubeNoise):
             every = tuple(sorted(itertools.chain.from_iterable([w] * n for w, n in weights)))
             joint[noise, every] += 1
+            continue
+        if isinstance(noise, HistogramCells):
+            if len(weights) == 1 and has_law(noise, many := weights[0][1]):
+                weight = weights[0][0]
+                if math.isclose(abs(one.total), weight * many):  # none of them is taken away
+                    histograms[noise, many, weight] += 1
+                    continue
+            squares = sum(count * weight**2 for weight, count in weights)
+            loose += noise.variance_of_sum(squares, one.total)
             continue
         law = one.source.law
         for weight, count in weights:
@@ -249,4 +267,5 @@ def add_up(found: Iterable[Coefficients]) -> WeightedSum:
         tuple((noise, weights, count) for (noise, weights), count in joint.items() if weights),
         loose,
         laplace,
+        tuple((noise, many, weight, count) for (noise, many, weight), count in histograms.items()),
     )

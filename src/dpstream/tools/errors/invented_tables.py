@@ -60,7 +60,7 @@ def departures_of(counts: Sequence[NoisyCounts], last: int) -> Ints:
     """
     least: dict[tuple[int, ...], tuple[float, float]] = {}
     borders = sorted({0, *(_end(one) for one in counts if one.counted in ("left", "present"))})
-    for one in counts:
+    for one in (marginal for drawn in counts for marginal in drawn.marginals):
         if one.counted not in ("left", "deletes") or one.columns is None or _end(one) > last:
             continue
         # The departures since the count before, of records of some first steps; or those of some steps.

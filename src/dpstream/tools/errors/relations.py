@@ -64,7 +64,8 @@ def known_together(
         counts: as published. rows: released number of records by step.
         wanted: places of columns, in order.
     """
-    usable = [one for one in counts if one.counted in _OF_TABLES and one.last <= step]
+    every = (marginal for one in counts for marginal in one.marginals)
+    usable = [one for one in every if one.counted in _OF_TABLES and one.last <= step]
     usable.sort(key=lambda one: (-_as_of(one), one.variance))
     steps = np.array(sorted(rows))
     known = np.interp(np.arange(step + 1), np.append(0, steps), np.append(0.0, [rows[int(s)] for s in steps]))

@@ -1,0 +1,286 @@
+"""Joint noise on histograms: its law from the definition, its loss for every record, and controls that are caught.
+
+A false alarm of a statistical test has the probability ``statistics.p_low`` of tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import HistogramsNoise, Randomness
+from dpstream.core.privacy._histogram_balls import ball_series, block_vectors, dimension_of
+from dpstream.core.privacy.joint import _HistogramsSampler, _shares
+
+Vector = tuple[int, ...]
+CASES = [
+    (Fraction(1), (3, 3), False),
+    (Fraction(1, 2), (1, 2, 3), False),
+    (Fraction(2, 3), (2, 3), True),
+    (Fraction(1), (4,), True),
+]
+DRAWS = 6_000
+#: Vectors of at most this norm are looked at one by one.
+REACH = 4
+
+
+def blocks_of(vector: Vector, sizes: tuple[int, ...]) -> list[Vector]:
+    ends = list(itertools.accumulate(sizes, initial=0))
+    return [vector[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def norm(vector: Vector, sizes: tuple[int, ...], *, level: bool) -> int:
+    return max(sum(map(abs, block)) for block in blocks_of(vector, sizes)) // (2 if level else 1)
+
+
+@cache
+def lattice(sizes: tuple[int, ...], level: bool, most: int) -> list[Vector]:
+    """All vectors whose blocks have one sum, up to a norm: by enumeration."""
+    blocks = []
+    for cells in sizes:
+        by_sum: dict[int, list[Vector]] = {}
+        for block in itertools.product(range(-most, most + 1), repeat=cells):
+            if sum(map(abs, block)) <= most * (2 if level else 1):
+                by_sum.setdefault(sum(block), []).append(block)
+        blocks.append(by_sum)
+    found = []
+    for total in [0] if level else range(-most, most + 1):
+        every = itertools.product(*(block.get(total, []) for block in blocks))
+        found += [tuple(itertools.chain.from_iterable(chosen)) for chosen in every]
+    return found
+
+
+def whole_weight(scale: Fraction, sizes: tuple[int, ...], *, level: bool) -> float:
+    """``sum_z q^norm(z)``: the series of the balls times ``1 - q``."""
+    q, power = math.exp(-1 / float(scale)), dimension_of(sizes, level=level)
+    numerators = ball_series(sizes, level=level).vectors
+    return sum(h * q**j for j, h in enumerate(numerators)) / (1 - q) ** power
+
+
+def shifts(sizes: tuple[int, ...], *, level: bool) -> list[np.ndarray]:
+    """What one record changes: it comes (or goes), or its values are replaced."""
+    units = [np.eye(cells, dtype=int) for cells in sizes]
+    records = [np.concatenate(rows) for rows in itertools.product(*units)]
+    if not level:
+        return [sign * record for record in records for sign in (1, -1)]
+    return [a - b for a in records for b in records if (a != b).any()]
+
+
+@pytest.mark.parametrize("level", [False, True])
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 2, 2), (4, 2), (3,), (5, 2)])
+def test_numbers_of_vectors_and_sums_of_squares(sizes: tuple[int, ...], level: bool) -> None:
+    """All three series against enumeration; each is a polynomial with numerators that are not negative."""
+    series, power = ball_series(sizes, level=level), dimension_of(sizes, level=level)
+
+    def at(numerators: tuple[int, ...], degree: int, radius: int) -> int:
+        return sum(
+            h * math.comb(radius - j + degree, degree) for j, h in enumerate(numerators) if j <= radius
+        )
+
+    most = 3
+    every = [(norm(z, sizes, level=level), z) for z in lattice(sizes, level, most)]
+    for radius in range(most + 1):
+        ball = [z for own, z in every if own <= radius]
+        assert at(series.vectors, power, radius) == len(ball)
+        assert at(series.sums, power + 2, radius) == sum(sum(z[: sizes[0]]) ** 2 for z in ball)
+        for place, cells in enumerate(sizes):
+            first = sum(sizes[:place])
+            assert at(series.squares[cells], power + 2, radius) == sum(z[first] ** 2 for z in ball)
+    assert min(series.vectors) >= 0
+    assert min(map(min, series.squares.values())) >= 0
+
+
+def test_numbers_of_blocks_in_closed_form() -> None:
+    for cells, total, most in itertools.product(range(1, 5), range(4), range(4)):
+        every = itertools.product(range(-most, total + most + 1), repeat=cells)
+        own = [x for x in every if sum(x) == total and sum(-v for v in x if v < 0) <= most]
+        assert block_vectors(cells, total, most) == len(own)
+
+
+@pytest.mark.parametrize("level", [False, True])
+@pytest.mark.parametrize("sizes", [(12 * (3,)), (20 * (5,)), (2, 3, 5)])
+def test_large_series_have_whole_numerators_that_are_not_negative(
+    sizes: tuple[int, ...], level: bool
+) -> None:
+    series, power = ball_series(sizes, level=level), dimension_of(sizes, level=level)
+    assert min(series.vectors) >= 0
+    # Beyond the values that it was made from, as products of closed forms.
+    radius, total = 2 * power, 0
+    for s in [0] if level else range(radius + 1):
+        most = radius if level else (radius - s) // 2
+        total += math.prod(block_vectors(c, s, most) for c in sizes) * (2 if s else 1)
+    assert total == sum(h * math.comb(radius - j + power, power) for j, h in enumerate(series.vectors))
+
+
+@pytest.mark.parametrize(("scale", "sizes", "level"), CASES)
+@pytest.mark.parametrize("word_bits", [63, 4])
+def test_draws_follow_the_law_and_broken_ones_do_not(
+    scale: Fraction, sizes: tuple[int, ...], level: bool, word_bits: int, statistics: Any
+) -> None:
+    """4-bit words take the exact paths nearly always. Controls: 2/3 of the noise; the norm of a shell with a draw from
+    its ball."""
+    sampler, randomness = (
+        _HistogramsSampler(scale, sizes, level=level, word_bits=word_bits),
+        Randomness.system(),
+    )
+    place = {z: i for i, z in enumerate(lattice(sizes, level, REACH))}
+    drawn = [tuple(sampler.sample(randomness.words).tolist()) for _ in range(DRAWS)]
+    outcomes = np.array([place.get(z, len(place)) for z in drawn])
+
+    def law(of: Fraction) -> np.ndarray:
+        weights = np.array([math.exp(-norm(z, sizes, level=level) / float(of)) for z in place])
+        shares = weights / whole_weight(of, sizes, level=level)
+        return np.append(shares, 1.0 - shares.sum())
+
+    assert statistics.categorical(outcomes, law(scale)) > statistics.p_low
+    assert statistics.categorical(outcomes, law(scale * Fraction(2, 3))) < statistics.p_certain
+
+
+@pytest.mark.parametrize(("scale", "sizes", "level"), [*CASES, (Fraction(40), (3,) * 12, False)])
+def test_variances_and_covariances_are_those_of_the_law(
+    scale: Fraction, sizes: tuple[int, ...], level: bool
+) -> None:
+    """By the definition for small scales; for the rest from draws, within six standard errors."""
+    noise = HistogramsNoise(scale, sizes, level)
+    if scale <= 1:
+        q = math.exp(-1 / float(scale))
+        power = dimension_of(sizes, level=level)
+
+        def mean(numerators: tuple[int, ...], of: int) -> float:
+            ways = [
+                sum(h * math.comb(r - j + of, of) for j, h in enumerate(numerators) if j <= r)
+                for r in range(400)
+            ]
+            return sum((w - b) * q**r for r, (b, w) in enumerate(itertools.pairwise([0, *ways])))
+
+        whole = mean(ball_series(sizes, level=level).vectors, power)
+        squares = mean(ball_series(sizes, level=level).squares[sizes[0]], power + 2)
+        assert noise.variances[0] == pytest.approx(squares / whole, rel=1e-9)
+        return
+    randomness = Randomness.seeded("variances")
+    drawn = np.array([randomness.draw_joint(noise) for _ in range(2000)], dtype=float)
+    cells = sizes[0]
+    for found, expected in (
+        ((drawn[:, 0] ** 2), noise.variances[0]),
+        ((drawn[:, 0] * drawn[:, 1]), noise.covariance_within(cells)),
+        ((drawn[:, 0] * drawn[:, cells]), noise.sum_variance / cells**2),
+        ((drawn[:, :cells].sum(axis=1) ** 2), noise.sum_variance),
+        ((drawn[:, 0] - drawn[:, 1] + drawn[:, cells]) ** 2, _weighted(noise)),
+    ):
+        assert abs(found.mean() - expected) < 6 * found.std() / math.sqrt(len(drawn))
+
+
+def _weighted(noise: HistogramsNoise) -> float:
+    weights = [[0.0] * cells for cells in noise.sizes]
+    weights[0][:2], weights[1][0] = [1.0, -1.0], 1.0
+    return noise.variance_of_weights(weights)
+
+
+Law = Callable[[Vector], float]
+
+
+def worst_loss(law: Law, sizes: tuple[int, ...], *, level: bool, most: int) -> float:
+    """The largest log-ratio of probabilities between neighbours, both directions, over all vectors up to a norm."""
+    worst = 0.0
+    known = {z: law(z) for z in lattice(sizes, level, most + 1)}
+    for shift in shifts(sizes, level=level):
+        for z in lattice(sizes, level, most):
+            worst = max(worst, abs(math.log(known[z] / known[tuple((np.array(z) + shift).tolist())])))
+    return worst
+
+
+@pytest.mark.parametrize("level", [False, True])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
+def test_the_loss_of_every_record_is_the_claim_and_controls_are_caught(
+    epsilon: Fraction, level: bool
+) -> None:
+    """Exact probabilities of the law over a truncated lattice, and of three wrong ways to draw."""
+    sizes, most, rate = (3, 3), 5, float(epsilon)
+    size = cache(lambda radius: len(lattice(sizes, level, radius)))
+
+    def own(z: Vector) -> float:
+        return math.exp(-rate * norm(z, sizes, level=level))
+
+    assert worst_loss(own, sizes, level=level, most=most) == pytest.approx(rate)
+
+    @cache
+    def shell(radius: int) -> int:
+        return size(radius) - (size(radius - 1) if radius else 0)
+
+    @cache
+    def mixed(radius: int) -> float:
+        # A shell's weight with a draw from its ball; the lattice ends where it is rare enough not to matter.
+        return sum(shell(r) * math.exp(-rate * r) / size(r) for r in range(radius, 8))
+
+    def single(z: Vector) -> float:
+        return math.exp(-rate * max(map(abs, z)))
+
+    def quiet(z: Vector) -> float:
+        return math.exp(-1.5 * rate * norm(z, sizes, level=level))
+
+    if rate == 1.0:
+        wrong = worst_loss(lambda z: mixed(norm(z, sizes, level=level)), sizes, level=level, most=3)
+        assert wrong > 1.05 * rate
+    assert worst_loss(quiet, sizes, level=level, most=most) == pytest.approx(1.5 * rate)
+    # Noise for one histogram, drawn for each of two.
+    apart = worst_loss(
+        lambda z: math.exp(-rate * sum(norm(b, (3,), level=level) for b in blocks_of(z, sizes))),
+        sizes, level=level, most=most,
+    )  # fmt: skip
+    assert apart == pytest.approx(2 * rate)
+    # The largest cell in place of the largest block.
+    assert worst_loss(single, sizes, level=level, most=most) <= rate + 1e-9
+
+
+def test_the_norm_bounds_every_record_by_one() -> None:
+    for sizes in [(3, 3), (2, 4), (2, 3, 2)]:
+        for level in (False, True):
+            noise = HistogramsNoise(Fraction(1), sizes, level)
+            assert {noise.norm(shift) for shift in shifts(sizes, level=level)} == {1}
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**12), Fraction(1, 7), Fraction(500)])
+def test_enclosures_of_the_first_radius_hold_and_are_narrow(rate: Fraction) -> None:
+    numerators = ball_series((3,) * 6, level=False).vectors
+    weights = np.array([float(h) * math.exp(-j * float(rate)) for j, h in enumerate(numerators)])
+    law = np.cumsum(weights) / weights.sum()
+    bounds = list(_shares(rate, numerators)(80))
+    assert bounds[-1] == (1 << 80, 1 << 80)
+    for (low, high), value in zip(bounds, law, strict=True):
+        assert low <= high <= low + 4
+        assert low / 2**80 == pytest.approx(value, rel=1e-9)
+
+
+def test_a_scale_of_a_million_million_and_blocks_that_do_not_fit() -> None:
+    noise = HistogramsNoise(Fraction(10**12), (3,) * 12)
+    value = Randomness.seeded("large").draw_joint(noise)
+    assert len(set(value.reshape(12, 3).sum(axis=1).tolist())) == 1
+    noise.check(value)
+    value[0] += 1
+    with pytest.raises(ConfigError, match="not of the same records"):
+        noise.check(value)
+    with pytest.raises(ConfigError, match="number of cells"):
+        noise.check(value[1:])
+    for scale, sizes, level, error in (
+        (Fraction(0), (3,), False, ConfigError),
+        (Fraction(1), (), False, ConfigError),
+        (Fraction(1), (3, 1), True, ConfigError),
+        (Fraction(1), (600,), False, ConfigError),
+        (Fraction(10**13), (3,), False, LimitError),
+    ):
+        with pytest.raises(error):
+            HistogramsNoise(scale, sizes, level)
+
+
+def test_twelve_columns_of_three_values_have_less_than_half_of_the_error() -> None:
+    joint = HistogramsNoise(Fraction(100), (3,) * 12)
+    apart = math.sqrt(2) * 1200
+    assert apart / math.sqrt(joint.variance) > 2.2

@@ -1,0 +1,138 @@
+"""noise = "joint": what is measured together, what is published of it, and what a reader makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpstream.core.contracts import ExpectedTable, NoisyCounts
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import ZCDP, Event, HistogramsNoise, PureDP, Randomness
+from dpstream.core.privacy.joint import HistogramCells
+from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import AIM, Pooled
+from dpstream.families.tabular.joint_groups import deviations, together
+from dpstream.stream.release.measured_parts import add_up, projected
+from dpstream.tools.errors.relations import known_together
+
+DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
+RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5, noise="joint")
+SIZES = dict(zip(DOMAIN.names, DOMAIN.sizes, strict=True))
+
+
+def batch(rows: int, seed: int) -> EncodedBatch:
+    codes = np.random.default_rng(seed).integers(0, 3, (rows, 6)).astype(np.int32)
+    return EncodedBatch(DOMAIN, codes)
+
+
+def test_groups_lower_the_summed_noise_as_calculated() -> None:
+    """The gains that the theory page states; one large histogram stays alone."""
+    for sizes, gain in (([3] * 12, 2.25), ([5] * 20, 1.69), ([16] * 8, 1.16)):
+        (group,) = together(sizes, level=False)
+        own = deviations([sizes[i] for i in group], level=False)
+        assert len(sizes) * 2**0.5 / own[sizes[0]] == pytest.approx(gain, abs=0.01)
+    assert together([3, 3, 3, 100], level=False) == [(0, 1, 2), (3,)]
+    exact = HistogramsNoise(Fraction(10_000), (2, 3, 5))
+    for cells, deviation in deviations((2, 3, 5), level=False).items():
+        assert deviation == pytest.approx(exact.variance_of(cells) ** 0.5 / 10_000, rel=1e-6)
+
+
+def test_options_are_pinned_and_older_streams_keep_theirs() -> None:
+    assert "noise" not in replace(RECIPE, noise="apart").calibrate(PureDP.of(1)).options()
+    assert RECIPE.calibrate(PureDP.of(1)).options()["noise"] == "joint"
+    assert "noise" not in AIM().calibrate(RECIPE.workload, PureDP.of(1), Event()).options()
+    with pytest.raises(ConfigError, match="noise = 'loud'"):
+        replace(RECIPE, noise="loud")  # type: ignore[arg-type]
+
+
+def test_under_zcdp_nothing_changes() -> None:
+    rows = [batch(60, seed) for seed in range(4)]
+    made = []
+    for noise in ("apart", "joint"):
+        plan = replace(RECIPE, noise=noise).calibrate(ZCDP.of("1/8"))  # type: ignore[arg-type]
+        state, randomness = plan.start(), Randomness.seeded(3)
+        made.append([plan.step(state, one, randomness).total for one in rows])
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace"])
+def test_a_draw_is_published_whole_and_read_by_marginals(relation: str) -> None:
+    unit = Event() if relation == "add-remove" else Event("replace")
+    plan = RECIPE.calibrate(PureDP.of(1), unit=unit, horizon=5)
+    state = plan.start()
+    (counts,) = plan.step(state, batch(50, 1), Randomness.seeded(8)).noisy_counts
+    assert counts.query == {"kind": "marginals", "columns": [[name] for name in DOMAIN.names]}
+    assert isinstance(counts.noise, HistogramsNoise)
+    assert NoisyCounts.from_line(counts.line()) == counts
+    sums = counts.values.reshape(6, 3).sum(axis=1)
+    assert len(set(sums.tolist())) == 1
+    if relation == "replace":
+        assert sums[0] == 50
+    own = counts.marginals
+    assert [one.columns for one in own] == [(name,) for name in DOMAIN.names]
+    assert {one.draw for one in own} == {counts.draw}
+    assert np.array_equal(np.concatenate([one.values for one in own]), counts.values)
+    number = projected([], own[0], SIZES)
+    assert number.variance == pytest.approx(counts.noise.sum_variance)
+    law = add_up([number.parts[0].coefficients(np.ones((), dtype=bool))])
+    assert law.exact
+    assert law.variance == pytest.approx(number.variance)
+
+
+def test_what_a_plan_predicts_is_what_a_run_draws() -> None:
+    plan = RECIPE.calibrate(PureDP.of(1), horizon=5)
+    design = plan.runner.design(0.0, drifts=True)
+    ((group, noise),) = plan.runner.column_draws(design)
+    assert group == tuple(range(6))
+    (counts,) = plan.step(plan.start(), batch(50, 1), Randomness.seeded(8)).noisy_counts
+    assert counts.noise == noise
+    assert plan.runner.cell_variance(design) == pytest.approx(noise.variance)
+    (told,) = plan.expected_errors([1], ExpectedTable(50, 10, "grows")) or ()
+    assert [one.error for one in told.marginals] == pytest.approx([noise.variance**0.5] * 6)
+    assert told.total == pytest.approx(noise.sum_variance**0.5)
+    apart = replace(RECIPE, noise="apart").calibrate(PureDP.of(1), horizon=5).runner
+    assert apart.cell_variance(apart.design(0.0, drifts=True)) > 3.0 * noise.variance
+
+
+@pytest.mark.parametrize("level", [False, True])
+def test_intervals_of_cells_and_sums_hold_as_often_as_they_say(level: bool) -> None:
+    """2,000 draws: six standard errors (false alarms below 1e-8). Control: intervals of 2/3 of the noise."""
+    noise = HistogramsNoise(Fraction(15), (3, 4, 3, 5), level)
+    randomness = Randomness.seeded("intervals")
+    drawn = np.array([randomness.draw_joint(noise) for _ in range(2000)])[:, 3:7]
+    own = HistogramCells(noise, 4)
+    for many in (1, 3, *(() if level else (4,))):
+        law = WeightedSum(histograms=((own, many, 1.0, 1),))
+        assert law.variance == pytest.approx(own.variance_of_sum(many, many))
+        for confidence in (0.5, 0.9):
+            inside = np.abs(drawn[:, :many].sum(axis=1)) <= law.half_width(confidence)
+            error = (confidence * (1 - confidence) / len(drawn)) ** 0.5
+            assert -6 * error < inside.mean() - confidence < 6 * error + 0.05
+            short = np.abs(drawn[:, :many].sum(axis=1)) <= law.half_width(confidence) * 2 / 3
+            assert short.mean() < confidence - 6 * error
+
+
+def test_aim_measures_its_columns_together() -> None:
+    workload = RECIPE.workload
+    plan = replace(AIM(), noise="joint", unions=False, rounds=2).calibrate(workload, PureDP.of(1), Event())
+    run = plan.run_on(batch(400, 2).count(plan.counted, "inserts"), Randomness.seeded(4), expected=400.0)
+    first = run.outputs[0]
+    assert isinstance(first.noise, HistogramsNoise)
+    assert first.query["columns"] == [[name] for name in DOMAIN.names]
+    assert run.spent == 1
+    apart = replace(AIM(), unions=False, rounds=2).calibrate(workload, PureDP.of(1), Event())
+    other = apart.run_on(batch(400, 2).count(plan.counted, "inserts"), Randomness.seeded(4), expected=400.0)
+    assert other.measurements[0].variance > 3.0 * run.measurements[0].variance
+
+
+def test_relations_know_what_was_measured_together() -> None:
+    """Simulated errors look at what published counts say of columns: also of those that share a draw."""
+    plan = RECIPE.calibrate(PureDP.of(1), horizon=5)
+    counts = plan.step(plan.start(), batch(50, 1), Randomness.seeded(8)).noisy_counts
+    (found,) = known_together(counts, {1: 50}, DOMAIN, [(0,)], 1)
+    assert found.variance == pytest.approx(counts[0].variance)
