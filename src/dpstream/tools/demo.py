@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.paths import check_target
-from dpstream.core.tables.predicate import Predicate, parse_predicate
+from dpstream.core.schema.predicate import Predicate, parse_predicate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -158,6 +158,7 @@ class PooledPlan(StreamPlan):
     horizon: int | None
     runner: Runner
     name = "pooled"
+    follows_constraints = True
 
     @property
     def domain(self) -> Domain:
