@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Integer, Schema
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.core.tables.predicate import parse_predicate
 from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs
 from dpstream.stream import Release
 

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Randomness
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedErrors, simulated_errors, unseen
 from dpstream.project import Config
 from dpstream.tools.errors import Simulation, doubling_steps, publish_errors, simulate_errors

@@ -157,7 +157,7 @@ def shares_inside(made: list[tuple[Published, np.ndarray]], narrower: float) -> 
 
 
 def dp_predicate(question: str):  # type: ignore[no-untyped-def]
-    from dpstream.core.tables.predicate import parse_predicate
+    from dpstream.core.schema.predicate import parse_predicate
 
     return parse_predicate(question, MANY)
 

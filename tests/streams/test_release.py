@@ -23,8 +23,8 @@ from dpstream.core.privacy import DiscreteLaplace, Event
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Domain, Integer, Real, Schema
 from dpstream.core.schema.domain import Clique
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.tables import Workload
-from dpstream.core.tables.predicate import parse_predicate
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.stream import Release, open_stream
 from dpstream.stream.release import release

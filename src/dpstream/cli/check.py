@@ -70,8 +70,11 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     loaded = Config.load(config)
     source = loaded.source(reveal=show_values)
     filled: set[str] = set()
+    violated: dict[str, int] | None = {} if show_values else None
     keyed = _keyed_check(loaded)
-    steps, problems = find_problems(loaded, reveal=show_values, source=source, filled=filled, keyed=keyed)
+    steps, problems = find_problems(
+        loaded, reveal=show_values, source=source, filled=filled, keyed=keyed, violated=violated
+    )
     fits = not problems
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
@@ -89,6 +92,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             click.echo(
                 f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'
             )
+        for words, records in (violated or {}).items():
+            click.echo(f"{records} records violate the constraint {words!r} (private)")
         if keyed is not None and steps and not problems:
             click.echo(how_it_is_read(loaded.source_options))
             hidden = ["--show-values says how many are there, and how many come and leave a step (private)"]
@@ -110,6 +115,7 @@ def find_problems(
     source: Source | None = None,
     filled: set[str] | None = None,
     keyed: KeyedCheck | None = None,
+    violated: dict[str, int] | None = None,
 ) -> tuple[int, list[str]]:
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
 
@@ -117,6 +123,7 @@ def find_problems(
         source: where the records are read; the configuration's own by default.
         filled: gets the names of the columns that hold something in some record.
         keyed: follows the records, where they have keys; the configuration's own by default.
+        violated: gets how many records violate each public constraint, whatever becomes of them. Private.
     """
     from dpstream.core.contracts import CheckedBatch
     from dpstream.core.privacy import InsertedRecord
@@ -141,6 +148,9 @@ def find_problems(
                 if filled is not None:
                     names = [name for name in table.column_names if name not in filled]
                     filled.update(name for name in names if holds_something(table.column(name)))
+                if violated is not None and schema.constraints is not None:
+                    for words, records in schema.violated(table, where=place).items():
+                        violated[words] = violated.get(words, 0) + records
                 for problem in schema.problems(table, where=place, reveal=reveal):
                     if not (keeps and problem.kind == "null"):
                         _add(findings, problem, place)

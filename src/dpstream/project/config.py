@@ -197,7 +197,7 @@ class Config:
             accuracy,
         )
         _check_account(config, budgets)
-        check_fits(source, options, config.plan())
+        check_fits(source, options, config.plan(), schema)
         return config
 
     @property
@@ -290,8 +290,8 @@ class Config:
         return open_source(
             self.source_options,
             base=self.path.parent,
-            columns=self._schema.names,
-            ignored=self._schema.ignore,
+            columns=self._schema.read_names,
+            ignored=self._schema.unread_names,
             reveal=reveal,
             watched=watched,
             schema=schema,

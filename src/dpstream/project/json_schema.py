@@ -93,7 +93,38 @@ def _columns() -> dict[str, Any]:
             "ignore": TEXTS,
             "null_values": {"type": "array", "items": {"type": "string"}},
             "columns": {"type": "object", "additionalProperties": column},
+            "constraints": _constraints(),
         },
+        "additionalProperties": False,
+    }
+
+
+def _constraints() -> dict[str, Any]:
+    """``[schema.constraints]``."""
+    names = {"type": "array", "items": TEXT}
+    derived = {"from": {"anyOf": [TEXT, names]}, "file": TEXT, "read": {"type": "boolean"}}
+    return {
+        "type": "object",
+        "properties": {
+            "forbidden": names,
+            "allowed": {
+                "type": "array",
+                "items": _object({"columns": names, "file": TEXT}, "columns", "file"),
+            },
+            "derived": {"type": "object", "additionalProperties": _object(derived, "from", "file")},
+            "violations": {
+                "anyOf": [words("error"), {"type": "object", "additionalProperties": TEXT}],
+            },
+        },
+        "additionalProperties": False,
+    }
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
         "additionalProperties": False,
     }
 

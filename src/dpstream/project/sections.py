@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from dpstream.core.contracts import Given, Limits, StreamPlan, build, located, shown
 from dpstream.core.contracts.registry import mechanisms_with
@@ -34,6 +34,7 @@ from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.keyed_sections import check_key_column
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
+from dpstream.stream.identity import require_constraints
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 
 __all__ = [
@@ -47,6 +48,9 @@ __all__ = [
     "read_state",
     "read_unit",
 ]
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -242,12 +246,19 @@ def check_source(section: Section, options: SourceOptions, limits: Limits) -> No
         raise section.wrong("late", limits.late[options.late], others)
 
 
-def check_fits(section: Section, options: SourceOptions, plan: StreamPlan) -> None:
-    """Whether the source can feed the plan, where it says so itself. Reads no data.
+def check_fits(section: Section, options: SourceOptions, plan: StreamPlan, schema: Schema) -> None:
+    """Whether the source can feed the plan, where it says so itself, and the plan follows the schema. Reads no data.
 
     Errors:
         ConfigError, UnitError, LimitError: it cannot.
     """
+    require_constraints(plan, schema)
+    if schema.constraints is not None and options.continues:
+        raise ConfigError(
+            "the stream begins with another stream's table, which may hold what its constraints exclude",
+            where="schema.constraints",
+            allowed="a file without [base], or a schema without constraints",
+        )
     kind = other_kind(options.kind)
     if kind is not None and kind.fits is not None:
         with located(section.place()):

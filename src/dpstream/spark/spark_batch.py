@@ -108,6 +108,12 @@ class SparkBatch:
             ConfigError: the session does not protect the records, or Spark refuses the query. SchemaError, DataError:
             columns that do not fit. UnreadableError: the session is gone.
         """
+        if schema.constraints is not None:
+            raise ConfigError(
+                "records that stay in Spark cannot follow public constraints",
+                where="schema.constraints",
+                allowed="records from another source, or a schema without constraints",
+            )
         sides = []
         for side in self.sides:
             spark = side.frame.sparkSession

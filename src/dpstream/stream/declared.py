@@ -132,6 +132,14 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
     elif plan.unit.relation == "replace":
         facts.append("the number of inserts and of deletes at every step is declared public")
     facts += plan.declared_public()
+    rules = schema.rules
+    read = () if rules is None else rules.read
+    if rules is not None and (read or rules.impossible) and not rules.constraints.repair:
+        facts.append(
+            "a record that violates a public constraint stops the stream, and that it stopped is visible, so whether "
+            "there is one is not protected (violations = { COLUMN = its other or missing bin } in "
+            "[schema.constraints] counts such records there instead)"
+        )
     reading = plan.reading_schema(schema)
     for key, what, advice in (
         ("other", "a value that its declaration does not hold", "other"),
@@ -139,7 +147,7 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
     ):
         columns = [
             column.name
-            for column in reading.columns
+            for column in (*reading.columns, *read)
             if getattr(column, key) is None and not isinstance(column, FineColumn)
         ]
         if columns:

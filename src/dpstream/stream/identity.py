@@ -24,6 +24,7 @@ __all__ = [
     "mechanism_remedy",
     "plan_facts",
     "plan_hash",
+    "require_constraints",
     "require_same_plan",
     "spent_per_step",
 ]
@@ -70,6 +71,7 @@ def plan_facts(
                 f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
             ),
         )
+    require_constraints(plan, schema)
     spent_per_step(plan)
     return {
         "stream": name,
@@ -96,9 +98,26 @@ def plan_facts(
         "declared_public": declared_public(plan, schema, given),
         "schema": {
             "fingerprint": schema.fingerprint(),
-            "columns": json.loads(json.dumps({c.name: c.spec() for c in schema.columns}, default=str)),
+            "columns": json.loads(
+                json.dumps({c.name: c.spec() for c in schema.released_columns}, default=str)
+            ),
+            **({} if schema.constraints is None else {"constraints": schema.constraints.facts()}),
         },
     }
+
+
+def require_constraints(plan: StreamPlan, schema: Schema) -> None:
+    """Refuse a mechanism that would leave public constraints out.
+
+    Errors:
+        ConfigError: the schema has constraints, and the mechanism cannot follow them.
+    """
+    if schema.constraints is not None and not plan.follows_constraints:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} cannot follow public constraints",
+            where="schema.constraints",
+            allowed="pooled, dpstabs, baseline; or a schema without constraints",
+        )
 
 
 def spent_per_step(plan: StreamPlan) -> Fraction:
@@ -150,6 +169,7 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             where=where,
             allowed=f"{remedy}; or {_SUCCESSOR}",
         )
+    _require_same_files(stored, given, where)
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
     if differences:
@@ -159,6 +179,20 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             where=where,
             allowed=f"the plan it was started with; or {_SUCCESSOR}" + _counter_remedy(stored, given),
         )
+
+
+def _require_same_files(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
+    """The files of public constraints say what they said when the stream began."""
+    before, now = (
+        facts.get("schema", {}).get("constraints", {}).get("files", {}) for facts in (stored, given)
+    )
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] != now[name]:
+            raise ConfigError(
+                f"the file {name!r} of [schema.constraints] has changed since the stream began",
+                where=where,
+                allowed=f"the file as it was; or {_SUCCESSOR}",
+            )
 
 
 def mechanism_remedy(began: str, now: str) -> str | None:

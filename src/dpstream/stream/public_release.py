@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
-from dpstream.core.tables.predicate import Predicate, parse_predicate
+from dpstream.core.schema.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import (
     Frame,
     MeasuredStep,
@@ -64,7 +64,8 @@ class PublicRelease:
         Errors:
             ConfigError: releases that are no tables of records.
         """
-        return released_schema(self.folder, self.manifest()).names
+        schema = released_schema(self.folder, self.manifest())
+        return tuple(column.name for column in schema.released_columns)
 
     @property
     def spent(self) -> Budget:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import check_target
-from dpstream.core.tables.predicate import Predicate, parse_predicate
+from dpstream.core.schema.predicate import Predicate, parse_predicate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

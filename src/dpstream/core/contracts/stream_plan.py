@@ -132,6 +132,8 @@ class StreamPlan(ABC):
     horizon: int | None
     #: What a batch grants to ``step``.
     reads: ClassVar[BatchReads] = "counts"
+    #: Whether what it releases satisfies a schema's public constraints.
+    follows_constraints: ClassVar[bool] = False
 
     def __str__(self) -> str:
         lines = [f"Plan of {self.name}", self._promise()]

@@ -15,7 +15,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import InputError, StoreDamagedError, StoreFormatError
 from dpstream.core.graphical.junction_tree import JunctionTree, check_clique, clique_list, junction_tree
 from dpstream.core.graphical.shape import Shape
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
 
 __all__ = ["FitReport", "Model"]
 
@@ -189,6 +189,7 @@ class Model:
             "cliques": [list(c) for c in self._cliques],
             "total": self._total,
             "report": None if self._report is None else asdict(self._report),
+            **pack_impossible(self.domain),
         }
         return Packed(meta, {"potentials": self._shape.potentials.copy()})
 
@@ -201,7 +202,8 @@ class Model:
                 "this is not a graphical model this version reads", where="model", allowed=f"format {_FORMAT}"
             )
         try:
-            domain = Domain(tuple(meta["names"]), tuple(int(s) for s in meta["sizes"]))
+            sizes = tuple(int(s) for s in meta["sizes"])
+            domain = Domain(tuple(meta["names"]), sizes, unpack_impossible(meta))
             cliques = tuple(check_clique(domain, c) for c in meta["cliques"])
             potentials = np.array(packed.arrays["potentials"], dtype=np.float64)
             tree = junction_tree(domain, cliques)

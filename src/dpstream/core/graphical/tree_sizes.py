@@ -59,7 +59,7 @@ class TreeSizes:
         self._more = np.zeros((2, len(candidates)))
         self._known = np.tile(self._lengths < 2, (2, 1))
         self._stays_chordal = np.ones(len(candidates), dtype=bool)
-        for clique in cliques:
+        for clique in (*(one.clique for one in domain.impossible), *cliques):
             self._join(check_clique(domain, clique))
         self._measure(np.unique(self._part))
         self._domain = domain

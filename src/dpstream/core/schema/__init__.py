@@ -1,6 +1,7 @@
 """Public declarations of tables, and the way between raw values and codes. See README.md."""
 
 from dpstream.core.schema.column import MAX_CODES, Column, Problem
+from dpstream.core.schema.constraints import Constraints, Derived, Excluded
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Clique, Domain
@@ -13,9 +14,12 @@ __all__ = [
     "Categorical",
     "Clique",
     "Column",
+    "Constraints",
     "Date",
     "DateTime",
+    "Derived",
     "Domain",
+    "Excluded",
     "Integer",
     "Problem",
     "Real",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpstream.core.schema.column import Column
@@ -20,11 +20,17 @@ __all__ = ["codebook"]
 _TYPES = {"real": "number"}
 
 
-def codebook(columns: Sequence[Column], fingerprint: str, name: str, path: str) -> dict[str, Any]:
+def codebook(
+    columns: Sequence[Column],
+    fingerprint: str,
+    name: str,
+    path: str,
+    constraints: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The descriptor as plain values for JSON. It holds public declarations only.
 
     ``name`` becomes the package's name (lower case, other signs become ``-``); ``path`` is where a released
-    table lies relative to the descriptor.
+    table lies relative to the descriptor. ``constraints``: what every record satisfies (``Constraints.spec``).
     """
     slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-") or "dpstream"
     resource = {
@@ -39,7 +45,11 @@ def codebook(columns: Sequence[Column], fingerprint: str, name: str, path: str) 
         "title": name,
         "description": "Synthetic records: no row is a person. Values inside a bin are drawn uniformly.",
         "resources": [resource],
-        "dpstream": {"format": 1, "schema": fingerprint},
+        "dpstream": {
+            "format": 1,
+            "schema": fingerprint,
+            **({} if constraints is None else {"constraints": dict(constraints)}),
+        },
     }
 
 

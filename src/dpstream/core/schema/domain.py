@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import SchemaError
 
-__all__ = ["Clique", "Codes", "Domain", "Mask"]
+__all__ = ["Clique", "Codes", "Domain", "Impossible", "Mask", "pack_impossible", "unpack_impossible"]
 
 #: Sorted positions of attributes in a domain. Names appear only where users see them.
 Clique = tuple[int, ...]
@@ -22,8 +24,41 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Impossible:
+    """Cells of a clique that no record is in, publicly.
+
+    Attributes:
+        cells: the packed bits of a mask over the clique's cells in C order.
+    """
+
+    clique: Clique
+    cells: bytes
+
+    def mask(self, domain: Domain) -> Mask:
+        """True where no record is, flat."""
+        bits = np.frombuffer(self.cells, dtype=np.uint8)
+        return np.unpackbits(bits, count=domain.cells(self.clique)).astype(np.bool_)
+
+
+def pack_impossible(domain: Domain) -> dict[str, Any]:
+    """What a packed domain says of impossible cells, JSON-able; nothing where there are none."""
+    packed = [[list(one.clique), base64.b64encode(one.cells).decode()] for one in domain.impossible]
+    return {"impossible": packed} if packed else {}
+
+
+def unpack_impossible(meta: Mapping[str, Any]) -> tuple[Impossible, ...]:
+    """The inverse of ``pack_impossible``. KeyError, TypeError, ValueError."""
+    return tuple(
+        Impossible(tuple(map(int, clique)), base64.b64decode(cells, validate=True))
+        for clique, cells in meta.get("impossible", ())
+    )
+
+
+@dataclass(frozen=True)
 class Domain:
     """Finite public domains: attribute ``i`` has codes ``0 .. sizes[i] - 1``.
+
+    ``impossible``: cells of some cliques that no record is in; models give them no mass.
 
     >>> domain = Domain(("zip", "paid"), (29, 2))
     >>> domain.clique(["paid", "zip"]), domain.cells((0, 1)), domain.label((0, 1))
@@ -32,6 +67,7 @@ class Domain:
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    impossible: tuple[Impossible, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):

@@ -18,6 +18,7 @@ from dpstream.core.foreign import failures
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.column import Column, WrongTypeError
+from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.schema.domain import Codes
 
 __all__ = ["BlockEncoder", "EncodedBlock", "EncodedTable"]
@@ -60,18 +61,25 @@ class BlockEncoder:
     Args:
         columns, null_values: those of the schema.
         kept: names of columns that stay as they are.
+        rules: the schema's public constraints.
     """
 
     def __init__(
-        self, columns: Sequence[Column], null_values: tuple[str, ...], kept: Sequence[str] = ()
+        self,
+        columns: Sequence[Column],
+        null_values: tuple[str, ...],
+        kept: Sequence[str] = (),
+        rules: Rules | None = None,
     ) -> None:
         self.columns = tuple(columns)
         self.null_values = null_values
-        self.names = frozenset(column.name for column in columns)
+        self.rules = rules
+        self._read = (*self.columns, *(() if rules is None else rules.read))
+        self.names = frozenset(column.name for column in self._read)
         self.kept = tuple(kept)
         self._type = narrow_type([column.size for column in columns])
         #: For each column the last dictionary and its codes: blocks of one file often have the same.
-        self._last: list[tuple[Any, Any]] = [(None, None)] * len(self.columns)
+        self._last: list[tuple[Any, Any]] = [(None, None)] * len(self._read)
         self._empty: Any = None
 
     def encode(self, table: Any) -> EncodedBlock | None:
@@ -79,13 +87,17 @@ class BlockEncoder:
         if not self.names.issubset(table.column_names):
             return None
         codes = np.empty((table.num_rows, len(self.columns)), self._type, order="F")
+        given = [np.empty(table.num_rows, np.int32) for _ in self._read[len(self.columns) :]]
         try:
-            for i, column in enumerate(self.columns):
-                if not self._fill(i, column, table.column(column.name), codes[:, i]):
+            for i, column in enumerate(self._read):
+                place = codes[:, i] if i < len(self.columns) else given[i - len(self.columns)]
+                if not self._fill(i, column, table.column(column.name), place):
                     return None
         except WrongTypeError:
             return None
         except failures():
+            return None
+        if self.rules is not None and self.rules.settle(codes, given):
             return None
         codes.flags.writeable = False
         return EncodedBlock(codes, table.select(self.kept) if self.kept else None, self._without_rows(table))
@@ -144,7 +156,7 @@ class EncodedTable:
     ``Schema.encode`` takes it like any other frame, with the same schema only.
 
     Attributes:
-        columns, null_values: those of the schema whose codes they are.
+        columns, null_values, constraints: those of the schema whose codes they are.
         parts: codes, or a number of rows of ``rest`` that come at this place.
         rest: the records that are not encoded, with the names and the common types of all.
         kept: columns that are not encoded, of all records; None where there are none.
@@ -155,6 +167,7 @@ class EncodedTable:
     parts: tuple[AnyCodes | int, ...]
     rest: Any
     kept: Any = None
+    constraints: Constraints | None = None
     _dropped: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:

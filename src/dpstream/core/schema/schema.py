@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
+from dpstream.core.schema.constraints import Constraints, Rules, split_spec
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
@@ -32,10 +33,12 @@ class Schema:
 
     Parameters
     ----------
-    columns : the columns, in the order of their codes; names are unique.
+    columns : the measured columns, in the order of their codes; names are unique.
     ignore : names of data columns that are left out knowingly.
     null_values : texts that mean null, in text columns (unless they are declared values).
     confirmed : False for a draft whose values were read off private data and that nobody confirmed as public.
+    constraints : columns that follow from the measured ones (released tables have them after these), and cells that
+        no record is in.
 
     A schema is public and must not depend on the private table: its domains, bins and labels are
     written by the steward.
@@ -52,6 +55,7 @@ class Schema:
     confirmed: bool = field(default=True, compare=False)
     #: Whether drawn real numbers keep all their digits, as those of releases without labels did.
     exact: bool = field(default=False, compare=False, repr=False)
+    constraints: Constraints | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for key in ("columns", "ignore", "null_values"):
@@ -65,12 +69,16 @@ class Schema:
                 where="schema",
                 allowed="Boolean, Categorical, ...",
             )
+        if self.constraints is not None and not isinstance(self.constraints, Constraints):
+            raise SchemaError(
+                "constraints is no set of constraints", where="schema", allowed="Constraints(...), None"
+            )
         for key in ("ignore", "null_values"):
             if not all(isinstance(text, str) for text in getattr(self, key)):
                 raise SchemaError(
                     f"{key} holds something that is not a text", where="schema", allowed="texts"
                 )
-        both = set(self.ignore) & {column.name for column in self.columns}
+        both = set(self.ignore) & {column.name for column in self.released_columns}
         if both:
             raise SchemaError(
                 f"column {min(both)!r} is declared and ignored", where="schema", allowed="one of the two"
@@ -80,12 +88,35 @@ class Schema:
     @cached_property
     def domain(self) -> Domain:
         """Names and sizes: what everything behind the codes sees."""
-        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns))
+        impossible = () if self.rules is None else self.rules.impossible
+        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns), impossible)
+
+    @cached_property
+    def rules(self) -> Rules | None:
+        """The constraints over the codes."""
+        return None if self.constraints is None else Rules(self.constraints, self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Column names in the order of the codes."""
         return self.domain.names
+
+    @property
+    def released_columns(self) -> tuple[Column, ...]:
+        """The columns of released tables: the measured ones, and those that follow from them."""
+        derived = () if self.constraints is None else self.constraints.derived
+        return (*self.columns, *(one.column for one in derived))
+
+    @property
+    def read_names(self) -> tuple[str, ...]:
+        """The columns that the data must have."""
+        return (*self.names, *(column.name for column in (() if self.rules is None else self.rules.read)))
+
+    @property
+    def unread_names(self) -> tuple[str, ...]:
+        """Columns that the data may have and that are not read."""
+        derived = () if self.constraints is None else self.constraints.derived
+        return (*self.ignore, *(one.column.name for one in derived if not one.read))
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -127,7 +158,8 @@ class Schema:
         The same codes as those of ``encode``, and the same errors. Blocks are encoded in a few threads.
         """
         if isinstance(data, EncodedTable):
-            if (data.columns, data.null_values) != (self.columns, self.null_values):
+            own = self.columns, self.null_values, self.constraints
+            if (data.columns, data.null_values, data.constraints) != own:
                 raise ConfigError(
                     "the records were encoded with another schema",
                     where=where,
@@ -139,7 +171,7 @@ class Schema:
         self._check_names(table.column_names, where, "error", False)
         parts = [table.slice(start, BLOCK_ROWS) for start in range(0, table.num_rows, BLOCK_ROWS)]
         codes = []
-        for block in in_order(BlockEncoder(self.columns, self.null_values).encode, parts):
+        for block in in_order(self.encoder().encode, parts):
             if block is None:  # the whole table says what is wrong
                 return CodeBlocks(len(self), [self.encode(table, where=where)])
             codes.append(block.codes)
@@ -147,35 +179,63 @@ class Schema:
             self.encode(table, where=where)
         return CodeBlocks(len(self), codes)
 
+    def encoder(self, kept: Sequence[str] = ()) -> BlockEncoder:
+        """Encodes blocks of records; ``kept`` names columns that stay as they are."""
+        return BlockEncoder(self.columns, self.null_values, kept, self.rules)
+
     def problems(
         self, data: Any, *, where: str = "batch", reveal: bool = False, extra: Extra = "error"
     ) -> list[Problem]:
         """What keeps a table from being encoded, column by column; empty if nothing does."""
         return self._encode(data, where=where, reveal=reveal, extra=extra)[1]
 
+    def violated(self, data: Any, *, where: str = "batch", extra: Extra = "error") -> dict[str, int]:
+        """How many records violate which constraint, as they were declared. Private, for the owner's terminal only.
+
+        Nothing where some value has no code: ``problems`` says so.
+        """
+        codes, given, problems = self._codes(data, where=where, reveal=False, extra=extra)
+        if self.rules is None or problems:
+            return {}
+        return {words: int(broken.sum()) for words, broken in self.rules.violated(codes, given)}
+
     def _encode(self, data: Any, *, where: str, reveal: bool, extra: Extra) -> tuple[Codes, list[Problem]]:
+        codes, given, problems = self._codes(data, where=where, reveal=reveal, extra=extra)
+        if self.rules is not None and not problems:
+            problems = self.rules.settle(codes, given)
+        return codes, problems
+
+    def _codes(
+        self, data: Any, *, where: str, reveal: bool, extra: Extra
+    ) -> tuple[Codes, list[Codes], list[Problem]]:
+        """Codes of the measured columns, of those that follow and are read, and what has no code."""
         self.require_exact(where)
         table = arrow.to_table(data, where)
         self._check_names(table.column_names, where, extra, reveal)
         codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
+        read = () if self.rules is None else self.rules.read
+        given: list[Codes] = [np.empty(table.num_rows, dtype=np.int32) for _ in read]
         problems: list[Problem] = []
-        for i, column in enumerate(self.columns):
+        for i, column in enumerate((*self.columns, *read)):
+            out = codes[:, i] if i < len(self.columns) else given[i - len(self.columns)]
             cells = table.column(column.name)
-            problems += column.fill(cells, codes[:, i], null_values=self.null_values, reveal=reveal)
-        return codes, problems
+            problems += column.fill(cells, out, null_values=self.null_values, reveal=reveal)
+        return codes, given, problems
 
     def _check_names(self, names: list[str], where: str, extra: Extra, reveal: bool) -> None:
         present = set(names)
-        absent = [name for name in self.names if name not in present]
+        absent = [name for name in self.read_names if name not in present]
         if absent:
             raise SchemaError(
-                f"the data lack {_columns(absent)}", where=where, allowed=f"all of {', '.join(self.names)}"
+                f"the data lack {_columns(absent)}",
+                where=where,
+                allowed=f"all of {', '.join(self.read_names)}",
             )
         if extra == "ignore":
             return
         if extra != "error":
             raise ConfigError(f"unknown extra {extra!r}", where="encode", allowed="error, ignore")
-        declared = set(self.names) | set(self.ignore)
+        declared = {*self.read_names, *self.unread_names}
         unknown = [name for name in names if name not in declared]
         if unknown:
             raise DataError(
@@ -202,8 +262,8 @@ class Schema:
         label in text columns and null elsewhere. The draw is post-processing of public codes, so an
         ordinary seed is enough and the same seed gives the same table.
         ``dictionaries``: columns of texts hold each text once, and its place in every row (Arrow's dictionaries);
-        the types of other columns, and all values, are the same.
-        Errors: ``DataError`` for codes of another shape or outside the domain.
+        the types of other columns, and all values, are the same. Columns that follow from others come last.
+        Errors: ``DataError`` for codes of another shape, outside the domain, or in a cell that no record is in.
         """
         import pyarrow as pa
 
@@ -216,22 +276,41 @@ class Schema:
             )
         generator = np.random.default_rng(seed)
         style = "exact" if self.exact and style == "value" else style
-        arrays = [
-            c.texts(codes[:, i])
-            if dictionaries and isinstance(c, Categorical) and not c.is_numeric
-            else c.decode(codes[:, i], generator, style)
-            for i, c in enumerate(self.columns)
-        ]
-        return (
-            pa.table(arrays, names=self.names) if dictionaries else pa.table(arrays, self.arrow_schema(style))
-        )
+        arrays = []
+        for column, own in zip(self.released_columns, self._released_codes(codes), strict=True):
+            if dictionaries and isinstance(column, Categorical) and not column.is_numeric:
+                arrays.append(column.texts(own))
+            else:
+                arrays.append(column.decode(own, generator, style))
+        names = [column.name for column in self.released_columns]
+        return pa.table(arrays, names=names) if dictionaries else pa.table(arrays, self.arrow_schema(style))
+
+    def _released_codes(self, codes: Codes) -> Iterator[Codes]:
+        """The codes of each released column."""
+        many = range(len(self.columns))
+        if self.rules is None:
+            yield from (codes[:, i] for i in many)
+            return
+        sizes = self.domain.sizes
+        for i, column in enumerate(self.columns):
+            if len(codes) and not 0 <= codes[:, i].min() <= codes[:, i].max() < sizes[i]:
+                raise DataError(f"column {column.name!r} holds unknown codes", allowed=f"0 to {sizes[i] - 1}")
+        if self.rules.has_impossible(codes):
+            raise DataError("the codes hold a record that the schema's constraints exclude", where="decode")
+        yield from (codes[:, i] for i in many)
+        yield from self.rules.derive(codes)
+
+    def with_derived(self, codes: Codes) -> Codes:
+        """The codes of all released columns, shape (records, released columns)."""
+        return np.column_stack(list(self._released_codes(codes))) if self.constraints is not None else codes
 
     def arrow_schema(self, style: Style = "value") -> Any:
         """The ``pyarrow.Schema`` of decoded tables."""
         import pyarrow as pa
 
         text = pa.string()
-        return pa.schema([(c.name, text if style == "label" else c.arrow_type()) for c in self.columns])
+        columns = self.released_columns
+        return pa.schema([(c.name, text if style == "label" else c.arrow_type()) for c in columns])
 
     # Files.
 
@@ -258,7 +337,21 @@ class Schema:
         """The ``[schema]`` part of a configuration file; reading it back gives an equal schema."""
         from dpstream.core.schema.toml import write_schema
 
-        return write_schema(self.columns, self.confirmed, self.ignore, self.null_values)
+        return write_schema(
+            self.released_columns, self.confirmed, self.ignore, self.null_values, self.constraints
+        )
+
+    @classmethod
+    def from_codebook(cls, columns: Mapping[str, Any], constraints: Mapping[str, Any] | None) -> Schema:
+        """The schema of released tables, from what their codebook says of columns and constraints.
+
+        Errors: ``SchemaError``, ``KeyError``, ``TypeError``, ``ValueError``: it is no such codebook.
+        """
+        schema = cls.from_toml({"columns": columns})
+        if constraints is None:
+            return schema
+        measured, read = split_spec(constraints, schema.columns)
+        return cls(tuple(measured), constraints=read)
 
     def require_confirmed(self, where: str = "dpstream.toml") -> None:
         """Raise ``ConfigError`` for a draft that nobody has confirmed yet."""
@@ -288,12 +381,16 @@ class Schema:
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over the canonical declaration; equal for equal schemas."""
-        spec = {
+        spec: dict[str, Any] = {
             "format": 1,
             "columns": [{"name": column.name, **column.spec()} for column in self.columns],
             "ignore": sorted(self.ignore),
             "null_values": sorted(self.null_values),
         }
+        if self.constraints is not None:  # the fingerprints of all other schemas stay what they were
+            derived = self.released_columns[len(self.columns) :]
+            spec["derived"] = [{"name": column.name, **column.spec()} for column in derived]
+            spec["constraints"] = self.constraints.spec()
         text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -301,7 +398,8 @@ class Schema:
         """A Frictionless data package descriptor of a released table, ready for ``json.dump``."""
         from dpstream.core.schema.codebook import codebook
 
-        return codebook(self.columns, self.fingerprint(), name, path)
+        constraints = None if self.constraints is None else self.constraints.spec()
+        return codebook(self.released_columns, self.fingerprint(), name, path, constraints)
 
 
 def _columns(names: list[str]) -> str:

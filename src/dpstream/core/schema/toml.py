@@ -14,6 +14,8 @@ from typing import Any
 from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
+from dpstream.core.schema.constraint_reading import read_constraints
+from dpstream.core.schema.constraints import Constraints
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Real, number_text
@@ -31,7 +33,7 @@ __all__ = [
 COLUMN_TYPES: dict[str, type[Column]] = {
     kind.type_name: kind for kind in (Boolean, Categorical, Integer, Real, Date, DateTime)
 }
-_SCHEMA_KEYS = ("columns", "confirmed", "file", "format", "ignore", "null_values")
+_SCHEMA_KEYS = ("columns", "confirmed", "constraints", "file", "format", "ignore", "null_values")
 
 
 #: Where a schema stands, and the arguments of ``Schema``.
@@ -92,7 +94,7 @@ def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *
             raise unknown_key(key, table[key], _SCHEMA_KEYS, place)
     if "file" in table:
         return _follow(table, place, base, followed)
-    return _build(table, place)
+    return _build(table, place, base)
 
 
 def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: bool) -> Declared:
@@ -107,7 +109,7 @@ def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: b
     return _read_document(load_toml(path), str(path), path.parent, followed=True)
 
 
-def _build(table: Mapping[str, Any], place: str) -> Declared:
+def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Declared:
     if table.get("format", 1) != 1:
         raise SchemaError(f"unknown format {table['format']!r}", where=place, allowed="1")
     columns = table.get("columns")
@@ -116,9 +118,11 @@ def _build(table: Mapping[str, Any], place: str) -> Declared:
     confirmed = table.get("confirmed", True)
     if not isinstance(confirmed, bool):
         raise SchemaError(f"confirmed = {confirmed!r} cannot be used", where=place, allowed="true, false")
-    built = [_column(name, spec, f"{place} column {name!r}") for name, spec in columns.items()]
-    lists = {key: table[key] for key in ("ignore", "null_values") if key in table}
-    return place, {"columns": tuple(built), "confirmed": confirmed, **lists}
+    built = tuple(_column(name, spec, f"{place} column {name!r}") for name, spec in columns.items())
+    others = {key: table[key] for key in ("ignore", "null_values") if key in table}
+    if "constraints" in table:
+        built, others["constraints"] = read_constraints(table["constraints"], built, place, base)
+    return place, {"columns": built, "confirmed": confirmed, **others}
 
 
 def _column(name: str, spec: Any, place: str) -> Column:
@@ -157,7 +161,11 @@ def _did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def write_schema(
-    columns: Iterable[Column], confirmed: bool, ignore: Iterable[str], null_values: Iterable[str]
+    columns: Iterable[Column],
+    confirmed: bool,
+    ignore: Iterable[str],
+    null_values: Iterable[str],
+    constraints: Constraints | None = None,
 ) -> str:
     """See ``Schema.to_toml``."""
     lines = ["[schema]"]
@@ -170,7 +178,39 @@ def write_schema(
     for column in columns:
         lines += ["", f"[schema.columns.{toml_key(column.name)}]"]
         lines += [f"{key} = {toml_value(value)}" for key, value in column.spec().items()]
+    if constraints is not None:
+        lines += _constraint_lines(constraints)
     return "\n".join(lines) + "\n"
+
+
+def _constraint_lines(constraints: Constraints) -> list[str]:
+    conditions = [one.words for one in constraints.excluded if one.file is None]
+    lines = ["", "[schema.constraints]"]
+    if conditions:
+        lines.append(f"forbidden = {toml_value(conditions)}")
+    files = [
+        f"{{ columns = {toml_value(one.columns)}, file = {toml_value(one.file)} }}"
+        for one in constraints.excluded
+        if one.file is not None
+    ]
+    if files:
+        lines.append(f"allowed = [{', '.join(files)}]")
+    if constraints.repair:
+        bins = (f"{toml_key(name)} = {toml_value(label)}" for name, label in constraints.repair)
+        lines.append(f"violations = {{ {', '.join(bins)} }}")
+    for one in constraints.derived:
+        if one.file is None:
+            raise SchemaError(
+                f"no file says how column {one.column.name!r} follows from others",
+                where="schema",
+                allowed="constraints that were read from files",
+            )
+        read = "" if one.read else ", read = false"
+        lines.append(
+            f"derived.{toml_key(one.column.name)} = "
+            f"{{ from = {toml_value(one.sources)}, file = {toml_value(one.file)}{read} }}"
+        )
+    return lines
 
 
 def toml_key(name: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.families.growing.blackbox import LinearQuery
 
 if TYPE_CHECKING:

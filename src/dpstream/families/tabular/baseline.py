@@ -126,6 +126,7 @@ class BaselinePlan(StreamPlan):
     unit: EventUnit
     horizon: int | None
     name = "baseline"
+    follows_constraints = True
 
     @property
     def domain(self) -> Domain:

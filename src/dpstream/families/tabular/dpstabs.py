@@ -152,9 +152,9 @@ class DPStabsPlan(StreamPlan):
     horizon: int | None
     counter: CalibratedCounter
     selector: Selector | None
-    #: How the counter was chosen; None where it was given.
-    choice: Choice | None = field(default=None, compare=False)
+    choice: Choice | None = field(default=None, compare=False)  #: of the counter; None where it was given
     name = "dpstabs"
+    follows_constraints = True
 
     @property
     def domain(self) -> Domain:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import LimitError
-from dpstream.core.graphical import TreeSizes
+from dpstream.core.graphical import TreeSizes, tree_cells
 from dpstream.core.tables import Workload
 
 __all__ = ["Room", "check_each"]
@@ -17,6 +17,9 @@ __all__ = ["Room", "check_each"]
 def check_each(workload: Workload, max_cells: int) -> None:
     """Refuse a workload with a marginal that could not be in the model even alone (all columns count)."""
     domain = workload.domain
+    if domain.impossible:
+        _check_with_constraints(workload, max_cells)
+        return
     every = sum(domain.sizes)
     for clique in workload.cliques:
         # Of one marginal alone the tree has one table, and one for each other column. Asking ``tree_cells`` would
@@ -29,6 +32,24 @@ def check_each(workload: Workload, max_cells: int) -> None:
             where="workload",
             allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
         )
+
+
+def _check_with_constraints(workload: Workload, max_cells: int) -> None:
+    """``check_each`` where the columns of constraints are in the model, too."""
+    domain = workload.domain
+    if tree_cells(domain, ()) > max_cells:
+        raise LimitError(
+            "a model with the public constraints alone has more cells than it may",
+            where="schema.constraints",
+            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns in one constraint",
+        )
+    for clique in workload.cliques:
+        if tree_cells(domain, [clique]) > max_cells:
+            raise LimitError(
+                f"a model with {domain.label(clique)} and the public constraints has more cells than it may",
+                where="workload",
+                allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
+            )
 
 
 class Room:

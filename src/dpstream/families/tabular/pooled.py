@@ -165,6 +165,7 @@ class PooledPlan(StreamPlan):
     horizon: int | None
     runner: Runner
     name = "pooled"
+    follows_constraints = True
 
     @property
     def domain(self) -> Domain:

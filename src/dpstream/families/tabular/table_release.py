@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import CellEstimate, Measured, NoisyCounts, Packed, SyntheticTable
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.law import Law, unpack_law
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
 from dpstream.core.tables import count_marginals
 
 __all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models", "unpack_models"]
@@ -219,6 +219,8 @@ class TableSynthesis(SyntheticTable):
         generator = np.random.default_rng(seed)
         available = len(self.codes)
         if available == 0:
+            if self.domain.impossible:
+                return Model.uniform(self.domain, 0.0).sample(rows, seed)
             sizes = np.array(self.domain.sizes)
             return generator.integers(0, sizes, size=(rows, len(sizes)), dtype=np.int32)
         passes = [generator.permutation(available) for _ in range(-(-rows // available))] or [
@@ -234,12 +236,14 @@ class TableSynthesis(SyntheticTable):
             "sizes": list(self.domain.sizes),
             "records": self.records,
             "total_error": self.total_error,
+            **pack_impossible(self.domain),
         }
         return Packed(meta, {"codes": self.codes.astype(kind)})
 
     @classmethod
     def unpack(cls, packed: Packed) -> TableSynthesis:
         """The inverse of ``pack``."""
-        domain = Domain(tuple(packed.meta["names"]), tuple(packed.meta["sizes"]))
+        names, sizes = tuple(packed.meta["names"]), tuple(packed.meta["sizes"])
+        domain = Domain(names, sizes, unpack_impossible(packed.meta))
         codes = packed.arrays["codes"].astype(np.int32)
         return cls(domain, codes, packed.meta["records"], packed.meta.get("total_error"))

@@ -229,13 +229,13 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
             str(f["name"]): {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")}
             for f in fields
         }
-        schema = Schema.from_toml({"columns": columns})
+        schema = Schema.from_codebook(columns, book["dpstream"].get("constraints"))
         labels = [tuple(code["label"] for code in f["dpstream"]["codes"]) for f in fields]
     except FileNotFoundError:
         raise StoreDamagedError("the codebook is missing", where=str(path)) from None
     except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
-    if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.columns]:
+    if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.released_columns]:
         raise StoreDamagedError("the codebook belongs to other releases", where=str(path))
     return schema
 

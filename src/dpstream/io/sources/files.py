@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.core.schema import Schema
-from dpstream.core.schema.encoded_table import BlockEncoder
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
@@ -109,7 +108,7 @@ class FileSource(Source):
     ) -> None:
         self.options = options
         users = [] if options.user_column is None else [options.user_column]
-        self._encoder = None if schema is None else BlockEncoder(schema.columns, schema.null_values, users)
+        self._encoder = None if schema is None else schema.encoder(users)
         self._base = Path(base)
         self._reveal = reveal
         self._today = today or options.clock()

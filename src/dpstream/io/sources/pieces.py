@@ -87,4 +87,8 @@ class Pieces:
                 kept.append(piece.select(encoder.kept))
                 rest.append(piece)
         columns = join(kept, _WHERE) if encoder.kept else None
-        return EncodedTable(encoder.columns, encoder.null_values, tuple(parts), join(rest, _WHERE), columns)
+        constraints = None if encoder.rules is None else encoder.rules.constraints
+        together = join(rest, _WHERE)
+        return EncodedTable(
+            encoder.columns, encoder.null_values, tuple(parts), together, columns, constraints
+        )

@@ -11,7 +11,7 @@ import numpy as np
 from dpstream.core.contracts import Measured, PeopleEstimate
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
-from dpstream.core.tables.predicate import Predicate
+from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
 

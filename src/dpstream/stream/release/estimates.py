@@ -19,7 +19,7 @@ from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema import Schema
-from dpstream.core.tables.predicate import Predicate
+from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.interactions import least_squares
 from dpstream.stream.release.measured_parts import (

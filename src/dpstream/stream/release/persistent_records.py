@@ -292,15 +292,18 @@ def _succession(
     rows = np.concatenate([kept, many + fresh])
     found = np.empty((len(rows), codes.shape[1]), dtype=codes.dtype)
     at = np.searchsorted(kept, changed)
-    for number in range(codes.shape[1]):
-        source, others = rows, np.flatnonzero(old.codes[changed, number] != added[new, number])
+    # A column that follows from others changes with them.
+    shown = schema.with_derived(codes)
+    for number in range(shown.shape[1]):
+        source, others = rows, np.flatnonzero(shown[changed, number] != shown[many + new, number])
         if len(others):
             source = rows.copy()
             source[at[others]] = many + new[others]
             was, now = (both.column(number).take(pa.array(p)) for p in (changed[others], source[at[others]]))
             visible[others] |= cells_differ(was, now)
         columns.append(both.column(number).take(pa.array(source)))
-        found[:, number] = codes[source, number]
+        if number < codes.shape[1]:
+            found[:, number] = codes[source, number]
     table = pa.table(columns, schema=both.schema)
     ids = np.concatenate([old.ids[kept], np.arange(old.next_id, old.next_id + len(fresh), dtype=np.int64)])
     after, new_rows = Rows(ids, found, table), np.arange(len(kept), len(rows))

@@ -15,7 +15,7 @@ from dpstream.core.contracts import Measured, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
 from dpstream.stream.release.answers import NOT_MEASURED, Answer, ErrorKind, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Estimate, Published
@@ -204,6 +204,8 @@ class Release:
         model = self._answers("marginal")
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         domain = self._schema.domain
+        if set(names) & {column.name for column in self._schema.released_columns[len(self._schema) :]}:
+            return self._derived_marginal(names)
         asked = [domain.index(name) for name in names]
         if not asked or len(set(asked)) != len(asked):
             raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
@@ -224,6 +226,32 @@ class Release:
             return Marginal(names, labels, values, estimate.standard_error)
         measured = known.values.transpose([clique.index(i) for i in asked])
         return Marginal(names, labels, values, estimate.standard_error, measured, known, self.step)
+
+    def _derived_marginal(self, names: tuple[str, ...]) -> Marginal:
+        """A marginal with columns that follow from others: a sum of the cells of these."""
+        assert self._schema.constraints is not None
+        derived = {one.column.name: one for one in self._schema.constraints.derived}
+        if len(set(names)) != len(names):
+            raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
+        read = [
+            source for name in names for source in (derived[name].sources if name in derived else (name,))
+        ]
+        known = self.marginal(tuple(dict.fromkeys(read)))
+        at = {name: axis for axis, name in enumerate(known.columns)}
+        place = np.indices(known.values.shape)
+        axes, labels = [], []
+        for name in names:
+            if name in derived:
+                one = derived[name]
+                shape = [known.values.shape[at[source]] for source in one.sources]
+                axes.append(np.array(one.codes).reshape(shape)[tuple(place[at[s]] for s in one.sources)])
+                labels.append(one.column.labels())
+            else:
+                axes.append(place[at[name]])
+                labels.append(known.labels[at[name]])
+        values = np.zeros([len(own) for own in labels])
+        np.add.at(values, tuple(axes), known.values)
+        return Marginal(names, tuple(labels), values, None)
 
     @property
     def classifier(self) -> Any:

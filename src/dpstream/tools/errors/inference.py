@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks import read_measurements, read_table
 from dpstream.tools.errors.contract import Observation
 from dpstream.tools.errors.relations import Relation, known_together

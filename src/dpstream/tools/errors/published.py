@@ -14,7 +14,7 @@ import numpy as np
 import dpstream
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.predicate import parse_predicate
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
 from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation

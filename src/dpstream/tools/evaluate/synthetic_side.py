@@ -246,8 +246,12 @@ def read_codes(table: Any, schema: Schema, where: str) -> Codes:
                 where=where,
                 allowed="an evaluation of the models (--from models), without a target",
             )
-    readable = replace(schema, columns=tuple(as_released(column) for column in schema.columns))
-    codes: Codes = readable.encode(table, where=where)
+    columns = tuple(as_released(column) for column in schema.columns)
+    # What follows from other columns was computed, and need not be read.
+    readable = replace(schema, columns=columns, constraints=None)
+    codes: Codes = readable.encode(
+        table, where=where, extra="error" if schema.constraints is None else "ignore"
+    )
     return codes
 
 

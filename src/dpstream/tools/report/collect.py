@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +132,10 @@ def released_codes(schema: Schema, releases: Path, step: int) -> NDArray[np.int3
     frame = read_table(releases, step)
     try:
         columns = tuple(as_released(column) for column in schema.columns)
-        return dataclasses.replace(schema, columns=columns).encode(frame, where=f"the table of step {step}")
+        # What follows from other columns was computed, and need not be read.
+        readable = dataclasses.replace(schema, columns=columns, constraints=None)
+        extra: Literal["error", "ignore"] = "error" if schema.constraints is None else "ignore"
+        return readable.encode(frame, where=f"the table of step {step}", extra=extra)
     except InputError as error:
         raise StoreDamagedError(
             f"the table of step {step} does not fit the codebook: {error.what}", where=str(releases)

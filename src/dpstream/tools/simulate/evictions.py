@@ -7,6 +7,8 @@ sometimes missing or wrong); no number is taken from any city.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from dpstream.tools.simulate.example import (
     with_odd_values,
 )
 
-__all__ = ["CHANGE_AT", "EVICTIONS", "FIRST_DAY"]
+__all__ = ["CHANGE_AT", "EVICTIONS", "EVICTIONS_BY_ZIP", "FIRST_DAY"]
 
 #: A Monday: the first day of the first week.
 FIRST_DAY = np.datetime64("2001-01-01")
@@ -80,6 +82,11 @@ outside = "clip"
 missing = "missing"
 """.format(areas=", ".join(f'"{area}"' for area in AREAS))
 
+_DISTRICT_FILE = "districts.csv"
+_DISTRICTS_BY_ZIP = "zip,district\n" + "".join(
+    f"{area},{DISTRICTS[k]}\n" for area, k in zip(AREAS, _DISTRICT, strict=True)
+)
+
 _NOTES = f"""\
 One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` or `delete`), `zip`,
 `district`, four flags for the causes, `bedrooms`, `rent`.
@@ -90,6 +97,7 @@ One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` o
   move-ins rise; the old level comes back over the following year.
 - **Deletions.** Some notices are withdrawn within {_OPEN_WEEKS} weeks: the row comes again with
   `op = delete`.
+- **Districts.** `districts.csv`, a public file, has the main district of each area.
 - **Odd values.** Area codes that are missing or misprinted, districts and rents that are missing, rents
   beyond the last bin. The configuration declares a bin for each of them.
 """
@@ -107,14 +115,13 @@ def _suspended(week: int) -> float:
     return float(0.8 * np.exp(-max(0, week - CHANGE_AT - 26) / 26))
 
 
-def _notices(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
-    """The notices that are filed in one week."""
+def _notices(rows: int, week: int, generator: np.random.Generator, strays: float) -> StepColumns:
+    """The notices that are filed in one week; this share carries the neighbouring district."""
     years = _drift_years(week)
     season = 1 + 0.35 * np.cos(2 * np.pi * (week - 30) / 52)
     count = int(generator.poisson(rows * season * (1 - 0.3 * _suspended(week))))
     area = choose(generator, _SHARE * np.exp(_GROWTH * years), count)
-    # A few notices carry the neighbouring district.
-    shift = (generator.random(count) < 0.04).astype(np.int64)
+    shift = (generator.random(count) < strays).astype(np.int64)
     district = (_DISTRICT[area] + shift) % len(DISTRICTS)
     rent = np.round(_RENT[area] * 1.05**years * generator.lognormal(0.0, 0.35, count), 2)
     bedrooms = choose_rows(generator, np.exp(-np.abs(np.arange(7) - 0.6 - rent[:, None] / 1500)))
@@ -154,12 +161,12 @@ def _causes(
     return {"non_payment": main == 0, "breach": breach, "nuisance": nuisance, "owner_move_in": main == 3}
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
+def _steps(rows: int, generator: np.random.Generator, strays: float = 0.04) -> Iterator[StepColumns]:
     """Weeks without end; withdrawals repeat the values of the notice they withdraw."""
     still_open: list[StepColumns] = []
     week = 0
     while True:
-        filed = _notices(rows, week, generator)
+        filed = _notices(rows, week, generator, strays)
         withdrawn: list[StepColumns] = []
         for i, notices in enumerate(still_open):
             hazard = 0.008 + 0.03 * _suspended(week) * notices["non_payment"]
@@ -194,5 +201,26 @@ EVICTIONS = Example(
     most_steps=1200,
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},
+    files={_DISTRICT_FILE: _DISTRICTS_BY_ZIP},
     steps=_steps,
+)
+
+#: The same stream in a city whose districts are made of whole areas, which everybody knows.
+EVICTIONS_BY_ZIP = replace(
+    EVICTIONS,
+    name="evictions-by-zip",
+    title="Invented eviction notices, week by week, of an invented city whose districts follow from zips.",
+    notes=_NOTES.replace(
+        "has the main district of each area.",
+        "has the district of each area, and no notice has another one. The\n  configuration says so: the district is "
+        "not measured, and right in every released row.",
+    ),
+    schema=_SCHEMA
+    + f"""
+[schema.constraints.derived]
+district = {{ from = "zip", file = "{_DISTRICT_FILE}" }}
+""",
+    # Nobody knows what follows from a misprinted area.
+    files={_DISTRICT_FILE: _DISTRICTS_BY_ZIP + "other,missing\n"},
+    steps=partial(_steps, strays=0.0),
 )

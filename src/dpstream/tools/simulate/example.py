@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ class Example:
     #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
     nullable: dict[str, str]
     steps: StepDraws
+    #: Public files beside the configuration, by name.
+    files: dict[str, str] = field(default_factory=dict)
     #: Lines of ``[stream]`` and of ``[output]``, and the ``[mechanism]`` table.
     stream: str = 'unit = "event"\n'
     output: str = ""

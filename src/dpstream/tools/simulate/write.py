@@ -15,7 +15,7 @@ from dpstream.core.paths import parse_json, read_text
 from dpstream.tools.simulate import panel_folder, stock_folder
 from dpstream.tools.simulate.census import CENSUS
 from dpstream.tools.simulate.city_points import RIDES
-from dpstream.tools.simulate.evictions import EVICTIONS
+from dpstream.tools.simulate.evictions import EVICTIONS, EVICTIONS_BY_ZIP
 from dpstream.tools.simulate.example import Example, StepColumns, write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 from dpstream.tools.simulate.stock import Stock
@@ -23,7 +23,9 @@ from dpstream.tools.simulate.stock import Stock
 __all__ = ["EXAMPLES", "simulate"]
 
 #: All example streams by name.
-EXAMPLES: dict[str, Example] = {example.name: example for example in (EVICTIONS, CENSUS, RIDES)}
+EXAMPLES: dict[str, Example] = {
+    example.name: example for example in (EVICTIONS, EVICTIONS_BY_ZIP, CENSUS, RIDES)
+}
 
 _FORMATS = ("csv", "parquet")
 _RECORD = "simulation.json"
@@ -49,7 +51,8 @@ def simulate(
     Guarantee: none is needed; every value is invented.
 
     Args:
-        name: ``"evictions"``, ``"census"``, ``"points"`` (rides in a city), ``"panel"`` (households in and out of
+        name: ``"evictions"``, ``"evictions-by-zip"`` (districts follow from zips), ``"census"``, ``"points"``
+            (rides in a city), ``"panel"`` (households in and out of
             poverty, up to 12 months), or ``"stock"`` (a register whose records come, change and leave).
         steps: number of steps, at least 1.
         out: a folder that is empty or new, or that holds the same simulation with as many steps or fewer.
@@ -104,6 +107,8 @@ def simulate(
     for part in range(-(-steps // example.steps_per_file)):
         count = min(example.steps_per_file, steps - part * example.steps_per_file)
         _write_table(example, list(islice(frames, count)), folder / "data" / f"part-{part:04d}.{file_format}")
+    for file, text in example.files.items():
+        _write_text(folder / file, text)
     _write_text(folder / _RECORD, json.dumps(record, indent=2) + "\n")
     _write_text(folder / "README.md", _readme(example, record))
     config = folder / "dpstream.toml"

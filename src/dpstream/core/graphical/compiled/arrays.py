@@ -31,6 +31,9 @@ class TreeArrays(NamedTuple):
     map_off: Ints  #: [m + 1], offsets into ``maps``
     maps: NDArray[np.int32]  #: for each clique with a parent: parent's cell -> cell of the separator
     sizes: Ints  #: [p], sizes of all attributes
+    #: [cells], the logarithm that each cell of the cliques' tables begins with: 0, or far below every potential where
+    #: no record is; empty where every cell is possible
+    floor: NDArray[np.float64]
 
 
 class FactorArrays(NamedTuple):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpstream.core.compiling import njit
-from dpstream.core.graphical.compiled.inference import add_factor, downward, project_factor, upward
+from dpstream.core.graphical.compiled.inference import add_factor, begin, downward, project_factor, upward
 from dpstream.core.graphical.compiled.inner import copy, inner
 
 #: Growth of the step while no step has failed yet, and afterwards.
@@ -49,7 +49,8 @@ def descend(tree, factors, potentials, active, weights, target, penalty, iterati
     weights); an extrapolation that does not lower the objective is undone and the momentum restarted
     from rest, a plain step that fails the Armijo test halves the step: the objective never rises.
     """
-    base = np.zeros(tree.cell_off[-1])
+    base = np.empty(tree.cell_off[-1])
+    begin(base, tree)
     is_active = np.zeros(len(factors.clique), dtype=np.bool_)
     for f in active:
         is_active[f] = True

@@ -96,6 +96,14 @@ def exp_nonpositive(x, scratch):
 
 
 @inner()
+def begin(tables, tree):
+    """The logarithms before any potential is added."""
+    tables[:] = 0.0
+    for j in range(len(tree.floor)):
+        tables[j] = tree.floor[j]
+
+
+@inner()
 def add_factor(tables, tree, factors, f, potentials):
     """Add one potential to its tree clique's table of logarithms."""
     c = factors.clique[f]
@@ -190,11 +198,15 @@ def downward(tables, separators, tree):
 @njit(cache=True)
 def calibrate(tree, factors, potentials, tables, separators):
     """All of it, from potentials: fills ``tables`` and ``separators``; returns log Z."""
-    tables[:] = 0.0
+    begin(tables, tree)
     for f in range(len(factors.clique)):
         add_factor(tables, tree, factors, f, potentials)
     scratch = np.empty(len(tables))
     messages = np.empty(len(separators))
     log_z = upward(tables, messages, scratch, tree)
+    # No record is there: not one in 10^100, as the exponential would have it.
+    for j in range(len(tree.floor)):
+        if tree.floor[j] < 0.0:
+            tables[j] = 0.0
     downward(tables, separators, tree)
     return log_z

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpstream.core.compiling import njit
-from dpstream.core.graphical.compiled.inference import add_factor, downward, project_factor, upward
+from dpstream.core.graphical.compiled.inference import add_factor, begin, downward, project_factor, upward
 from dpstream.core.graphical.compiled.inner import copy, inner
 
 #: Pairs of the limited-memory Hessian.
@@ -184,7 +184,8 @@ def _next_stage(active, table_off, weights, wanted, epsilon, recentre, x, origin
 
 @inner()
 def _static_tables(tree, factors, active, potentials):
-    base = np.zeros(tree.cell_off[-1])
+    base = np.empty(tree.cell_off[-1])
+    begin(base, tree)
     static = np.ones(len(factors.clique), dtype=np.bool_)
     for f in active:
         static[f] = False

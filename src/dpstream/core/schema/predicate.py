@@ -20,17 +20,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Boolean
-from dpstream.core.schema.domain import Mask
-from dpstream.core.tables.bins import Literal, equal_mask, order_mask
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
+from dpstream.core.schema.bins import Literal, equal_mask, order_mask
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.constraints import Constraints
+from dpstream.core.schema.discrete import Boolean
+from dpstream.core.schema.domain import Domain, Mask
 
 __all__ = ["Predicate", "parse_predicate"]
 
@@ -53,6 +54,22 @@ _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=",
 _Node = Callable[[dict[int, int]], Mask]
 
 
+class Declared(Protocol):
+    """The columns that a question is about; a ``Schema`` is one."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The measured columns."""
+
+    @property
+    def domain(self) -> Domain:
+        """Their names and sizes."""
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """Columns that follow from them, among other things."""
+
+
 @dataclass(frozen=True)
 class Predicate:
     """A parsed question: the columns it reads (sorted), and its truth on each cell of their domain."""
@@ -67,8 +84,8 @@ class Predicate:
         return np.ascontiguousarray(np.broadcast_to(self._root(axes), self.shape))
 
 
-def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """Read a question about ``schema``'s columns.
+def parse_predicate(text: str, schema: Declared) -> Predicate:
+    """Read a question about ``schema``'s columns. One about a column that follows from others is one about these.
 
     Errors:
         ConfigError: the text is not in the grammar, a column or value is unknown, or a comparison cuts
@@ -124,7 +141,7 @@ def _tokens(text: str) -> list[_Token]:
 class _Parser:
     """Recursive descent; ``columns`` collects what is read."""
 
-    def __init__(self, tokens: list[_Token], schema: Schema) -> None:
+    def __init__(self, tokens: list[_Token], schema: Declared) -> None:
         self._tokens = tokens
         self._next = 0
         self._schema = schema
@@ -163,23 +180,34 @@ class _Parser:
     def _comparison(self) -> _Node:
         if self._peek.kind != "name":
             raise self._unexpected("a column name, not, or (")
-        position = self._schema.domain.index(self._take().text)
-        column = self._schema.columns[position]
-        self.columns.add(position)
+        column, leaf = self._column(self._take().text)
         if isinstance(column, Boolean) and self._at_the_end_of_a_term:
-            return _leaf(position, equal_mask(column, Literal("true", False)), False)
+            return leaf(equal_mask(column, Literal("true", False)))
         negated = self._accept("word", "not")
         if self._accept("word", "in"):
             mask = np.logical_or.reduce([equal_mask(column, value) for value in self._values()])
-            return _leaf(position, mask, negated)
+            return leaf(~mask if negated else mask)
         token = self._peek
         if negated or token.kind != "symbol" or token.text not in _OPERATORS:
             raise self._unexpected("in" if negated else "= != < <= > >= or in")
         operator = _OPERATORS[self._take().text]
         value = self._value()
         if operator in ("=", "!="):
-            return _leaf(position, equal_mask(column, value), operator == "!=")
-        return _leaf(position, order_mask(column, operator, value), False)
+            equal = equal_mask(column, value)
+            return leaf(~equal if operator == "!=" else equal)
+        return leaf(order_mask(column, operator, value))
+
+    def _column(self, name: str) -> tuple[Column, Callable[[Mask], _Node]]:
+        """A column, and what makes a node of the truth on its codes."""
+        domain, constraints = self._schema.domain, self._schema.constraints
+        for one in () if constraints is None else constraints.derived:
+            if one.column.name == name:
+                places = tuple(map(domain.index, one.sources))
+                self.columns.update(places)
+                return one.column, partial(_derived_leaf, places, domain.shape(places), np.array(one.codes))
+        position = domain.index(name)
+        self.columns.add(position)
+        return self._schema.columns[position], partial(_leaf, (position,))
 
     def _values(self) -> list[Literal]:
         self._expect("(")
@@ -231,9 +259,22 @@ class _Parser:
         )
 
 
-def _leaf(column: int, mask: Mask, negated: bool) -> _Node:
-    truth = ~mask if negated else mask
-    return lambda axes: truth.reshape([-1 if axis == axes[column] else 1 for axis in range(len(axes))])
+def _leaf(columns: tuple[int, ...], truth: Mask) -> _Node:
+    """A node with the truth on the cells of some columns, one axis each."""
+
+    def node(axes: dict[int, int]) -> Mask:
+        order = sorted(range(len(columns)), key=lambda k: axes[columns[k]])
+        sizes = {axes[columns[k]]: truth.shape[k] for k in order}
+        return truth.transpose(order).reshape([sizes.get(axis, 1) for axis in range(len(axes))])
+
+    return node
+
+
+def _derived_leaf(
+    sources: tuple[int, ...], shape: tuple[int, ...], codes: NDArray[np.int64], truth: Mask
+) -> _Node:
+    """A node with the truth on the codes of a column that follows from others."""
+    return _leaf(sources, truth[codes].reshape(shape))
 
 
 def _joined(terms: list[_Node], operation: np.ufunc) -> _Node:

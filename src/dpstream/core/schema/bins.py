@@ -5,17 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.dates import Date, DateTime
+from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Mask
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Column
+from dpstream.core.schema.numeric import Integer, Real
 
 __all__ = ["Literal", "equal_mask", "order_mask"]
 

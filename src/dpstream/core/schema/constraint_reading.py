@@ -1,0 +1,304 @@
+"""``[schema.constraints]`` in TOML, and the public files that it names."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpstream.core.errors import ConfigError, SchemaError
+from dpstream.core.paths import read_text
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.constraints import MAX_CONSTRAINT_CELLS, Constraints, Derived, Excluded, Rules
+from dpstream.core.schema.domain import Domain, Mask
+from dpstream.core.schema.predicate import parse_predicate
+
+__all__ = ["read_constraints"]
+
+_KEYS = ("allowed", "derived", "forbidden", "violations")
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The columns that a condition may be about."""
+
+    columns: tuple[Column, ...]
+    constraints: Constraints | None
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns))
+
+    def column(self, name: str, place: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(
+            f"{name!r} is no measured column", where=place, allowed=", ".join(c.name for c in self.columns)
+        )
+
+
+def read_constraints(
+    table: Any, columns: Sequence[Column], place: str, base: Path | None
+) -> tuple[tuple[Column, ...], Constraints]:
+    """The measured columns, and the constraints.
+
+    Args:
+        columns: all that are declared.
+        base: the folder that files are relative to.
+
+    Errors:
+        SchemaError: names key and value, or file and line, and what is allowed.
+    """
+    inside = "[schema.constraints]"
+    place = place.replace("[schema]", inside) if "[schema]" in place else f"{place} {inside}"
+    if not isinstance(table, Mapping):
+        raise SchemaError("constraints is not a table", where=place, allowed=", ".join(_KEYS))
+    for key in table:
+        if key not in _KEYS:
+            raise SchemaError(f"unknown key {key!r}", where=place, allowed=", ".join(_KEYS))
+    named = table.get("derived", {})
+    if not isinstance(named, Mapping):
+        raise SchemaError(
+            "derived is not a table", where=place, allowed='COLUMN = { from = "COLUMN", file = "FILE" }'
+        )
+    known = {column.name: column for column in columns}
+    for name in named:
+        if name not in known:
+            raise SchemaError(
+                f"derived names {name!r}, which is no column", where=place, allowed=", ".join(known)
+            )
+    measured = _Measured(tuple(column for column in columns if column.name not in named), None)
+    if not measured.columns:
+        raise SchemaError(
+            "every column follows from others", where=place, allowed="a measured column, or more"
+        )
+    derived = tuple(
+        _derived(known[name], spec, measured, f"{place}.derived {name!r}", base)
+        for name, spec in named.items()
+    )
+    asked = _Measured(measured.columns, Constraints(derived) if derived else None)
+    excluded = [_forbidden(text, asked, place) for text in _list(table, "forbidden", place)]
+    excluded += [_allowed(spec, measured, place, base) for spec in _list(table, "allowed", place)]
+    repair = _violations(table.get("violations", "error"), place)
+    try:
+        constraints = Constraints(derived, tuple(excluded), repair)
+        Rules(constraints, measured.columns)
+    except SchemaError as error:
+        raise SchemaError(error.what, where=place, allowed=error.allowed) from None
+    return measured.columns, constraints
+
+
+def _list(table: Mapping[str, Any], key: str, place: str) -> list[Any]:
+    value = table.get(key, [])
+    if not isinstance(value, list):
+        raise SchemaError(f"{key} is not a list", where=place, allowed=f"{key} = [ ... ]")
+    return value
+
+
+def _violations(value: Any, place: str) -> tuple[tuple[str, str], ...]:
+    if value == "error":
+        return ()
+    if (
+        not isinstance(value, Mapping)
+        or not value
+        or not all(isinstance(label, str) for label in value.values())
+    ):
+        raise SchemaError(
+            f"violations = {value!r} cannot be used",
+            where=place,
+            allowed='"error", or { COLUMN = "its other or missing bin" }',
+        )
+    return tuple(value.items())
+
+
+def _forbidden(text: Any, columns: _Measured, place: str) -> Excluded:
+    where = f"{place} forbidden = {text!r}"
+    if not isinstance(text, str):
+        raise SchemaError(
+            "a condition is not a text", where=place, allowed='forbidden = ["age < 15 and employed"]'
+        )
+    try:
+        predicate = parse_predicate(text, columns)
+        domain = columns.domain
+        _check_cells(domain.cells(predicate.columns), where)
+        mask = predicate.mask()
+    except (ConfigError, SchemaError) as error:
+        raise SchemaError(error.what, where=where, allowed=error.allowed) from None
+    names = tuple(domain.names[i] for i in predicate.columns)
+    return Excluded(names, _packed(mask), text)
+
+
+def _packed(mask: Mask) -> bytes:
+    return np.packbits(mask.reshape(-1)).tobytes()
+
+
+def _check_cells(cells: int, where: str) -> None:
+    if cells > MAX_CONSTRAINT_CELLS:
+        raise SchemaError(
+            f"its columns have {cells} cells together",
+            where=where,
+            allowed=f"at most {MAX_CONSTRAINT_CELLS}: fewer columns, or coarser bins",
+        )
+
+
+class _File(NamedTuple):
+    """A public file of combinations: for each line its number, and the codes of some columns."""
+
+    name: str
+    digest: str
+    rows: list[tuple[int, tuple[int, ...]]]
+
+
+def _derived(column: Column, spec: Any, measured: _Measured, place: str, base: Path | None) -> Derived:
+    allowed = (
+        'from = "COLUMN" (or a list of columns), file = "FILE.csv", and read = false where the data lack it'
+    )
+    if not isinstance(spec, Mapping) or not {"from", "file"} <= spec.keys() <= {"from", "file", "read"}:
+        raise SchemaError("the keys cannot be used", where=place, allowed=allowed)
+    sources = [spec["from"]] if isinstance(spec["from"], str) else spec["from"]
+    read = spec.get("read", True)
+    if not _names(sources) or not isinstance(read, bool):
+        raise SchemaError("from or read cannot be used", where=place, allowed=allowed)
+    columns = [measured.column(name, place) for name in sources]
+    cells = int(np.prod([one.size for one in columns], dtype=object))
+    _check_cells(cells, place)
+    file = _read(spec["file"], [*columns, column], place, base)
+    shape = tuple(one.size for one in columns)
+    codes = np.full(shape, -1, dtype=np.int64)
+    for line, found in file.rows:
+        if codes[found[:-1]] not in (-1, found[-1]):
+            raise SchemaError(
+                f"line {line} gives another {column.name} for {_shown(columns, found)} than a line before it",
+                where=f"{place} {file.name}",
+                allowed="one for each combination",
+            )
+        codes[found[:-1]] = found[-1]
+    for cell in np.argwhere(codes < 0):
+        codes[tuple(cell)] = _of_bins(column, columns, tuple(cell.tolist()), f"{place} {file.name}")
+    return Derived(column, tuple(sources), tuple(codes.reshape(-1).tolist()), read, file.name, file.digest)
+
+
+def _of_bins(column: Column, sources: Sequence[Column], cell: tuple[int, ...], place: str) -> int:
+    """The code where the file has no line: ``missing`` follows from missing, ``other`` from other."""
+    is_missing = any(code == one.missing_code for one, code in zip(sources, cell, strict=True))
+    is_other = any(code == one.other_code for one, code in zip(sources, cell, strict=True))
+    own = column.missing_code if is_missing else column.other_code if is_other else None
+    if own is None:
+        kind = "missing" if is_missing else "other"
+        declare = f", or a bin {kind} of {column.name}" if is_missing or is_other else ""
+        raise SchemaError(
+            f"there is no line for {_shown(sources, cell)}",
+            where=place,
+            allowed=f"a line with its {column.name}{declare}",
+        )
+    return own
+
+
+def _shown(columns: Sequence[Column], cell: Sequence[int]) -> str:
+    pairs = zip(columns, cell, strict=False)
+    return ", ".join(f"{column.name} = {column.labels()[code]!r}" for column, code in pairs)
+
+
+def _allowed(spec: Any, measured: _Measured, place: str, base: Path | None) -> Excluded:
+    allowed = '{ columns = ["COLUMN", "COLUMN"], file = "FILE.csv" }'
+    if not isinstance(spec, Mapping) or spec.keys() != {"columns", "file"} or not _names(spec["columns"]):
+        raise SchemaError("an entry of allowed cannot be used", where=place, allowed=allowed)
+    named = set(spec["columns"])
+    for name in spec["columns"]:
+        measured.column(name, f"{place} allowed")
+    columns = [column for column in measured.columns if column.name in named]
+    shape = tuple(column.size for column in columns)
+    _check_cells(int(np.prod(shape, dtype=object)), f"{place} allowed")
+    file = _read(spec["file"], columns, f"{place} allowed", base)
+    excluded = np.ones(shape, dtype=np.bool_)
+    for _, found in file.rows:
+        excluded[found] = False
+    for axis, column in enumerate(columns):  # a value that nobody knows excludes nothing
+        np.moveaxis(excluded, axis, 0)[column.bins :] = False
+    names = tuple(column.name for column in columns)
+    return Excluded(
+        names, _packed(excluded), f"{' x '.join(names)} as in {file.name}", file.name, file.digest
+    )
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
+
+
+def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -> _File:
+    if not isinstance(name, str) or not name:
+        raise SchemaError("file is not the name of a file", where=place, allowed='file = "FILE.csv"')
+    path = (base or Path()) / name
+    place = f"{place} {name}"
+    try:
+        text = read_text(path)
+    except OSError as error:
+        raise ConfigError(
+            f"the file cannot be read: {error.strerror or 'it is no text'}", where=place, allowed="a CSV file"
+        ) from None
+    except ValueError:
+        raise ConfigError("the file is not UTF-8 text", where=place, allowed="a CSV file") from None
+    lines = _lines(text, columns, place)
+    digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return _File(name, digest, list(zip(*_codes(lines, columns, place), strict=True)))
+
+
+def _lines(text: str, columns: Sequence[Column], place: str) -> tuple[list[int], list[list[str]]]:
+    """The numbers of the lines, and for each column its cells."""
+    rows: Iterator[list[str]] = csv.reader(text.splitlines(), strict=True)
+    try:
+        header = next(rows, [])
+        names = [column.name for column in columns]
+        if not set(names) <= set(header) or len(set(header)) != len(header):
+            raise SchemaError(
+                "the first line does not name each column once",
+                where=place,
+                allowed=f"a first line with {', '.join(names)}",
+            )
+        where = [header.index(name) for name in names]
+        numbers: list[int] = []
+        cells: list[list[str]] = [[] for _ in columns]
+        for number, row in enumerate(rows, 2):
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise SchemaError(
+                    f"line {number} has {len(row)} cells",
+                    where=place,
+                    allowed=f"{len(header)}, as the first line",
+                )
+            numbers.append(number)
+            for i, k in enumerate(where):
+                cells[i].append(row[k])
+    except csv.Error:
+        raise SchemaError("the file is not CSV", where=place, allowed="one combination a line") from None
+    if not numbers:
+        raise SchemaError("the file has no combination", where=place, allowed="one combination a line")
+    return numbers, cells
+
+
+def _codes(
+    lines: tuple[list[int], list[list[str]]], columns: Sequence[Column], place: str
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    import pyarrow as pa
+
+    numbers, cells = lines
+    codes = []
+    for column, own in zip(columns, cells, strict=True):
+        found = column.raw_codes(pa.array(own, pa.string()), ())
+        wrong = np.flatnonzero(found < 0)
+        if len(wrong):
+            k = int(wrong[0])
+            raise SchemaError(
+                f"line {numbers[k]}: {column.name} = {own[k]!r} is not declared",
+                where=place,
+                allowed=f"{column.describe()}, or the name of a declared bin",
+            )
+        codes.append(found.tolist())
+    return numbers, list(zip(*codes, strict=True))

@@ -1,0 +1,325 @@
+"""What every record satisfies, publicly: columns that follow from others, and cells that no record is in.
+
+Whether a record satisfies them, and what becomes of one that does not, depends on that record and on public facts
+alone, as its codes do; so the sensitivity of every count stays what it is (docs/theory/constraints.md).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import SchemaError
+from dpstream.core.schema.column import Column, Problem
+from dpstream.core.schema.domain import Codes, Domain, Impossible, Mask
+
+__all__ = ["MAX_CONSTRAINT_CELLS", "Constraints", "Derived", "Excluded", "Rules", "split_spec"]
+
+#: Most cells that the columns of one constraint have together.
+MAX_CONSTRAINT_CELLS = 2**20
+_WHERE = "schema.constraints"
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A column that follows from others: it is not measured, and computed for released records.
+
+    Attributes:
+        column: its declaration.
+        sources: the columns that it follows from; they are measured.
+        codes: its code for each cell of the sources, flat in C order.
+        read: whether the data have the column. A record whose values contradict each other is a violation: where all
+            its sources are ordinary values, and the column says neither what follows from them nor that it is missing.
+        file, digest: the public file that it was read from, and its SHA-256.
+    """
+
+    column: Column
+    sources: tuple[str, ...]
+    codes: tuple[int, ...]
+    read: bool = True
+    file: str | None = None
+    digest: str | None = None
+
+    @property
+    def words(self) -> str:
+        """For messages."""
+        return f"{self.column.name} follows from {', '.join(self.sources)}"
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """Cells of some columns that no record is in.
+
+    Attributes:
+        columns: in the order of the schema.
+        cells: the packed bits of a mask over their cells in C order; 1 where no record is.
+        words: what was declared, for messages.
+        file, digest: the public file of allowed combinations that it was read from, and its SHA-256.
+    """
+
+    columns: tuple[str, ...]
+    cells: bytes
+    words: str
+    file: str | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """All public constraints of a schema.
+
+    Attributes:
+        derived: columns that follow from others.
+        excluded: cells that no record is in.
+        repair: what becomes of a private record that violates one: of each of these columns that the violated
+            constraint reads, the record is counted in this declared bin (``other`` or ``missing``). Empty: such a
+            record is an error.
+    """
+
+    derived: tuple[Derived, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
+    repair: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.derived and not self.excluded:
+            raise SchemaError("there is no constraint", where=_WHERE, allowed="derived, forbidden, allowed")
+
+    def spec(self) -> dict[str, Any]:
+        """The declaration as plain values, without the declarations of columns: what fingerprint and codebook hold."""
+        return {
+            "derived": {
+                one.column.name: {"from": list(one.sources), "codes": list(one.codes), "read": one.read}
+                for one in self.derived
+            },
+            "excluded": [
+                {
+                    "columns": list(one.columns),
+                    "words": one.words,
+                    "cells": base64.b64encode(one.cells).decode(),
+                }
+                for one in self.excluded
+            ],
+            "violations": dict(self.repair) or "error",
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What a stream is pinned to besides the schema's fingerprint: in words, and the contents of the files."""
+        read = [
+            *((one.file, one.digest) for one in self.derived),
+            *((one.file, one.digest) for one in self.excluded),
+        ]
+        files = {file: digest for file, digest in read if file is not None}
+        return {
+            "derived": {one.column.name: list(one.sources) for one in self.derived},
+            "excluded": [one.words for one in self.excluded],
+            "violations": dict(self.repair) or "error",
+            "files": files,
+        }
+
+
+def split_spec(spec: Mapping[str, Any], columns: Iterable[Column]) -> tuple[list[Column], Constraints]:
+    """The inverse of ``Constraints.spec``: the measured columns, and the constraints.
+
+    Args:
+        columns: the measured ones and those that follow.
+
+    Errors:
+        KeyError, TypeError, ValueError: it is no such declaration. SchemaError: the columns have no such constraints.
+    """
+    named = {column.name: column for column in columns}
+    derived = [
+        Derived(named.pop(name), tuple(one["from"]), tuple(map(int, one["codes"])), bool(one["read"]))
+        for name, one in spec["derived"].items()
+    ]
+    excluded = [
+        Excluded(tuple(one["columns"]), base64.b64decode(one["cells"], validate=True), str(one["words"]))
+        for one in spec["excluded"]
+    ]
+    repair = () if spec["violations"] == "error" else tuple(spec["violations"].items())
+    return list(named.values()), Constraints(tuple(derived), tuple(excluded), repair)
+
+
+class Rules:
+    """Constraints over the codes of a schema's measured columns.
+
+    Errors (when made):
+        SchemaError: the constraints name columns that are not there, or contradict the columns or each other.
+    """
+
+    def __init__(self, constraints: Constraints, columns: Sequence[Column]) -> None:
+        self.constraints = constraints
+        self._columns = tuple(columns)
+        self._plain = Domain(tuple(c.name for c in columns), tuple(c.size for c in columns))
+        names = set(self._plain.names)
+        for one in constraints.derived:
+            if one.column.name in names:
+                raise _wrong(f"column {one.column.name!r} stands twice", "each column once")
+            names.add(one.column.name)
+        self._derived = [self._table(one) for one in constraints.derived]
+        self._excluded = [self._mask(one) for one in constraints.excluded]
+        self._repair = {self._plain.index(name): self._bin(name, label) for name, label in constraints.repair}
+        if self._repair:
+            self._check_repair()
+
+    @property
+    def impossible(self) -> tuple[Impossible, ...]:
+        """The excluded cells, as the domain has them."""
+        return tuple(
+            Impossible(places, one.cells)
+            for (places, _), one in zip(self._excluded, self.constraints.excluded, strict=True)
+        )
+
+    @property
+    def read(self) -> tuple[Column, ...]:
+        """Derived columns that the data have."""
+        return tuple(one.column for one in self.constraints.derived if one.read)
+
+    def derive(self, codes: NDArray[Any]) -> list[Codes]:
+        """The codes of the derived columns of some records."""
+        return [table[self._cells(codes, places)] for places, table in self._derived]
+
+    def has_impossible(self, codes: NDArray[Any]) -> bool:
+        """Whether some record is in a cell that no record is in."""
+        return any(mask[self._cells(codes, places)].any() for places, mask in self._excluded)
+
+    def violated(self, codes: NDArray[Any], given: Sequence[NDArray[Any]]) -> list[tuple[str, Mask]]:
+        """Which records violate which constraint. Private.
+
+        Args:
+            given: codes that the data have for the derived columns that are read.
+        """
+        return [(words, broken) for words, _, broken in self._broken(codes, given)]
+
+    def settle(self, codes: NDArray[Any], given: Sequence[NDArray[Any]]) -> list[Problem]:
+        """Put records that violate a constraint into the declared bins, in place; without such bins, say what is wrong.
+
+        Each record is changed by itself.
+        """
+        found = self._broken(codes, given)
+        if not self._repair:
+            return [self._problem(words, places) for words, places, _ in found]
+        for _, places, broken in found:
+            for place in places:
+                if place in self._repair:
+                    codes[broken, place] = self._repair[place]
+        return []
+
+    def _broken(
+        self, codes: NDArray[Any], given: Sequence[NDArray[Any]]
+    ) -> list[tuple[str, tuple[int, ...], Mask]]:
+        found = []
+        read = [k for k, one in enumerate(self.constraints.derived) if one.read]
+        for k, said in zip(read, given, strict=True):
+            (places, table), column = self._derived[k], self.constraints.derived[k].column
+            broken = table[self._cells(codes, places)] != said
+            if column.missing_code is not None:
+                broken &= said != column.missing_code
+            for place in places:
+                broken &= codes[:, place] < self._columns[place].bins
+            if broken.any():
+                found.append((self.constraints.derived[k].words, places, broken))
+        for (places, mask), one in zip(self._excluded, self.constraints.excluded, strict=True):
+            broken = mask[self._cells(codes, places)]
+            if broken.any():
+                found.append((one.words, places, broken))
+        return found
+
+    def _problem(self, words: str, places: tuple[int, ...]) -> Problem:
+        named = ", ".join(self._plain.names[i] for i in places)
+        what = f"holds values that the constraint {words!r} excludes"
+        allowed = 'records that satisfy it, or another rule than violations = "error" in [schema.constraints]'
+        return Problem(named, f"constraint {words}", what, allowed)
+
+    def _cells(self, codes: NDArray[Any], places: tuple[int, ...]) -> NDArray[np.int64]:
+        cell = np.zeros(len(codes), dtype=np.int64)
+        for place in places:
+            cell *= self._plain.sizes[place]
+            cell += codes[:, place]
+        return cell
+
+    def _places(self, names: tuple[str, ...], what: str) -> tuple[int, ...]:
+        unknown = [name for name in names if name not in self._plain.names]
+        if unknown or not names:
+            raise _wrong(
+                f"{what} reads {unknown[0]!r}, which is no measured column"
+                if unknown
+                else f"{what} reads no column",
+                ", ".join(self._plain.names),
+            )
+        places = tuple(map(self._plain.index, names))
+        if len(set(places)) != len(places):
+            raise _wrong(f"{what} names a column twice", "each column once")
+        if self._plain.cells(places) > MAX_CONSTRAINT_CELLS:
+            raise _wrong(
+                f"the columns of {what} have {self._plain.cells(places)} cells together",
+                f"at most {MAX_CONSTRAINT_CELLS}: fewer columns, or coarser bins",
+            )
+        return places
+
+    def _table(self, one: Derived) -> tuple[tuple[int, ...], Codes]:
+        places = self._places(one.sources, f"column {one.column.name!r}")
+        table = np.array(one.codes, dtype=np.int64)
+        if len(table) != self._plain.cells(places) or table.min() < 0 or table.max() >= one.column.size:
+            raise _wrong(
+                f"column {one.column.name!r} does not have one of its codes for each cell of {', '.join(one.sources)}",
+                f"{self._plain.cells(places)} codes from 0 to {one.column.size - 1}",
+            )
+        return places, table.astype(np.int32)
+
+    def _mask(self, one: Excluded) -> tuple[tuple[int, ...], Mask]:
+        places = self._places(one.columns, f"the constraint {one.words!r}")
+        if list(places) != sorted(places) or len(one.cells) != -(-self._plain.cells(places) // 8):
+            raise _wrong(f"the constraint {one.words!r} does not fit its columns", "a mask over their cells")
+        mask = Impossible(places, one.cells).mask(self._plain)
+        if mask.all() or not mask.any():
+            raise _wrong(
+                f"the constraint {one.words!r} excludes {'everything' if mask.all() else 'nothing'}",
+                "a constraint that some records satisfy and others would not",
+            )
+        return places, mask
+
+    def _bin(self, name: str, label: str) -> int:
+        column = self._columns[self._plain.index(name)]
+        for bin_label, code in ((column.other, column.other_code), (column.missing, column.missing_code)):
+            if label == bin_label and code is not None:
+                return code
+        declared = [repr(x) for x in (column.other, column.missing) if x is not None]
+        raise _wrong(
+            f"violations puts column {name!r} into {label!r}, which is not its other or missing bin",
+            ", ".join(declared) or f"another column: {name!r} declares neither",
+        )
+
+    def _check_repair(self) -> None:
+        """Whatever else a record holds, it satisfies a constraint once it is in one of the bins that stand for it."""
+        read = [entry for entry, one in zip(self._derived, self.constraints.derived, strict=True) if one.read]
+        words = [one.words for one in self.constraints.derived if one.read]
+        for (places, _), told in zip(read, words, strict=True):
+            if not self._repair.keys() & set(places):
+                raise self._no_bin(told, places)
+        for (places, mask), one in zip(self._excluded, self.constraints.excluded, strict=True):
+            inside = [place for place in places if place in self._repair]
+            if not inside:
+                raise self._no_bin(one.words, places)
+            shaped = mask.reshape(self._plain.shape(places))
+            for place in inside:
+                if shaped.take(self._repair[place], axis=places.index(place)).any():
+                    name = self._plain.names[place]
+                    raise _wrong(
+                        f"the constraint {one.words!r} excludes records in the bin of {name!r} that violations names",
+                        "a bin in which every record satisfies the constraint",
+                    )
+
+    def _no_bin(self, words: str, places: tuple[int, ...]) -> SchemaError:
+        return _wrong(
+            f"violations names no column of the constraint {words!r}",
+            "one of " + ", ".join(self._plain.names[i] for i in places),
+        )
+
+
+def _wrong(what: str, allowed: str) -> SchemaError:
+    return SchemaError(what, where=_WHERE, allowed=allowed)

@@ -1,0 +1,251 @@
+"""Streams under public constraints: no released record violates one, and no mechanism leaves them out in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dpstream
+from dpstream.cli import main
+from dpstream.cli.check import find_problems
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.contracts.registry import families
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.schema import Schema
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.census.census_plan import Census
+from dpstream.families.tabular import DPStabs
+from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.stream.identity import plan_facts, require_same_plan
+
+SCHEMA = """
+[schema.columns.zip]
+type = "categorical"
+values = ["94102", "94103", "94104"]
+other = "other"
+[schema.columns.district]
+type = "categorical"
+values = ["5", "6"]
+other = "elsewhere"
+missing = "missing"
+[schema.columns.kind]
+type = "categorical"
+values = ["flat", "house", "ship"]
+[schema.columns.age]
+type = "integer"
+edges = [0, 15, 30, 100]
+missing = "missing"
+[schema.columns.employed]
+type = "boolean"
+[schema.constraints]
+forbidden = ["age < 15 and employed", "kind = 'ship' and district = 5"]
+allowed = [{ columns = ["zip", "kind"], file = "kinds.csv" }]
+violations = { age = "missing", zip = "other" }
+[schema.constraints.derived]
+district = { from = "zip", file = "districts.csv" }
+"""
+CONFIG = (
+    """
+format = 1
+[stream]
+name = "homes"
+[source]
+path = "data.csv"
+time_column = "day"
+every = "day"
+start = "2026-01-01"
+end = "2026-01-02"
+[mechanism]
+name = "MECHANISM"
+[budget]
+epsilon = 1
+[output]
+dir = "releases"
+[state]
+dir = "state"
+"""
+    + SCHEMA
+)
+DISTRICTS = "zip,district\n94102,5\n94103,6\n94104,5\n"
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Schema:
+    _files(tmp_path)
+    return Schema.from_toml(tmp_path / "schema.toml")
+
+
+def _files(folder: Path) -> None:
+    (folder / "districts.csv").write_text(DISTRICTS)
+    (folder / "kinds.csv").write_text(
+        "zip,kind\n94102,flat\n94103,flat\n94103,ship\n94104,house\n94104,flat\n"
+    )
+    (folder / "schema.toml").write_text(SCHEMA)
+
+
+def _records(rows: int, generator: np.random.Generator) -> dict[str, Any]:
+    """Records of which many violate something."""
+    return {
+        "zip": generator.choice(["94102", "94103", "94104", "12"], rows),
+        "district": generator.choice(["5", "6", "7"], rows),
+        "kind": generator.choice(["flat", "house", "ship"], rows),
+        "age": generator.integers(0, 101, rows),
+        "employed": generator.random(rows) < 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "records", "options"),
+    [
+        ("pooled", "fresh", {"workload": "all-3-way"}),
+        ("pooled", "persistent", {}),
+        ("dpstabs", "fresh", {}),
+        ("dpstabs", "persistent", {}),
+        ("baseline", "fresh", {}),
+    ],
+)
+def test_no_released_record_violates_a_constraint(
+    schema: Schema, tmp_path: Path, mechanism: str, records: Any, options: dict[str, Any]
+) -> None:
+    generator = np.random.default_rng(5)
+    with dpstream.open(
+        tmp_path / mechanism,
+        schema,
+        epsilon=1,
+        mechanism=mechanism,
+        records=records,
+        randomness=Randomness.seeded(3),
+        **options,
+    ) as stream:
+        for step in range(5):
+            # At the first step there is nothing but noise.
+            release = stream.step(_records(60 * step, generator), f"batch {step}")
+            assert not schema.violated(release.table(), extra="ignore")
+            assert not schema.violated(release.sample(3000, seed=step))
+        own = release.marginal(["employed", "district"]).values
+        joint = release.marginal(["zip", "employed"]).values
+        np.testing.assert_allclose(own[:, 0], joint[0] + joint[2])
+        assert release.answer("district = 5").value == pytest.approx(own[:, 0].sum())
+        assert release.answer("age < 15 and employed").value == pytest.approx(0.0, abs=1e-9)
+    public = dpstream.read(tmp_path / mechanism / "releases")
+    assert {"zip", "kind", "age", "employed", "district"} == set(public.columns)
+    assert public.answer("kind = 'ship' and district = 5").value == 0
+    assert public.answer("kind = 'ship'").value > 0
+
+
+def test_more_rows_than_a_block_violate_nothing(schema: Schema, tmp_path: Path) -> None:
+    from dpstream.stream.release.table_blocks import whole_table
+
+    with dpstream.open(tmp_path / "s", schema, epsilon=1, randomness=Randomness.seeded(3)) as stream:
+        release = stream.step(_records(300, np.random.default_rng(5)), "batch")
+        table = whole_table(release._model, schema, 5000, 7, 512)
+    assert table.num_rows == 5000
+    assert not schema.violated(table)
+
+
+def test_mechanisms_that_cannot_follow_constraints_refuse_them(schema: Schema) -> None:
+    assert len(list(families())) > 3  # all are loaded
+    able = {str(kind.name) for kind in _plans(StreamPlan) if kind.follows_constraints}
+    assert able == {"pooled", "dpstabs", "baseline"}
+    recipe = Census(Workload.all_k_way(schema.domain, 2), turnover=10)
+    plan = recipe.calibrate(PureDP.of(1), dpstream.Record())
+    with pytest.raises(ConfigError, match="'census' cannot follow public constraints"):
+        plan_facts(plan, schema, "homes")
+
+
+def _plans(kind: type[StreamPlan]) -> Iterator[type[StreamPlan]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _plans(one)
+
+
+def test_constraints_that_do_not_fit_into_a_model_are_refused(schema: Schema, tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match="public constraints"):
+        dpstream.open(tmp_path / "s", schema, epsilon=1, max_cells=15)
+
+
+def _config(folder: Path, mechanism: str = "pooled", more: str = "") -> Path:
+    _files(folder)
+    (folder / "dpstream.toml").write_text(CONFIG.replace("MECHANISM", mechanism) + more)
+    rows = ["day,zip,district,kind,age,employed"]
+    first = ("94102,5,flat,40,true", "94102,6,flat,40,true", "94103,6,ship,5,true")
+    rows += [f"2026-01-01,{row}" for row in first] + ["2026-01-02,94104,5,ship,5,false"]
+    (folder / "data.csv").write_text("\n".join(rows) + "\n")
+    return folder / "dpstream.toml"
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    config = dpstream.Config.load(_config(tmp_path))
+    began = config.facts()
+    require_same_plan(began, config.facts(), "state")
+    (tmp_path / "districts.csv").write_text(DISTRICTS.replace("94104,5", "94104,6"))
+    now = dpstream.Config.load(tmp_path / "dpstream.toml").facts()
+    with pytest.raises(ConfigError, match=r"the file 'districts.csv' of \[schema.constraints\] has changed"):
+        require_same_plan(began, now, "state")
+
+
+def test_a_file_runs_and_the_owner_learns_how_many_records_violate(tmp_path: Path) -> None:
+    config = dpstream.Config.load(_config(tmp_path))
+    violated: dict[str, int] = {}
+    assert find_problems(config, reveal=False, violated=violated) == (2, [])
+    assert violated == {
+        "district follows from zip": 1,
+        "age < 15 and employed": 1,
+        "kind = 'ship' and district = 5": 1,
+        "zip x kind as in kinds.csv": 1,
+    }
+    ran = CliRunner().invoke(main, ["run", str(config.path)])
+    assert ran.exit_code == 0, ran.output
+    assert not config.schema().violated(dpstream.read(tmp_path / "releases").table())
+    shown = CliRunner().invoke(main, ["check", str(config.path)])
+    assert shown.exit_code == 0
+    assert "violate" not in shown.output  # a private number, and no terminal
+
+
+def test_such_records_are_an_error_without_a_bin(tmp_path: Path) -> None:
+    path = _config(tmp_path)
+    path.write_text(path.read_text().replace('violations = { age = "missing", zip = "other" }\n', ""))
+    config = dpstream.Config.load(path)
+    public = config.facts()["declared_public"]
+    assert any("violates a public constraint stops the stream" in fact for fact in public)
+    steps, problems = find_problems(config, reveal=False)
+    assert steps == 2
+    assert len(problems) == 4
+    assert all("the constraint" in text and "records" in text for text in problems)
+
+
+def test_a_stream_that_begins_with_another_table_refuses_constraints(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="begins with another stream's table"):
+        dpstream.Config.load(_config(tmp_path, more='[base]\nreleases = "old"\n'))
+
+
+def test_neighbours_lose_no_more_than_the_budget(schema: Schema) -> None:
+    """Exact losses of whole transcripts: one record more, which may violate anything. And the negative control."""
+    recipe = DPStabs(Workload.all_k_way(schema.domain, 2), k=2, select_share=Fraction(1, 2), iterations=5)
+    plan = recipe.calibrate(PureDP.of(1))
+    generator, most = np.random.default_rng(11), 0.0
+    for _ in range(6):
+        steps = [_records(9, generator) for _ in range(3)]
+        base = [_batch(schema, step) for step in steps]
+        more = {name: [*values, *_records(1, generator)[name]] for name, values in steps[1].items()}
+        neighbour = [base[0], _batch(schema, more), base[2]]
+        most = max(most, abs(transcript_loss(plan, base, neighbour, Randomness.seeded(7)).total))
+    assert 0.0 < most <= 1.0 + 1e-9
+    # A rule that looks at the other records, too: as if one violation put every record of the step into a bin.
+    broken = [base[0], _batch(schema, _all_missing(steps[1])), base[2]]
+    assert abs(transcript_loss(plan, base, broken, Randomness.seeded(7)).total) > 1.0
+
+
+def _all_missing(records: dict[str, Any]) -> dict[str, Any]:
+    return {**records, "zip": ["12"] * len(records["zip"]), "age": [None] * len(records["age"])}
+
+
+def _batch(schema: Schema, records: dict[str, Sequence[Any]]) -> EncodedBatch:
+    return EncodedBatch(schema.domain, schema.encode(records))
