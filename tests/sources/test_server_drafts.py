@@ -89,6 +89,7 @@ def test_what_cannot_be_drafted_is_said(server: Cluster, schema: str, tmp_path: 
         (server.url, ["--table", "shop.numbers", "--time-column", "step"], "cut into steps by a calendar"),
         (server.url, ["--table", "shop.feed"], "the rows of a PostgreSQL table have no order"),
         ("postgresql://reader:Q7731@localhost/shop", [], "the URL holds a password"),
+        ("postgresql://reader:Q7731@localhost/shop", [], "the variable that --url-env NAME names"),
         ("postgresql://reader@localhost:1/shop", [], "the server cannot be reached"),
     ):
         said = dpstream("init", address, *more, "--out", tmp_path / "a.toml", code=2).stderr
