@@ -18,7 +18,7 @@ from dpstream.core.schema.hints import words_in
 from dpstream.core.schema.sample import files_of, read_sample
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
 
-__all__ = ["EventFeed", "Recognised", "event_operations", "key_candidates", "recognise"]
+__all__ = ["EventFeed", "Recognised", "are_operations", "event_operations", "key_candidates", "recognise"]
 
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
 _WORDS = {
@@ -214,6 +214,14 @@ def event_operations(table: Any) -> EventFeed | None:
         usual = set(words[INSERT] + words[DELETE]) <= _DEFAULT_WORDS
         return EventFeed(name, {} if usual else words, updates)
     return None
+
+
+def are_operations(name: str, words: Sequence[str]) -> bool:
+    """Whether the declared values of a column are words of a change feed: inserts, and what else happens (or its name
+    says so)."""
+    known = {kind: [word for word in words if word.lower() in those] for kind, those in _WORDS.items()}
+    whole = sum(map(len, known.values())) == len(words) and bool(known[INSERT])
+    return whole and (_named_operation(name) or bool(known[DELETE] or known[UPDATE]))
 
 
 def _named_operation(name: str) -> bool:
