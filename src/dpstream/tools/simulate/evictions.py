@@ -195,4 +195,5 @@ EVICTIONS = Example(
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},
     steps=_steps,
+    expects=True,
 )
