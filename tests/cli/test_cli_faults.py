@@ -33,10 +33,10 @@ def test_a_log_that_cannot_be_opened_stops_no_run(tmp_path: Path, place: str) ->
     os.mkfifo(tmp_path / "pipe")
     done = dpstream("run", config, "--until", 1, "--log-json", tmp_path / place)
     assert done.stderr.count("the log ends here, the run goes on") == 1
-    assert "1 new steps" in done.stdout
+    assert "1 new step" in done.stdout
     told = CliRunner().invoke(main, ["run", str(config)], env={"DPSTREAM_LOG": str(tmp_path / place)})
     assert told.exit_code == 0
-    assert "1 new steps" in told.stdout
+    assert "1 new step" in told.stdout
     assert told.stderr.count("the log ends here, the run goes on") == 1
     # The run's own failure keeps its exit code, and no second warning comes.
     (tmp_path / "data" / "001.csv").unlink()

@@ -105,7 +105,7 @@ def test_a_stream_that_stops_after_every_step_goes_on(tmp_path: Path) -> None:
     config = make(tmp_path, FEED.format("feed.csv"))
     told.write_feed(history, tmp_path, "feed.csv")
     for step in range(1, told.STEPS + 1):
-        assert f"1 new steps, {step} in all" in dpstream("run", config, "--steps", 1).stdout
+        assert f"1 new step, {step} in all" in dpstream("run", config, "--steps", 1).stdout
     # A released step whose rows changed stops the stream; its content names nobody.
     text = (tmp_path / "feed.csv").read_text().splitlines()
     (tmp_path / "feed.csv").write_text("\n".join([*text, "3,insert,77310,a,1"]) + "\n")
@@ -190,7 +190,7 @@ def test_a_snapshot_that_shrank_waits_for_its_owner(tmp_path: Path) -> None:
     assert "step 4 (t4.csv)" in result.stderr
     status = json.loads(dpstream("status", config, "--json").stdout)
     assert (status["steps"], status["begun"]) == (3, None)
-    assert "1 new steps, 4 in all" in dpstream("run", config, "--confirm-shrink").stdout
+    assert "1 new step, 4 in all" in dpstream("run", config, "--confirm-shrink").stdout
     plan = dpstream("plan", config).stdout
     assert "stops the stream until its owner has confirmed it" in " ".join(plan.split())
     manifest = sorted((tmp_path / "releases").rglob("manifest*.json"))[-1].read_text()
@@ -363,7 +363,7 @@ def test_the_guide_takes_two_exports_to_a_healthy_feed(
             assert drafted["stream"]["unit"] == "record"
             Path("dpstream.toml").write_text(shown)
     export(3)
-    assert "1 new steps, 3 in all" in dpstream("run", "dpstream.toml").stdout
+    assert "1 new step, 3 in all" in dpstream("run", "dpstream.toml").stdout
     assert "healthy" in dpstream("status", "dpstream.toml", "--health").stdout
     dpstream("evaluate", "dpstream.toml")
 
@@ -423,7 +423,7 @@ def test_an_end_that_a_database_gets_too_late_stops_the_stream_or_counts_at_the_
             (key,) = db.execute("SELECT id FROM s WHERE since = 1 AND until IS NULL").fetchone()
             db.execute(f"UPDATE s SET until = 2 WHERE id = {key} AND until IS NULL")
         if late == "next-step":
-            assert "1 new steps, 4 in all" in dpstream("run", config, "--until", 4).stdout
+            assert "1 new step, 4 in all" in dpstream("run", config, "--until", 4).stdout
             continue
         result = dpstream("run", config, "--until", 4, code=2)
         assert "used at step 2 for other records" in result.stderr

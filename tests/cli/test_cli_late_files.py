@@ -40,6 +40,12 @@ def test_a_late_file_is_refused_and_nothing_is_spent(tmp_path: Path, unit: str) 
         error = dpstream("run", config, *more, code=2).stderr
         assert "data/2026-01.csv: the file sorts before files that are released" in error
         assert "a name that sorts after all released files" in error
+    # What a run refuses, a look before it refuses, too.
+    for verb in (("check", config), ("run", config, "--dry-run")):
+        assert (
+            "data/2026-01.csv: the file sorts before files that are released"
+            in dpstream(*verb, code=2).stderr
+        )
     assert (released(tmp_path), status(config)) == (before, known)
     late.rename(late.with_name("2026-04.csv"))
     out = dpstream("run", config).stdout
@@ -57,5 +63,5 @@ def test_a_draft_whose_rows_fit_is_told_so(tmp_path: Path) -> None:
     )
     result = CliRunner().invoke(main, ["check", str(config)])
     assert result.exit_code == 2
-    assert "1 steps read: all rows fit the schema; set confirmed = true in [schema]" in result.stdout
+    assert "1 step read: all rows fit the schema; set confirmed = true in [schema]" in result.stdout
     assert "fix the schema" not in result.stdout

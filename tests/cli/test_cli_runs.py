@@ -113,7 +113,7 @@ def test_without_recheck_old_files_may_be_gone(tmp_path: Path) -> None:
     config = make(tmp_path, 3)
     dpstream("run", config, "--until", 2)
     lose_a_file(tmp_path)
-    assert "1 new steps, 3 in all" in dpstream("run", config, "--no-recheck").stdout
+    assert "1 new step, 3 in all" in dpstream("run", config, "--no-recheck").stdout
 
 
 @pytest.mark.parametrize("late", ["error", "next-step", "drop-and-count-nothing"])
@@ -136,7 +136,7 @@ def test_late_rows_follow_the_declared_rule(
         assert "already released" in dpstream("run", config, "--no-recheck", code=2).stderr
         assert status(config)["steps"] == 2
     else:
-        assert "1 new steps, 3 in all" in dpstream("run", config).stdout
+        assert "1 new step, 3 in all" in dpstream("run", config).stdout
         assert taken == [("step-3", 11 if late == "next-step" else 10)]
         # A row that was moved or dropped is not taken once more.
         assert "0 new steps" in dpstream("run", config).stdout
@@ -184,7 +184,7 @@ def test_bad_files_spend_nothing(tmp_path: Path, content: bytes, words: str) -> 
     assert released(tmp_path) == before
     assert status(config)["steps"] == 2
     write_step(tmp_path, 3)
-    assert "1 new steps, 3 in all" in dpstream("run", config).stdout
+    assert "1 new step, 3 in all" in dpstream("run", config).stdout
 
 
 def test_half_written_parquet(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_half_written_parquet(tmp_path: Path) -> None:
     assert "1.parquet" in dpstream("run", config, code=2).stderr
     assert "1.parquet" in dpstream("check", config, code=2).stderr
     whole.write_bytes(data)
-    assert "1 new steps" in dpstream("run", config).stdout
+    assert "1 new step" in dpstream("run", config).stdout
 
 
 def test_a_stream_of_the_earlier_default_goes_on_once_it_is_named(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_stream_of_the_earlier_default_goes_on_once_it_is_named(tmp_path: Path
 
     config.write_text(text)
     assert dpstream("ledger", "show", config, "--json").stdout == ledger
-    assert "1 new steps, 3 in all" in dpstream("run", config).stdout
+    assert "1 new step, 3 in all" in dpstream("run", config).stdout
 
 
 def test_manifests_say_which_steps_are_measured(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_run_may_be_limited_by_steps(tmp_path: Path) -> None:
     config = make(tmp_path, 6)
     assert "2 new steps, 2 in all" in dpstream("run", config, "--steps", 2).stdout
     assert "2 new steps, 4 in all" in dpstream("run", config, "--steps", 2, "--no-recheck").stdout
-    assert "1 new steps, 5 in all" in dpstream("run", config, "--steps", 3, "--until", 5).stdout
+    assert "1 new step, 5 in all" in dpstream("run", config, "--steps", 3, "--until", 5).stdout
     assert "0 new steps, 5 in all" in dpstream("run", config, "--steps", 3, "--until", 5).stdout
     dpstream("run", config, "--steps", 1, "--dry-run", code=2)
     dpstream("run", config, "--steps", 0, code=2)

@@ -36,7 +36,7 @@ def test_a_pipe_that_breaks_and_is_sent_again(tmp_path: Path) -> None:
         config, lines(1) + lines(2, rows=ROWS[1:]) + lines(3), code=2
     )
     assert status(config)["steps"] == 2
-    assert "1 new steps, 3 in all" in feed(config, lines(2, 3, 4))
+    assert "1 new step, 3 in all" in feed(config, lines(2, 3, 4))
     after = released(tmp_path)
     assert {name: after[name] for name in before if name.startswith("step-")} == {
         name: data for name, data in before.items() if name.startswith("step-")

@@ -131,7 +131,7 @@ def test_a_reservation_on_other_records_is_given_up_on_demand_only(
     assert status(config)["begun"] == 2
     assert "step 2 was begun" in dpstream("status", config).stdout
     assert "reserved" in dpstream("run", config, code=2).stderr
-    assert "1 new steps, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
+    assert "1 new step, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
 
 
 def test_a_failure_after_drawing_is_decided_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_a_whole_run_without_any_place(sealed: Path, tmp_path: Path) -> None:
         f"main(['run', {str(tmp_path / 'x' / 'dpstream.toml')!r}])\n"
     )
     done = child(sealed, code, HOME=os.devnull)
-    assert "1 new steps" in done.stdout
+    assert "1 new step" in done.stdout
     assert done.stderr.count("warning: compiled code cannot be kept") == 1
     assert not list(sealed.rglob("*.nb[ic]"))
 

@@ -51,18 +51,28 @@ def test_the_draft_is_the_golden_file() -> None:
     assert text == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_every_line_read_off_the_data_is_marked() -> None:
-    plain = draft_config({"x": ["only"]}, name="n", path="p")
+def test_every_value_read_off_is_marked_and_listed_and_nothing_else_is_marked() -> None:
     text = draft_config(pa.table(example()), "file_date", name="n", path="p")
-    public = {line for line in plain.splitlines() if TO_CONFIRM not in line}
-    public |= set(
-        draft_config({"t": [dt.date(2024, 1, 1)], "x": ["only"]}, "t", name="n", path="p").splitlines()
-    )
-    public = {line for line in public if TO_CONFIRM not in line} | {'time_column = "file_date"'}
-    # What is left over names only columns that are marked and left out.
-    rest = [line for line in text.splitlines() if line not in public and TO_CONFIRM not in line]
-    assert all(line.startswith("# ") for line in rest)
+    head, _, schema = text.partition("[schema]\n")
+    schema = schema.partition("[expect]")[0]
+    drafted = tomllib.loads(f"[schema]\n{schema.rpartition(chr(10) + '#')[0]}")["schema"]
+    listed, _, body = schema.partition("confirmed = false")
+    listed = " ".join(line.removeprefix("#").strip() for line in listed.splitlines())
+    lines = [line for line in body.splitlines() if TO_CONFIRM in line]
+    for name, spec in drafted["columns"].items():
+        off = [key for key in spec if key in ("values", "min", "max", "edges", "start", "end")]
+        assert not off or f"{' and '.join(off)} of" in listed, name
+        for key in off:
+            assert any(line.startswith(f"{key} = ") for line in lines), key
+    assert "of paid" not in listed, "its type says what it may hold"
+    assert "that id is left out" in listed
+    # No mark where nothing was read off.
+    assert not [line for line in lines if line.startswith(("type", "other", "missing", "[schema"))]
+    assert TO_CONFIRM not in head.removeprefix(head.partition("format = 1")[0])
+    assert body.count("confirmed =") == 0
     assert "private words" not in text
+    for spec in drafted["columns"].values():
+        assert (spec["other"], spec["missing"]) == ("other", "missing")
 
 
 def test_types_are_guessed() -> None:
@@ -71,8 +81,27 @@ def test_types_are_guessed() -> None:
     assert set(schema.ignore) == {"id", "note", "empty"}
     kinds = [Categorical, Boolean, Integer, Integer, Real, Real, Date, DateTime]
     assert [type(column) for column in schema.columns] == kinds
-    assert schema["zip"] == Categorical("zip", ["941", "02139", "94102"], missing="missing")
-    assert schema["rooms"] == Integer("rooms", 0, 6, missing="missing")
+    bins = {"other": "other", "missing": "missing"}
+    assert schema["zip"] == Categorical("zip", ["941", "02139", "94102"], **bins)
+    assert schema["rooms"] == Integer("rooms", 0, 6, **bins)
+
+
+def test_a_word_that_stands_for_a_bin_is_that_bin() -> None:
+    """The labels of the bins mean them in the data, so that they are no values besides."""
+    words = pa.chunked_array([["94102", "missing", "other", "94103"] * 9])
+    column = guess_column("zip", words).column
+    assert column == Categorical("zip", ["94102", "94103"], other="other", missing="missing")
+    only = guess_column("x", pa.chunked_array([["missing", "other"]])).column
+    assert only == Categorical("x", ["missing", "other"], other="(other)", missing="(missing)")
+
+
+@pytest.mark.parametrize("values", [[0, 1, 1], ["0", "1", "1"], [0.0, 1.0, None], ["0", None, "0"]])
+def test_zero_and_one_are_a_boolean(values: list[object]) -> None:
+    column = guess_column("x", pa.chunked_array([pa.array(values)])).column
+    assert column == Boolean("x", other="other", missing="missing")
+    assert guess_column("x", pa.chunked_array([pa.array([0, 1, 2])])).column == Integer(
+        "x", 0, 2, other="other", missing="missing"
+    )
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".ndjson"])

@@ -220,7 +220,7 @@ def test_a_kill_between_the_commit_and_the_slots_move_counts_nothing_twice(
     for config, weeks in ((calm, 1), (calm, 2), (killed, 2)):
         later = today + datetime.timedelta(7 * weeks)
         monkeypatch.setattr(SourceOptions, "clock", lambda self, now=None, later=later: later)
-        assert "1 new steps" in dpstream("run", config, "--test-seed", 5).stdout
+        assert "1 new step" in dpstream("run", config, "--test-seed", 5).stdout
     assert server.execute(place) > start
     found = [released(config.parent) for config in (calm, killed)]
     for step in (1, 2):

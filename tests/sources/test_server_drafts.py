@@ -66,7 +66,7 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(
     assert "infinity" not in text
     assert set(drafted["schema"]["columns"]) == {"group", "size"}
     assert "3 steps read: all rows fit the schema" in dpstream("check", config).stdout
-    assert "1 new steps, 1 in all" in dpstream("run", config, "--steps", 1).stdout
+    assert "1 new step, 1 in all" in dpstream("run", config, "--steps", 1).stdout
 
 
 def test_the_url_may_stand_in_the_environment_with_its_password(
@@ -89,6 +89,7 @@ def test_what_cannot_be_drafted_is_said(server: Cluster, schema: str, tmp_path: 
         (server.url, ["--table", "shop.numbers", "--time-column", "step"], "cut into steps by a calendar"),
         (server.url, ["--table", "shop.feed"], "the rows of a PostgreSQL table have no order"),
         ("postgresql://reader:Q7731@localhost/shop", [], "the URL holds a password"),
+        ("postgresql://reader:Q7731@localhost/shop", [], "the variable that --url-env NAME names"),
         ("postgresql://reader@localhost:1/shop", [], "the server cannot be reached"),
     ):
         said = dpstream("init", address, *more, "--out", tmp_path / "a.toml", code=2).stderr

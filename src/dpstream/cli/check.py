@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpstream.cli.check_hints import Hints
 from dpstream.cli.shared import config_argument, json_option, print_json
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem
@@ -52,7 +54,9 @@ class Finding:
 def command(config: str, show_values: bool, as_json: bool) -> int:
     """Read the configuration and all data, and say what does not fit, column by column.
 
-    Nothing is spent and nothing is written. Exit code 2 if there is a problem.
+    Nothing is spent and nothing is written. Exit code 2 if there is a problem. Lines that begin with "look:" name what
+    fits and is perhaps not meant: a column of operations or of identifiers among the attributes, and a last period
+    that is cut off. They are for your eyes, as all that check says.
 
     \b
     Example:
@@ -71,21 +75,29 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     source = loaded.source(reveal=show_values)
     filled: set[str] = set()
     violated: dict[str, int] | None = {} if show_values else None
-    keyed = _keyed_check(loaded)
+    keyed, hints = _keyed_check(loaded), Hints(loaded)
     steps, problems = find_problems(
-        loaded, reveal=show_values, source=source, filled=filled, keyed=keyed, violated=violated
+        loaded,
+        reveal=show_values,
+        source=source,
+        filled=filled,
+        keyed=keyed,
+        violated=violated,
+        hints=hints,
     )
     fits = not problems
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
-        print_json({"format": 1, "steps": steps, "problems": problems})
+        print_json({"format": 1, "steps": steps, "problems": problems, "hints": hints.sentences()})
     else:
         for sentence in problems:
             click.echo(sentence)
         for name in loaded.schema().names if steps else ():
             if name not in filled:
                 click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
+        for sentence in hints.sentences():
+            click.echo(f"look: {sentence}")
         if source.broken:
             number = f"{source.broken} records" if show_values else "Some records (--show-values counts them)"
             rule = loaded.source_options.broken
@@ -103,7 +115,7 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
         verdict = "all rows fit the schema" if fits else "fix the schema or the data"
         if fits and problems:
             verdict += "; set confirmed = true in [schema] when you have looked at each line marked CONFIRM"
-        click.echo(f"{steps} steps read: {verdict}")
+        click.echo(f"{counted(steps, 'step')} read: {verdict}")
     return WRONG_INPUT if problems else 0
 
 
@@ -116,6 +128,8 @@ def find_problems(
     filled: set[str] | None = None,
     keyed: KeyedCheck | None = None,
     violated: dict[str, int] | None = None,
+    hints: Hints | None = None,
+    state: str | Path | None = None,
 ) -> tuple[int, list[str]]:
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
 
@@ -124,6 +138,11 @@ def find_problems(
         filled: gets the names of the columns that hold something in some record.
         keyed: follows the records, where they have keys; the configuration's own by default.
         violated: gets how many records violate each public constraint, whatever becomes of them. Private.
+        hints: sees all rows.
+        state: where the stream's state is; the configuration's own place by default.
+
+    Errors:
+        StepError: where each file is a step, a file sorts before one that is released, so that a run refuses it.
     """
     from dpstream.core.contracts import CheckedBatch
     from dpstream.core.privacy import InsertedRecord
@@ -138,13 +157,16 @@ def find_problems(
     following = _keyed_check(config) if keyed is None else keyed
     stopped: list[str] = []
     notes: list[str] = []
-    for entry in (source or config.source(reveal=reveal)).steps():
+    seen, key = _read_before(config, state)
+    for entry in (source or config.source(reveal=reveal)).steps(seen=seen, key=key):
         if until is not None and entry.step > until:
             break
         steps = entry.step
         place = f"step {entry.step} ({entry.batch_id})"
         for table, keeps in _tables(entry):
             if table is not None:
+                if hints is not None:
+                    hints.see(entry, table)
                 if filled is not None:
                     names = [name for name in table.column_names if name not in filled]
                     filled.update(name for name in names if holds_something(table.column(name)))
@@ -169,6 +191,18 @@ def find_problems(
                 for problem in checks.problems(id_bytes(entry.users[0], place)):
                     _add(findings, problem, place)
     return steps, [finding.sentence() for finding in findings.values()] + notes + stopped
+
+
+def _read_before(config: Config, state: str | Path | None) -> tuple[dict[str, int] | None, bytes]:
+    """Which files a stream has read, where each file is a step; the same as a run knows it."""
+    from dpstream.stream.ledger.reading import read_source_position
+
+    options = config.source_options
+    if options.every != "files" or options.kind != "files":
+        return None, b""
+    folder = config.state_dir if state is None else Path(state)
+    found = read_source_position(folder, server=config.server, key=config.state_key())
+    return (None, b"") if found is None else found
 
 
 def _tables(entry: StepInput) -> Iterator[tuple[Any, bool]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import console, print_table
 
@@ -15,11 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "print_compared"]
 
+#: What ``compare_mechanisms`` takes where nothing is said.
+DEFAULT_SECONDS = 60
+
 
 def compare(config: Config, options: Mapping[str, Any]) -> ComparedMechanisms:
     """The comparison with the options that were given, and with its progress on the standard error."""
     from dpstream.tools.choosing import compare_mechanisms
 
+    seconds = options.get("seconds", DEFAULT_SECONDS)
+    click.echo(f"inventing streams and running the mechanisms on them: up to {seconds} s of CPU", err=True)
     with counted_progress("compared", "runs", quiet=False) as tell:
         return compare_mechanisms(config, **options, progress=tell)
 

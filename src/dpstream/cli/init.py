@@ -32,6 +32,12 @@ __all__ = ["command"]
     "look like a change feed, like snapshots of one table (several files), or like records with a start and an end.",
 )
 @click.option(
+    "--delete-time-column",
+    metavar="COLUMN",
+    help="The column that says when a record ends, of a table with one row a stay; found by itself where its name says "
+    "so, or where some cells of a column of days are empty.",
+)
+@click.option(
     "--mechanism",
     metavar="NAME",
     help="The mechanism; by default the usual one, or with --person-column the first one that follows people.",
@@ -53,24 +59,36 @@ __all__ = ["command"]
     type=FilePath("file"),
     help="The earlier stream's configuration; instead of DATA.",
 )
+@click.option(
+    "--interactive",
+    is_flag=True,
+    help="Ask what the data cannot tell: who is protected, how much may be lost, how often you publish, how large the "
+    "table is. An empty answer takes what stands in brackets, or leaves the line to be filled in.",
+)
 def command(
     data: str | None,
     time_column: str | None,
     person_column: str | None,
     key_column: str | None,
+    delete_time_column: str | None,
     mechanism: str | None,
     table: str | None,
     url_env: str | None,
     out: str,
     after: str | None,
+    interactive: bool,
 ) -> None:
     """Draft a configuration from DATA: a file (also of DuckDB), a folder, a quoted pattern, or the URL of a
     PostgreSQL server.
 
-    The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
-    or replace it, then set confirmed = true; until then nothing runs. The file is as private as the data
-    (mode 0600). Lines marked FILL IN are yours to decide, such as the budget, and the first and the last day of
-    the calendar: these are public facts and are not read off the data. Every key says what it means and allows.
+    The draft holds values of the private table. [schema] lists them all, and each such line is marked CONFIRM:
+    confirm that it is public or replace it, then set confirmed = true; until then nothing runs. The file is as
+    private as the data (mode 0600). Lines marked FILL IN are yours to decide, such as the budget, and the first and
+    the last day of the calendar: these are public facts and are not read off the data. Every key says what it means
+    and allows, and the mechanism why it is proposed.
+
+    Recognised are columns of operations (insert/delete, I/U/D, c/u/d/r), pairs of dates as stays, panels whose columns
+    are numbered or called after dates, coordinates, and columns that seem to follow from each other.
 
     With --after, draft the configuration of a stream that goes on where another one ends: with the same columns,
     the day after its last release as the first one, and its last release to begin with. Reads no data.
@@ -79,16 +97,20 @@ def command(
     Examples:
       dpstream init 'data/*.parquet' --time-column file_date
       dpstream init panel.csv --person-column household
+      dpstream init bookings.csv --key-column id --time-column start --delete-time-column end
+      dpstream init visits.csv --time-column day --interactive
       dpstream init 'exports/*.csv' --key-column id
       dpstream init postgresql://reader@db.example/shop --table bookings --key-column id
       dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
     """
+    from dpstream.cli.asking import ask
     from dpstream.project.config_draft import draft_config
     from dpstream.project.server_url import is_url
     from dpstream.project.succession import draft_successor
 
-    of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism, table))
+    said = (time_column, person_column, key_column, delete_time_column, mechanism, table)
+    of_data = interactive or any(given is not None for given in said)
     if [data, url_env, after].count(None) != 2 or (after is not None and of_data):
         raise ConfigError(
             "say what to draft from", where="init", allowed="DATA, --url-env NAME, or --after CONFIG alone"
@@ -108,10 +130,12 @@ def command(
         time_column=time_column,
         person_column=person_column,
         key_column=key_column,
+        delete_time_column=delete_time_column,
         mechanism=mechanism,
         path=place,
         database_table=table,
         url_env=url_env,
+        ask=ask if interactive else None,
     )
     _write(target, text)
     click.echo(

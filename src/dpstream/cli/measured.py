@@ -233,3 +233,20 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         for entry in entries
     ]
     print_table(["counts of", "as of step", "standard error of a cell", "why not"], rows, right=[1, 2])
+    older = [entry for entry in entries if entry["as_of"] is not None and entry["as_of"] < release.step]
+    if older and as_of is None:
+        click.echo(
+            f"The newest released step is {release.step}: counts as of an earlier step say nothing of what came or "
+            f"left since.{_counted(release)}"
+        )
+
+
+def _counted(release: PublicRelease) -> str:
+    """The number of records of the newest step, where its manifest has one without any model."""
+    counted = release.manifest()["accuracy"].get("counted")
+    if not counted:
+        return ""
+    return (
+        f" Of step {release.step} its manifest has the number of records, from counts alone: "
+        f"{counted['records']:,.1f}, with a standard error of {counted['standard_error']:,.3g}."
+    )

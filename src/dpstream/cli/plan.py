@@ -43,7 +43,11 @@ _TOLD_FROM = 10**8
     help='Find the smallest epsilon that reaches an error, such as "zip within 5 %"; may be repeated. Needs [expect].',
 )
 @click.option(
-    "--at", metavar="STEP", type=Whole(), help="With --want: the step at which it is to hold (the horizon)."
+    "--at",
+    metavar="STEP",
+    type=Whole(),
+    help="The step whose verdicts are told, and at which a --want is to hold. Without it verdicts are told for the "
+    "last step, or where nothing says which that is, for a year's.",
 )
 @click.option(
     "--compare",
@@ -96,8 +100,6 @@ def command(
     from dpstream.project.plan_description import describe
     from dpstream.project.planning import smallest_budget
 
-    if at is not None and not wishes:
-        raise ConfigError("a step belongs to a wish", where="--at", allowed="with --want")
     given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
     given = {key: value for key, value in given.items() if value is not None}
     if given and not fits:
@@ -108,7 +110,7 @@ def command(
         )
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
-    facts = describe(loaded)
+    facts = describe(loaded, at)
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
     if wishes:
@@ -128,9 +130,12 @@ def command(
     if as_json:
         print_json(facts)
         return
-    _print(facts, told)
+    hopeless = (facts["expected_errors"] or {}).get("hopeless")
+    if hopeless is not None:
+        console().print(f"{hopeless}\n")
     if compared is not None:
-        print_compared(compared)
+        print_compared(compared)  # the answer first: what it rests on is long
+    _print(facts, told, loaded.schema().names)
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
@@ -154,7 +159,8 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
 
-def _print(facts: dict[str, Any], told: Explanation) -> None:
+def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> None:
+    from dpstream.cli.showing_names import with_few_names
     from dpstream.core.contracts.explanation import PrintedTable, sentence
 
     out = console()
@@ -166,7 +172,7 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
     if facts["base"] is not None:
         out.print(facts["base"]["words"])
     for words in facts["declared_public"]:
-        out.print(sentence(words))
+        out.print(sentence(with_few_names(words, names)))
     if facts["draft"]:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()
@@ -263,7 +269,8 @@ def _print_expected(expected: dict[str, Any]) -> None:
     print_table(list(table.headings.values()), table.texts(), right=list(range(len(table.headings))))
     out.print(f"These are {expected['words']}")
     out.print()
-    out.print(f"What the release of step {expected['steps'][-1]['step']} will be fit for:")
+    at = expected["verdict_step"]
+    out.print(f"What the release of step {at['step']} ({at['because']}) will be fit for:")
     for verdict in expected["verdicts"]:
         out.print(f"  {verdict['words']}")
     out.print(f"  ({'; '.join(f'{word}: {what}' for word, what in MEANING.items())})")

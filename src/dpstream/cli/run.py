@@ -17,7 +17,7 @@ from dpstream.cli.logs import logged
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
@@ -168,14 +168,18 @@ def command(
             # Standard output may be where the releases go.
             beside = loaded.output.sink == "stdout"
             click.echo(
-                f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}", err=beside
+                f"{counted(done, 'new step')}, {stream.last_step} in all; loss so far {_spent(stream)}",
+                err=beside,
             )
             held = stream.held()
             unfit = unfit_table(loaded.output.dir if out is None else out)
             if unfit is not None:
                 click.echo(f"unfit: {unfit}", err=beside)
             if held:
-                click.echo(f"held until they are approved: {len(held)} steps (dpstream approve)", err=beside)
+                click.echo(
+                    f"held until they are approved: {counted(len(held), 'step')} (dpstream approve)",
+                    err=beside,
+                )
         return code
 
 
@@ -259,11 +263,13 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     if base is not None and not base.known:
         base.table()
     require_border(config, state)
-    steps, problems = find_problems(config, reveal=False, until=until)
+    steps, problems = find_problems(config, reveal=False, until=until, state=state)
     config.schema().require_confirmed(str(config.path))
     if problems:
         raise DataError("; ".join(problems), where=str(config.path))
-    click.echo(f"dry run: {steps} steps can be read and fit the schema; nothing was spent or written")
+    click.echo(
+        f"dry run: {counted(steps, 'step')} can be read and fit the schema; nothing was spent or written"
+    )
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ __all__ = ["command"]
 @click.option(
     "--out",
     type=FilePath("new", dash=True),
-    help="A file ending in .md or .html; else (and for -) it is printed.",
+    help="A file ending in .md or .html; else it is printed, for - and for pipes as Markdown.",
 )
 @click.option(
     "--contact", metavar="TEXT", help="Whom to ask; without it the statement has a line to fill in."
@@ -59,7 +60,8 @@ def command(
         )
     made = statement(loaded, as_progress(facts), contact=contact)
     if target is None:
-        click.echo(made.markdown(), nl=False)
+        reads = sys.stdout.isatty() and out is None
+        click.echo(made.plain() if reads else made.markdown(), nl=False)
         return
     from dpstream.core import durable
 

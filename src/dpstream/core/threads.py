@@ -19,6 +19,8 @@ __all__ = ["MOST_THREADS", "in_order", "thread_count"]
 #: More threads would hold more blocks in memory, and wait for each other in Python.
 MOST_THREADS = 4
 _VARIABLE = "DPSTREAM_THREADS"
+#: A larger number is a slip, and would ask for more memory than there is.
+_MOST_GIVEN = 1024
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -35,8 +37,12 @@ def thread_count() -> int:
     if not given:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return max(1, min(cores, MOST_THREADS))
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 1024:
-        raise ConfigError(f"{given!r} cannot be used", where=_VARIABLE, allowed="a number of threads from 1")
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= _MOST_GIVEN:
+        raise ConfigError(
+            f"{given!r} cannot be used",
+            where=_VARIABLE,
+            allowed=f"a number of threads from 1 to {_MOST_GIVEN}",
+        )
     return int(given)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, counted
 from dpstream.core.schema import arrow
-from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
+from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_reports
+from dpstream.core.schema.hints import coordinates
 from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_value
 from dpstream.io.sources.duckdb_file import is_database
 from dpstream.project.database_draft import DatabaseTable, read_table
-from dpstream.project.keyed_draft import Recognised, event_operations, recognise
+from dpstream.project.draft_questions import Ask, Question, question
+from dpstream.project.draft_reasons import mechanism_reason, refuse_envelope
+from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
+from dpstream.project.panel_draft import Periods, dated_panel, periods_of
 from dpstream.project.reader import exact_number, reason_for
 from dpstream.project.server_draft import ServerTable, read_server_table
 from dpstream.project.server_url import is_url
@@ -33,13 +37,14 @@ from dpstream.project.server_url import is_url
 __all__ = ["draft_config"]
 
 _HEAD = """\
-# Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: names, types, values,
-# smallest and largest numbers. Replace them by what is publicly known (a code list, a form, a law), or
-# confirm that they are public. Lines marked FILL IN are yours to decide. Then set confirmed = true. Until
-# then nothing runs, and this file is as private as the data.
+# Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: values, smallest and largest
+# numbers, what columns seem to be for. Replace them by what is publicly known (a code list, a form, a law),
+# or confirm that they are public. Lines marked FILL IN are yours to decide. Then set confirmed = true in
+# [schema]. Until then nothing runs, and this file is as private as the data.
 format = 1
 """
 _FILL_IN = "FILL IN"
+_CONFIRM = "CONFIRM"
 #: What stands for a day that the owner has to write.
 _DAY = "YYYY-MM-DD"
 
@@ -52,7 +57,7 @@ class _Asked:
         mark: what is to be done about it.
     """
 
-    value: str | int = _FILL_IN
+    value: Any = _FILL_IN
     why: str = ""
     mark: str = _FILL_IN
 
@@ -63,11 +68,13 @@ def draft_config(
     *,
     person_column: str | None = None,
     key_column: str | None = None,
+    delete_time_column: str | None = None,
     mechanism: str | None = None,
     name: str | None = None,
     path: str | None = None,
     database_table: str | None = None,
     url_env: str | None = None,
+    ask: Ask | None = None,
     rows: int = SAMPLE_ROWS,
 ) -> str:
     """The text of a drafted configuration file.
@@ -77,21 +84,24 @@ def draft_config(
             server, or any table that ``Schema.encode`` takes.
         time_column: the column that cuts the data into steps; it becomes no attribute.
         person_column: the column that says who a row is. Without a time column the data are wide: one row a person,
-            and columns that end in the number of their period, from 1.
+            and columns that are numbered, or called after dates. By default one that looks like it, where all other
+            columns are called after dates.
         key_column: the column that names a record, of a table that changes; by default one that looks like it, where
             the data look like a change feed, snapshots or stays.
+        delete_time_column: the column with the ends of stays; by default one that looks like it.
         mechanism: its name; by default the first one that follows people where there is a person column, or the one
             for tables that change.
         name, path: the stream's name and the source's path; by default taken from ``data``.
         database_table: the table of a DuckDB file or of a PostgreSQL server; by default its only one.
         url_env: the environment variable that holds the server's URL, in the place of ``data``.
+        ask: asks the owner what the data cannot tell; None: the draft leaves it to be filled in.
         rows: how many rows are looked at, at most.
 
     Guarantee: none. The text is private until confirmed.
 
     Errors:
         ConfigError: an unknown mechanism, time or person column or path; a mechanism that cannot use a person column,
-        or needs one; wide data without numbered columns. DataError: a file that cannot be read.
+        or needs one; wide data without period columns. DataError: a file that cannot be read.
     """
     database: DatabaseTable | ServerTable | None = None
     if url_env is not None or is_url(data):
@@ -106,6 +116,7 @@ def draft_config(
         table = read_sample(data, rows) if database is None else database.sample
     else:
         table = arrow.to_table(data, "draft").slice(0, rows)
+    refuse_envelope(table)
     path = "data.parquet" if path is None else path
     columns = table.column_names
     for what, column in (("time column", time_column), ("person column", person_column)):
@@ -115,54 +126,153 @@ def draft_config(
                 where=what,
                 allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
             )
-    keyed = _keyed(data, table, key_column, time_column, person_column, mechanism, database is not None)
-    chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
+    found_person = None
+    unsaid = [time_column, person_column, key_column, delete_time_column] == [None] * 4
+    if database is None and unsaid and (mechanism is None or family_of(mechanism).limits.people):
+        found_person = dated_panel(table, key_candidates(table, None))
+    person_column = person_column or found_person
+    whole = database is not None
+    keyed = _keyed(data, table, key_column, time_column, delete_time_column, person_column, mechanism, whole)
+    if ask is not None and keyed is None and person_column is None and mechanism is None:
+        person_column = _asked_person(ask, columns)
+        chosen = DEFAULT_MECHANISM  # its unit is that of people, and it follows nobody
+    else:
+        chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
     family = family_of(chosen)
     source: dict[str, Any] = {"path": path}
     apart = {time_column, person_column}
-    deletes = None
+    feed = None
     if (
         keyed is None
         and family.limits.units[0] != "record"
         and not (family.limits.people or family.limits.deletes)
     ):
-        deletes = event_operations(table)
-    if deletes is not None:
-        operation, words = deletes
-        source |= {"op_column": operation} | ({"op_values": words} if words else {})
-        apart.add(operation)
+        feed = event_operations(table)
+    if feed is not None:
+        source |= _operations(feed)
+        apart.add(feed.operation)
     if keyed is not None:
         source |= keyed.source()
         source["key_column"] = _Asked(
-            keyed.key, "it looks like the key; at most one record at a time has each", "CONFIRM"
+            keyed.key, "it looks like the key; at most one record at a time has each", _CONFIRM
         )
+        for key, why in (
+            ("op_column", "its words are those of a change feed"),
+            (
+                "delete_time_column",
+                "it is never before the start; an empty cell is a record that is still there",
+            ),
+        ):
+            if key in source:
+                source[key] = _Asked(source[key], why, _CONFIRM)
         time_column = time_column or keyed.start or keyed.when
         apart = {time_column} | keyed.columns
     elif family.limits.units[0] == "record":
         source["key_column"] = _Asked()
     if person_column is not None:
         source["user_column"] = person_column
+        if found_person is not None:
+            why = "no two rows share it, and all other columns are called after dates"
+            source["user_column"] = _Asked(person_column, why, _CONFIRM)
+    periods: Periods | None = None
     if person_column is not None and time_column is None and family.limits.people and database is None:
-        source["period_columns"], schema = draft_periods(table, person_column)
+        periods = periods_of(table, person_column)
+        source["period_columns"], schema = (
+            periods.template,
+            draft_reports(periods.variable, periods.values(table)),
+        )
     else:
         source |= _steps(table, time_column, keyed)
         if database is not None:
             source = database.source(source, keyed, {"every": "week"} | _days())
-        schema = draft_columns(table, [name for name in columns if name not in apart])
+        attributes = [one for one in columns if one not in apart]
+        schema = draft_columns(table, attributes, bins=family.bins)
     stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
+    budget = _asked(family, "budget")
+    if periods is not None and not isinstance(periods.template, str):
+        budget["horizon"] = _Asked(len(periods.columns), "the periods that have a column")
+    reason = mechanism_reason(keyed, feed, found_person, person_column, given=mechanism is not None)
+    place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
+    expect: dict[str, Any] = {}
+    if ask is not None:
+        source, stream = _answered(ask, source), _answered(ask, stream)
+        # What grows without an end has no size.
+        sizes = [] if keyed is None and not family.limits.people else ["size"]
+        coming = [] if family.limits.people else ["records_per_step"]
+        guesses = _answered(ask, {key: _Asked() for key in (*sizes, *coming)})
+        expect = {key: value for key, value in guesses.items() if not isinstance(value, _Asked)}
+        budget = _answered(ask, budget)
     returns = () if keyed is None else ("returns",)
     parts = [
         _HEAD,
         _section("stream", stream, _rows("stream", family.limits), offered=returns),
         _section("source", source, _rows("source", family.limits)),
         schema.strip("\n") + "\n",
-        *([] if keyed is None else [_section("expect", {}, offered=("size", "records_per_step"))]),
-        _mechanism(family, chosen, deletes=deletes is not None or family.limits.units[0] == "record"),
-        _section("budget", _asked(family, "budget"), offered=("horizon",)),
+        _expect(expect, people=family.limits.people, needed=keyed is not None),
+        _mechanism(
+            family, chosen, reason, place, deletes=feed is not None or family.limits.units[0] == "record"
+        ),
+        _section("budget", budget, offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
     ]
     return "\n".join(parts)
+
+
+def _operations(feed: EventFeed) -> dict[str, Any]:
+    """``[source]`` of a feed without keys."""
+    why, mark = "its words are those of a change feed", _CONFIRM
+    if feed.updates:
+        words = ", ".join(feed.updates)
+        why = f"rows with {words} lack the old row, and stop the stream: name the key (dpstream init --key-column)"
+        mark = _FILL_IN
+    found: dict[str, Any] = {"op_column": _Asked(feed.operation, why, mark)}
+    return found | ({"op_values": _Asked(dict(feed.words), mark=_CONFIRM)} if feed.words else {})
+
+
+def _asked_person(ask: Ask, columns: Sequence[str]) -> str | None:
+    """The column that says whose a record is, where several records may be of one person."""
+
+    def read(text: str) -> str:
+        if text not in columns:
+            raise ConfigError(
+                f"there is no column {text!r}", allowed="a column of the data, or an empty answer"
+            )
+        return text
+
+    words = (
+        "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
+        "together: the column that says whose a record is."
+    )
+    answer: str | None = ask(Question("user_column", words, "", read))
+    return answer
+
+
+def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with the owner's answers, where there are questions."""
+    found = dict(section)
+    for key, value in section.items():
+        one = question(key)
+        open_yet = isinstance(value, _Asked) and value.mark == _FILL_IN
+        if one is not None and (open_yet or (key == "every" and value != "files")):
+            if isinstance(value, _Asked) and value.value == _FILL_IN and key in ("start", "end"):
+                continue  # numbers of a time column that holds no days
+            answer = ask(one)
+            found[key] = value if answer is None else answer
+    return found
+
+
+def _expect(written: Mapping[str, Any], *, people: bool, needed: bool) -> str:
+    """``[expect]`` with the owner's guesses, or as a comment: nothing of it may be read off the data."""
+    offered = ("size",) if people else ("size", "records_per_step")
+    text = _section("expect", written, offered=offered)
+    if written or needed:
+        return text
+    why = [
+        "# With public guesses of the table's size `dpstream plan` says what the releases will be fit for, and",
+        "# `plan --compare` which mechanism fits. Take away the # before [expect] and before the keys that you guess.",
+    ]
+    return "\n".join([*why, text.replace("[expect]", "# [expect]", 1)])
 
 
 def _keyed(
@@ -170,21 +280,29 @@ def _keyed(
     table: Any,
     key_column: str | None,
     time_column: str | None,
+    delete_time_column: str | None,
     person_column: str | None,
     mechanism: str | None,
     whole: bool,
 ) -> Recognised | None:
     """The table that changes, if the data look like one and nothing else was asked for."""
     other = person_column is not None or mechanism not in (None, DEFAULT_KEYED)
-    if other and key_column is not None:
+    if other and (key_column is not None or delete_time_column is not None):
         raise ConfigError(
-            "a key column is for tables that change",
-            where="key column",
+            "a key column, and one of ends, are for tables that change",
+            where="key column" if key_column is not None else "delete time column",
             allowed=f"no person column, and no other mechanism than {DEFAULT_KEYED}",
         )
     if other:
         return None
-    return recognise(data, table, key_column=key_column, time_column=time_column, whole=whole)
+    return recognise(
+        data,
+        table,
+        key_column=key_column,
+        time_column=time_column,
+        delete_time_column=delete_time_column,
+        whole=whole,
+    )
 
 
 def _chosen(mechanism: str | None, person_column: str | None) -> str:
@@ -224,7 +342,7 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
     if _holds_numbers(table.column(time_column)):
         first: Any = 1
         last = _Asked(why="the last step, a number")
-        if keyed is not None and keyed.shape == "stays":
+        if (keyed is not None and keyed.shape == "stays") or not _counts_from_one(table.column(time_column)):
             first = _Asked(why="the public first number (step 1), such as a year; never read it off the data")
             last = _Asked(why="the last number that is over; move it on when the next one is")
         return {"time_column": time_column, "start": first, "end": last} | late
@@ -233,7 +351,11 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
 
 def _days() -> dict[str, Any]:
     return {
-        "start": _Asked(_DAY, "the public first day; never read it off the data"),
+        "start": _Asked(
+            _DAY,
+            "the public first day, before all records; for weeks a Monday, for months the first; never read it off the "
+            "data",
+        ),
         "end": _Asked(_DAY, 'the public last day, or "today"; it may be moved later'),
     }
 
@@ -249,6 +371,18 @@ def _holds_numbers(column: Any) -> bool:
         return bool(pa.types.is_integer(column.type))
     whole = pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py()
     return bool(whole)
+
+
+def _counts_from_one(column: Any) -> bool:
+    """Whether the smallest step number is 1; years, and numbers of days, begin elsewhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not pa.types.is_integer(column.type):
+        column = pc.cast(pc.utf8_trim_whitespace(column), pa.int64())
+    return bool(pc.min(column).as_py() == 1)
 
 
 def _rows(section: str, limits: Limits) -> dict[str, Key]:
@@ -268,8 +402,14 @@ def _asked(family: Family, section: str) -> dict[str, Any]:
     return {key: value if isinstance(value, bool) else _Asked(value) for key, value in drafted.items()}
 
 
-def _mechanism(family: Family, name: str, *, deletes: bool) -> str:
-    """Its own options: those that have to be written, and the others with its own defaults."""
+def _mechanism(
+    family: Family, name: str, reason: str, place: tuple[str, str] | None, *, deletes: bool
+) -> str:
+    """Its own options: those that have to be written, and the others with its own defaults.
+
+    Args:
+        reason: why it is proposed. place: columns that look like coordinates.
+    """
     own = keys_of_recipes("mechanism", {name: family.recipes[name]})
     rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in own}
     written: dict[str, Any] = {"name": name}
@@ -277,7 +417,15 @@ def _mechanism(family: Family, name: str, *, deletes: bool) -> str:
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
     if deletes:
         written |= {key: value for key, value in family.draft_deletes.items() if key in rows}
-    return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
+    about = [] if not reason else [f"{name} is proposed because {reason}."]
+    if place is not None:
+        about.append(
+            f"Also suggested: --mechanism points, because {place[0]!r} and {place[1]!r} look like coordinates, which "
+            "it follows more finely than bins. It declares the number of records of every step public."
+        )
+    text = _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
+    head = "\n".join(line for one in about for line in _wrapped(one))
+    return text if not head else text.replace("[mechanism]\n", f"[mechanism]\n{head}\n#\n", 1)
 
 
 def _section(
@@ -289,17 +437,22 @@ def _section(
     for key in dict.fromkeys((*written, *offered)):
         row = known[key]
         about = row.about if key not in written else replace(row, default=None).about
-        lines = textwrap.wrap(
-            about,
-            110,
-            initial_indent="# ",
-            subsequent_indent="# ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
+        lines = _wrapped(about)
         lines.append(_line(key, written[key]) if key in written else f"# {key} = {_default(row)}")
         parts.append("\n".join(lines) + "\n")
     return f"[{name}]\n" + "\n".join(parts)
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of a comment."""
+    return textwrap.wrap(
+        text,
+        110,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def _line(key: str, value: Any) -> str:

@@ -14,10 +14,11 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.dates import read_date, read_time
+from dpstream.core.schema.hints import words_in
 from dpstream.core.schema.sample import files_of, read_sample
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
 
-__all__ = ["Recognised", "event_operations", "recognise"]
+__all__ = ["EventFeed", "Recognised", "are_operations", "event_operations", "key_candidates", "recognise"]
 
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
 _WORDS = {
@@ -26,6 +27,8 @@ _WORDS = {
     DELETE: ("delete", "d", "remove"),
     "ignore": ("update-before", "update_preimage", "before"),
 }
+#: Words in the name of a column of operations, which may then hold inserts only.
+_OPERATION = ("op", "operation", "dml", "cdc", "change", "action")
 _DEFAULT_WORDS = {"insert", "update", "update-after", "delete", "update-before"}
 #: Words in the name of a column that holds ends.
 _ENDS = (
@@ -125,12 +128,27 @@ class Recognised:
         return found
 
 
+@dataclass(frozen=True)
+class EventFeed:
+    """A feed whose rows are read without keys.
+
+    Attributes:
+        operation: the column of operations, and ``words`` where they are not the usual ones.
+        updates: words of rows that say what changed, not what was there before: nothing reads them without a key.
+    """
+
+    operation: str
+    words: Mapping[str, list[str]]
+    updates: tuple[str, ...] = ()
+
+
 def recognise(
     data: Any,
     table: Any,
     *,
     key_column: str | None = None,
     time_column: str | None = None,
+    delete_time_column: str | None = None,
     whole: bool = False,
 ) -> Recognised | None:
     """What the data look like; None where no record of theirs seems to have a key, or nothing seems to leave.
@@ -140,17 +158,26 @@ def recognise(
         table: a sample of all of it.
         key_column: the owner's word for which column the key is.
         time_column: the column that cuts the data into steps.
+        delete_time_column: the owner's word for which column holds the ends of stays.
         whole: ``table`` is of a database, which can be read again and again, so one reading may be one snapshot.
 
     Errors:
-        ConfigError: ``key_column`` is no column, or nothing fits it.
+        ConfigError: ``key_column`` or ``delete_time_column`` is no column, or nothing fits it.
     """
-    names = table.column_names
-    if key_column is not None and key_column not in names:
-        raise ConfigError(
-            f"there is no column {key_column!r}", where="key column", allowed="a column of the data"
-        )
-    keys = [key_column] if key_column is not None else _candidates(table, time_column)
+    for what, column in (("key column", key_column), ("delete time column", delete_time_column)):
+        if column is not None and column not in table.column_names:
+            raise ConfigError(f"there is no column {column!r}", where=what, allowed="a column of the data")
+    keys = [key_column] if key_column is not None else key_candidates(table, time_column)
+    if delete_time_column is not None:
+        found = _stays(table, keys, time_column, delete_time_column)
+        if found is None:
+            raise ConfigError(
+                f"with the ends in {delete_time_column!r} the data are no stays",
+                where="delete time column",
+                allowed="a column of days (or of numbers), never before those of another column (--time-column), and "
+                " a column that no two rows share (--key-column)",
+            )
+        return found
     found = _feed(table, keys, time_column)
     if found is not None and time_column is None and (whole or _one_file(data)):
         found = replace(found, when=_when(table, found))
@@ -171,23 +198,43 @@ def recognise(
     return found
 
 
-def event_operations(table: Any) -> tuple[str, dict[str, list[str]]] | None:
-    """The column of operations of a feed whose rows are read without keys, and its words where they are not the usual
-    ones; None where there is none, nothing leaves, or a word says that a row changed and not what it was."""
+def event_operations(table: Any) -> EventFeed | None:
+    """A feed whose rows are read without keys; None where no column holds operations, or nothing leaves."""
     for name in table.column_names:
-        found = _operations(table.column(name))
+        found = _operations(name, table.column(name))
         if found is None:
             continue
         # The new row of an update comes, and its old one goes.
         new = [word for word in found.get(UPDATE, []) if "after" in word.lower() or "post" in word.lower()]
         words = {INSERT: found[INSERT] + new, DELETE: found.get(DELETE, []) + found.get("ignore", [])}
-        if words[DELETE] and len(new) == len(found.get(UPDATE, [])):
-            usual = set(words[INSERT] + words[DELETE]) <= _DEFAULT_WORDS
-            return name, {} if usual else words
+        updates = tuple(word for word in found.get(UPDATE, []) if word not in new)
+        if not words[DELETE] and not _named_operation(name):
+            continue
+        words[DELETE] = words[DELETE] or [_delete_like(found[INSERT][0])]
+        usual = set(words[INSERT] + words[DELETE]) <= _DEFAULT_WORDS
+        return EventFeed(name, {} if usual else words, updates)
     return None
 
 
-def _candidates(table: Any, time_column: str | None) -> list[str]:
+def are_operations(name: str, words: Sequence[str]) -> bool:
+    """Whether the declared values of a column are words of a change feed: inserts, and what else happens (or its name
+    says so)."""
+    known = {kind: [word for word in words if word.lower() in those] for kind, those in _WORDS.items()}
+    whole = sum(map(len, known.values())) == len(words) and bool(known[INSERT])
+    return whole and (_named_operation(name) or bool(known[DELETE] or known[UPDATE]))
+
+
+def _named_operation(name: str) -> bool:
+    return bool(set(words_in(name)) & set(_OPERATION))
+
+
+def _delete_like(insert: str) -> str:
+    """The word for deletes that goes with one for inserts."""
+    word = "d" if len(insert) == 1 else "delete"
+    return word.upper() if insert.isupper() else word
+
+
+def key_candidates(table: Any, time_column: str | None) -> list[str]:
     """Columns that may be keys: texts or whole numbers without nulls; those whose names say so first."""
     import pyarrow as pa
 
@@ -201,14 +248,12 @@ def _candidates(table: Any, time_column: str | None) -> list[str]:
 
 
 def _says(name: str, words: Iterable[str]) -> bool:
-    spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", name)  # endYear
-    parts = "".join(c if c.isalnum() else " " for c in spaced.lower()).split()
-    return any(part in words or (part.endswith(("id", "key")) and "id" in words) for part in parts)
+    return any(part in words or (part.endswith(("id", "key")) and "id" in words) for part in words_in(name))
 
 
 def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
     for name in table.column_names:
-        words = _operations(table.column(name)) if name != time_column else None
+        words = _operations(name, table.column(name)) if name != time_column else None
         if words is None:
             continue
         meaning = {word: kind for kind, found in words.items() for word in found}
@@ -224,7 +269,7 @@ def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognise
     return None
 
 
-def _operations(column: Any) -> dict[str, list[str]] | None:
+def _operations(name: str, column: Any) -> dict[str, list[str]] | None:
     """The words of a column of operations by what they mean; None where it is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -232,7 +277,8 @@ def _operations(column: Any) -> dict[str, list[str]] | None:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
         return None
     distinct = pc.unique(column.slice(0, _ROWS)).to_pylist()
-    if not 2 <= len(distinct) <= len(_WORDS) + 2 or len(pc.unique(column)) != len(distinct):
+    least = 1 if _named_operation(name) else 2
+    if not least <= len(distinct) <= len(_WORDS) + 2 or len(pc.unique(column)) != len(distinct):
         return None
     found = {kind: [word for word in distinct if word.lower() in words] for kind, words in _WORDS.items()}
     whole = sum(map(len, found.values())) == len(distinct)
@@ -304,14 +350,20 @@ def _when(table: Any, feed: Recognised) -> str | None:
     return None
 
 
-def _stays(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
+def _stays(
+    table: Any, keys: Sequence[str], time_column: str | None, delete_time_column: str | None = None
+) -> Recognised | None:
     """A start without nulls, an end that is never before it, and a key that no two rows share."""
     times = {name: found for name in table.column_names if (found := _times(table.column(name))) is not None}
-    for end, ends in times.items():
-        named = _says(end, _ENDS)
-        if not named and (None not in ends or not _are_days(ends)):
+    # Columns whose names say that they hold ends come first; others need an empty cell, a record that is still there.
+    for end in sorted(times, key=lambda name: not _says(name, _ENDS)):
+        ends, told = times[end], end == delete_time_column
+        if delete_time_column is not None and not told:
             continue
-        for start, starts in times.items():
+        if not (told or _says(end, _ENDS)) and (None not in ends or not _are_days(ends)):
+            continue
+        for start in sorted(times, key=lambda name: not _says(name, _STARTS)):
+            starts = times[start]
             if start == end or None in starts or time_column not in (None, start):
                 continue
             if _are_days(starts) != _are_days(ends):

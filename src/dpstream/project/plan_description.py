@@ -55,8 +55,12 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
     return words
 
 
-def describe(config: Config) -> dict[str, Any]:
-    """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
+def describe(config: Config, at: int | None = None) -> dict[str, Any]:
+    """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read.
+
+    Args:
+        at: the step whose verdicts are told; None: the last one, or a year's.
+    """
     plan = config.plan()
     told, facts = plan.explain(), config.facts()
     base = facts.get("base")
@@ -85,7 +89,7 @@ def describe(config: Config) -> dict[str, Any]:
             **({} if told.running_sum is None else {"running_sum": dict(told.running_sum)}),
         },
         "predicted_errors": _predicted_errors(plan, told, base),
-        "expected_errors": expected_facts(config, plan),
+        "expected_errors": expected_facts(config, plan, at),
         **told.facts,
         "size": {
             "columns": len(plan.domain),

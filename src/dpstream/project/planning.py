@@ -5,17 +5,25 @@ Reads no data. All numbers are one standard error, of measured sums, from the la
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import ExpectedErrors, PrintedTable, StreamPlan
-from dpstream.core.contracts.verdicts import PREDICTED, Verdict, only_good_news, verdicts_from
+from dpstream.core.contracts.verdicts import (
+    NOT_KNOWN,
+    PREDICTED,
+    THRESHOLDS,
+    Verdict,
+    only_good_news,
+    verdicts_from,
+)
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
-from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
+from dpstream.core.privacy import ZCDP, Budget, PureDP, User, approximate_to_zcdp
 from dpstream.project.sections import round_down
 
 if TYPE_CHECKING:
@@ -25,7 +33,11 @@ __all__ = ["Wish", "expected_facts", "expected_table", "parse_wish", "smallest_b
 
 #: Steps whose errors are predicted, up to the horizon, or up to the last of them.
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-_WITHOUT_HORIZON = 1000
+#: Steps of a year, where nothing says when the stream ends; of steps without a calendar so many.
+_YEAR = {"day": 365, "week": 52, "month": 12}
+_WITHOUT_END = 100
+#: Where one count of all records, with the whole budget spent on it once, has a larger standard error, there is no use.
+_HOPELESS = THRESHOLDS["usable"]
 #: So many marginals have a column of their own in the printed table.
 _SHOWN = 6
 #: What the number of records is called in wishes.
@@ -92,15 +104,27 @@ def parse_wish(text: str, names: Sequence[str]) -> Wish:
     return Wish(columns, share, text.strip())
 
 
-def expected_facts(config: Config, plan: StreamPlan) -> dict[str, Any] | None:
-    """What is predicted at some steps, JSON-able, and the verdicts for the last of them; None without ``[expect]``."""
-    predicted = _predicted(config, plan, _steps(plan))
+def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> dict[str, Any] | None:
+    """What is predicted at some steps, JSON-able, and the verdicts for the last of them; None without ``[expect]``.
+
+    Args:
+        at: the last of the steps; None: the stream's last one, or where nothing says when it ends, a year's.
+
+    Errors:
+        ConfigError: a step beyond the horizon.
+    """
+    if at is not None and config.expected is None:
+        raise _no_guess("--at")
+    last, because = (_step(plan, at), "--at") if at is not None else _last_step(config, plan)
+    predicted = _predicted(config, plan, sorted({*(step for step in _STEPS if step <= last), last}))
     if predicted is None:
         return None
     bound = f" {_AT_MOST}" if predicted[-1].at_most else ""
     return {
         "words": f"{_WORDS} {_ADAPTIVE}{bound}",
         "steps": [_as_dict(one) for one in predicted],
+        "verdict_step": {"step": last, "because": because},
+        "hopeless": _hopeless(config, plan, predicted[-1].size),
         "verdicts": [one.as_dict() for one in _verdicts(predicted[-1])],
     }
 
@@ -172,9 +196,38 @@ def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[
     return None if config.expected is None else plan.expected_errors(steps, config.expected.table)
 
 
-def _steps(plan: StreamPlan) -> list[int]:
-    last = plan.horizon or _WITHOUT_HORIZON
-    return sorted({*(step for step in _STEPS if step <= last), last})
+def _last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:
+    """The step whose verdicts are told, and why it is that one."""
+    options = config.source_options
+    if plan.horizon is not None:
+        return plan.horizon, "the horizon"
+    final = options.final_step()
+    if final is not None:
+        return final, f"end = {options.end}"
+    whole = _YEAR.get(options.every or "")
+    if whole is not None:
+        return whole, "a year; --at chooses another step"
+    return _WITHOUT_END, "nothing says when the stream ends; --at chooses another step"
+
+
+def _hopeless(config: Config, plan: StreamPlan, size: float) -> str | None:
+    """A warning where no mechanism could help: one count of all records, on which the whole budget is spent once."""
+    budget = plan.budget
+    if isinstance(plan.unit, User):
+        budget = plan.unit.per_event(budget)
+    amount = float(budget.amount)
+    error = math.sqrt(1 / (2 * amount)) if isinstance(budget, ZCDP) else math.sqrt(2) / amount
+    if size <= 0 or error <= _HOPELESS * size:
+        return None
+    name = "rho" if isinstance(budget, ZCDP) else "epsilon"
+    share = error / size
+    told = "more than 1000 %" if share > 10 else f"{100 * share:.3g} %"
+    return (
+        f"HOPELESS: for about {size:,.0f} records (by [expect]) this budget is too small. One count of all of them, "
+        f"made once with the whole {name}, has a standard error of {error:,.3g} records ({told}), and a stream shares "
+        "the budget among many counts and steps. It takes more records (longer steps, a larger table) or a larger "
+        'budget; dpstream plan --want "total within 5 %" names the smallest.'
+    )
 
 
 def _step(plan: StreamPlan, at: int | None) -> int:
@@ -195,11 +248,7 @@ def _step(plan: StreamPlan, at: int | None) -> int:
 
 def _at(config: Config, plan: StreamPlan, step: int) -> ExpectedErrors:
     if config.expected is None:
-        raise ConfigError(
-            "nothing says how large the table will be",
-            where="--want",
-            allowed="[expect] with size or records_per_step, as anybody may guess them",
-        )
+        raise _no_guess("--want")
     predicted = _predicted(config, plan, [step])
     if predicted is None:
         raise ConfigError(
@@ -208,6 +257,14 @@ def _at(config: Config, plan: StreamPlan, step: int) -> ExpectedErrors:
             allowed="dpstream errors, which finds them by simulation once there is a release",
         )
     return predicted[0]
+
+
+def _no_guess(where: str) -> ConfigError:
+    return ConfigError(
+        "nothing says how large the table will be",
+        where=where,
+        allowed="[expect] with size or records_per_step, as anybody may guess them",
+    )
 
 
 def _require(plan: StreamPlan, one: ExpectedErrors, wish: Wish) -> None:
@@ -278,7 +335,21 @@ def _share_of_all(config: Config, budget: Budget, step: int, wishes: Sequence[Wi
 
 def _verdicts(one: ExpectedErrors) -> tuple[Verdict, ...]:
     found = verdicts_from(one.size, one.total, one.marginals, PREDICTED)
-    return only_good_news(found) if one.at_most else found
+    told = only_good_news(found) if one.at_most else found
+    # Before there are releases there is nothing whose errors could be simulated.
+    return tuple(
+        now if now.word != NOT_KNOWN else replace(now, words=_not_yet(now, bound))
+        for now, bound in zip(told, found, strict=True)
+    )
+
+
+def _not_yet(verdict: Verdict, bound: Verdict) -> str:
+    """What is said of a use of which no good word is known."""
+    words = f"{verdict.use.capitalize()}: not known before there are releases"
+    if bound.share is None:
+        return f"{words} (dpstream plan --compare tries invented ones)."
+    share = "more than 1000 %" if bound.share > 10 else f"{100 * bound.share:.3g} %"
+    return f"{words}: no promise, as the bound is {share} (dpstream plan --compare tries invented ones)."
 
 
 def _as_dict(one: ExpectedErrors) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def read_server_table(url: str | None, url_env: str | None, name: str | None, ro
     import pyarrow as pa
 
     if url is not None:
-        refuse_password(url, "init")
+        refuse_password(url, "init", "--url-env NAME")
     with Session(_Server(url, url_env, name)) as session, session.transaction():
         if name is None:
             tables = session.rows(_TABLES)

@@ -19,7 +19,7 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _HOLDS = "the URL holds a password, or signs that need %XX (it is not shown here)"
 _ELSEWHERE = (
     "postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
-    "(postgresql:///?service=name), or the whole URL in the variable that url_env names"
+    "(postgresql:///?service=name), or the whole URL in the variable that {url_env} names"
 )
 
 
@@ -61,13 +61,17 @@ def check_url(section: Section) -> None:
     if not isinstance(url, str) or not is_url(url):
         raise section.wrong("url", "this is not the URL of a PostgreSQL database")
     if _may_hold_password(url):
-        raise section.wrong("url", _HOLDS, _ELSEWHERE)
+        raise section.wrong("url", _HOLDS, _ELSEWHERE.format(url_env="url_env"))
 
 
-def refuse_password(url: str, where: str) -> None:
-    """Refuse a URL that would stand in a public file and may hold a password (ConfigError); it is not shown then."""
+def refuse_password(url: str, where: str, url_env: str = "url_env") -> None:
+    """Refuse a URL that would stand in a public file and may hold a password (ConfigError); it is not shown then.
+
+    Args:
+        url_env: how the variable with the whole URL is named where ``url`` was given.
+    """
     if _may_hold_password(url):
-        raise ConfigError(_HOLDS, where=where, allowed=_ELSEWHERE)
+        raise ConfigError(_HOLDS, where=where, allowed=_ELSEWHERE.format(url_env=url_env))
 
 
 def _may_hold_password(url: str) -> bool:

@@ -71,6 +71,16 @@ class Statement:
             lines += [""] if bullets else []
         return "\n".join(lines).rstrip() + "\n"
 
+    def plain(self) -> str:
+        """The same for a terminal, without the signs of Markdown."""
+        lines = [self.title, ""]
+        for heading, paragraphs, bullets in self.sections:
+            lines += [heading.upper(), ""]
+            for text in paragraphs:
+                lines += [f"* {text}"] if bullets else [text, ""]
+            lines += [""] if bullets else []
+        return "\n".join(lines).rstrip() + "\n"
+
     def html(self) -> str:
         """One page without scripts or addresses, for reading and for printing."""
         body = [f"<h1>{html.escape(self.title)}</h1>"]

@@ -164,7 +164,7 @@ class Stream:
     @property
     def source_key(self) -> bytes:
         """A secret key of this stream's own for fingerprints of source files."""
-        return self._store.derived_key(b"source files")
+        return self._store.source_key
 
     @property
     def plan(self) -> StreamPlan:

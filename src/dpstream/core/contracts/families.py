@@ -116,6 +116,7 @@ class Family:
         asked: whether its streams answer questions between their steps.
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
             is a better start; the owner is asked to look at each.
+        bins: whether drafted columns have bins for nulls and for other values.
         draft_deletes: the same under ``[mechanism]`` where the source deletes; decided, nobody is asked.
         alternatives: what could take the place of a recipe that protects a unit; the recipe itself may be among them.
     """
@@ -130,6 +131,7 @@ class Family:
     warm: Callable[[], None] | None = None
     asked: bool = False
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
+    bins: bool = True
     draft_deletes: Mapping[str, str] = field(default_factory=dict)
     alternatives: Callable[[Any, Unit], Sequence[Alternative]] | None = None
 

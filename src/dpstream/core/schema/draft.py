@@ -1,54 +1,70 @@
 """Drafts ``[schema]`` from a table: the part of a drafted ``dpstream.toml`` that is read off the data.
 
-The draft holds values of the private table (its categories, its smallest and largest numbers). Every such
-line is marked, and the schema says ``confirmed = false`` until the steward has confirmed each as public.
+The draft holds values of the private table (its categories, its smallest and largest numbers). A list at its head names
+every one, each such line is marked, and the schema says ``confirmed = false`` until the steward has confirmed each as
+public.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.errors import DataError
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.guess import Guess, guess_column
+from dpstream.core.schema.hints import followers
 from dpstream.core.schema.numeric import Ordered
 from dpstream.core.schema.toml import toml_key, toml_value
 
-__all__ = ["SAMPLE_ROWS", "TO_CONFIRM", "draft_columns", "draft_periods"]
+__all__ = ["SAMPLE_ROWS", "TO_CONFIRM", "draft_columns", "draft_reports"]
 
 #: What stands at the end of every line that was read off the data.
-TO_CONFIRM = "# CONFIRM: read off the data; confirm that it is public"
+TO_CONFIRM = "# CONFIRM"
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
 SAMPLE_ROWS = 1_000_000
+#: Keys of a column whose values come from the data.
+_READ_OFF = ("values", "min", "max", "edges", "start", "end", "timezone")
+
+_BINS = """\
+# `other` is a bin for all values that are not declared, and `missing` one for empty cells: with them no single cell can
+# stop the stream. Each is one more value with noise of its own: take out those that a public rule excludes."""
+_NO_BINS = """\
+# No column has a bin for other values (`other = "other"`), and one for empty cells (`missing = "missing"`) stands only
+# where a cell was empty: this mechanism takes no such bins, or pays for each with many patterns. Without them an empty
+# cell or another value is an error that stops the stream."""
 
 
-def draft_columns(table: Any, names: Sequence[str]) -> str:
+def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True) -> str:
     """``[schema]`` for some columns of an Arrow table.
+
+    Args:
+        bins: with bins for nulls and for other values.
 
     Guarantee: none. The text is private until confirmed.
     Errors: ``DataError`` for values that cannot be read as what the file says they are.
     """
-    return _schema_part({name: _guessed(name, table) for name in names})
+    pairs = followers(table, names)
+    return _schema_part({name: _guessed(name, table, bins) for name in names}, bins, pairs)
 
 
-def draft_periods(table: Any, person_column: str) -> tuple[str, str]:
-    """Of a table with one row a person: how its numbered columns are called, and ``[schema]`` for their values.
+def draft_reports(variable: str, values: Any) -> str:
+    """``[schema]`` for what people report, period by period: one column, with its values of all periods.
 
     Guarantee: none. The text is private until confirmed.
-    Errors: ``ConfigError`` where no columns are numbered from 1.
     """
-    template, variable, values = _periods(table, person_column)
-    return template, _schema_part({variable: guess_column(variable, values)})
+    return _schema_part({variable: guess_column(variable, values, bins=False)}, False)
 
 
-def _guessed(column: str, table: Any) -> Any:
+def _guessed(column: str, table: Any, bins: bool) -> Guess:
     import pyarrow as pa
 
+    if column.startswith("__"):
+        return Guess(None, "its name says that it is a change feed's own column")
     try:
-        return guess_column(column, table.column(column))
+        return guess_column(column, table.column(column), bins=bins)
     except (pa.ArrowException, OverflowError):
         # A time zone that nobody knows, a day that no calendar has: the reader's message quotes it.
         place = table.column_names.index(column) + 1
@@ -59,68 +75,76 @@ def _guessed(column: str, table: Any) -> Any:
         ) from None
 
 
-def _periods(table: Any, person_column: str) -> tuple[str, str, Any]:
-    """The longest run of numbered columns: their common name, the variable's name, and the values of all."""
-    import pyarrow as pa
-
-    runs: dict[tuple[str, str], dict[int, str]] = {}
-    for name in table.column_names:
-        match = re.fullmatch(r"(.*?)([0-9]{1,5})([^0-9]*)", name)
-        if match and name != person_column:
-            runs.setdefault((match[1], match[3]), {})[int(match[2])] = name
-    whole = {key: run for key, run in runs.items() if sorted(run) == list(range(1, len(run) + 1))}
-    if not whole:
-        raise ConfigError(
-            "no columns are numbered as periods, from 1 on",
-            where="person column",
-            allowed="columns such as m1, m2, ...; or a time column, with one row for each person and period",
-        )
-    (before, after), run = max(whole.items(), key=lambda item: len(item[1]))
-    digits = len(run[1]) - len(before) - len(after)
-    period = "{period}" if digits == 1 else f"{{period:0{digits}}}"
-    columns = [table.column(run[number]) for number in sorted(run)]
-    same = [column for column in columns if column.type == columns[0].type]
-    values = pa.chunked_array([chunk for column in same for chunk in column.chunks], columns[0].type)
-    variable = re.sub(r"[^A-Za-z0-9]+$", "", before) or "value"
-    return f"{before}{period}{after}", variable, values
-
-
-def _schema_part(guesses: dict[str, Guess]) -> str:
+def _schema_part(guesses: dict[str, Guess], bins: bool, pairs: Sequence[tuple[str, str]] = ()) -> str:
     ignored = [name for name, guess in guesses.items() if guess.column is None]
     lines = [
         "",
         "[schema]",
-        "confirmed = false           # true, once every line marked CONFIRM is known to be public",
+        *_read_off(guesses),
+        "confirmed = false",
+        "",
+        *(_BINS if bins else _NO_BINS).splitlines(),
     ]
     if ignored:
-        lines.append(f"ignore = {toml_value(ignored)}  {TO_CONFIRM}")
+        lines += [
+            "",
+            "# Columns of the data that are no part of the stream. Each has its reason below.",
+            f"ignore = {toml_value(ignored)}  {TO_CONFIRM}",
+        ]
     for name, guess in guesses.items():
         lines.append("")
         lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
+    for whole, part in pairs:
+        lines += ["", *_follower(whole, part)]
     return "\n".join(lines) + "\n"
 
 
-def _column(column: Column) -> list[str]:
-    lines = [f"[schema.columns.{toml_key(column.name)}]  {TO_CONFIRM}"]
-    lines += [f"{key} = {toml_value(value)}  {TO_CONFIRM}" for key, value in column.spec().items()]
-    lines.append(
-        '# other = "other"           # a bin for all other values; without it such a value is an error'
+def _read_off(guesses: dict[str, Guess]) -> list[str]:
+    """What there is to confirm, and the switch for all of it."""
+    lines = [
+        "# One switch for this section. Set it to true when you have replaced each of these by what is publicly known,",
+        "# or know that it is public. Read off the private data were: names and types of all columns, and",
+    ]
+    items = []
+    for name, guess in guesses.items():
+        if guess.column is None:
+            items.append(f"that {toml_key(name)} is left out")
+        elif keys := [key for key in guess.column.spec() if key in _READ_OFF]:
+            items.append(f"{' and '.join(keys)} of {toml_key(name)}")
+    listed = "; ".join(items) or "nothing else"
+    return lines + textwrap.wrap(
+        f"{listed}.", 110, initial_indent="#   ", subsequent_indent="#   ", break_on_hyphens=False
     )
+
+
+def _column(column: Column) -> list[str]:
+    lines = [f"[schema.columns.{toml_key(column.name)}]"]
+    for key, value in column.spec().items():
+        mark = f"  {TO_CONFIRM}" if key in _READ_OFF else ""
+        lines.append(f"{key} = {toml_value(value)}{mark}")
     if isinstance(column, Ordered):
-        lines.append(
-            '# outside = "clip"          # or: what lies beyond the ends goes to the first or last bin'
-        )
-    if column.missing is None:
-        lines.append('# missing = "missing"       # a bin for nulls; without it a null is an error')
+        clip = "or, in the place of other: what lies beyond the ends goes to the first or last bin"
+        lines.append(f'# outside = "clip"  # {clip}')
     return lines
 
 
 def _left_out(name: str, reason: str) -> list[str]:
     return [
-        f"# {json.dumps(name)} is left out: {reason}.  {TO_CONFIRM}",
+        f"# {json.dumps(name)} is ignored: {reason}.  {TO_CONFIRM}",
         "# To use it, take it off the ignore list and declare what it may hold:",
         f"# [schema.columns.{toml_key(name)}]",
         '# type = "categorical"',
         '# values = ["...", "..."]',
         '# other = "other"',
+        '# missing = "missing"',
+    ]
+
+
+def _follower(whole: str, part: str) -> list[str]:
+    file = f"{whole}-{part}.csv"
+    return [
+        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete these lines",
+        "# If a public list says which value belongs to which, tables can keep to it; never make it from these rows.",
+        "# [schema.constraints]",
+        f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}",
     ]

@@ -35,8 +35,21 @@ class Guess:
     reason: str = ""
 
 
-def guess_column(name: str, values: Any) -> Guess:
-    """Declaration of one column of a sample (an Arrow chunked array)."""
+@dataclass(frozen=True)
+class _Bins:
+    """Labels of the bins that every drafted column gets."""
+
+    missing: str | None
+    other: str | None
+
+
+def guess_column(name: str, values: Any, *, bins: bool = True) -> Guess:
+    """Declaration of one column of a sample (an Arrow chunked array).
+
+    Args:
+        bins: with bins for nulls and for other values, whether or not the sample has any: a later value would stop
+            the stream. Without: with a bin for nulls where the sample has some.
+    """
     import pyarrow as pa
 
     chunks = [arrow.plain(chunk) for chunk in values.chunks]
@@ -45,10 +58,10 @@ def guess_column(name: str, values: Any) -> Guess:
     full = flat.drop_null()
     if pa.types.is_floating(full.type):
         full = pa.array(_finite(full))
-    missing = _missing_label(full) if len(full) < len(flat) else None
+    missing = _label(full, "missing") if bins or len(full) < len(flat) else None
     if not len(full):
         return Guess(None, "it holds nothing")
-    return _by_type(name, full, missing)
+    return _by_type(name, full, _Bins(missing, _label(full, "other") if bins else None))
 
 
 def _finite(full: Any) -> NDArray[np.float64]:
@@ -56,60 +69,65 @@ def _finite(full: Any) -> NDArray[np.float64]:
     return values[np.isfinite(values)]
 
 
-def _missing_label(full: Any) -> str:
+def _label(full: Any, word: str) -> str:
+    """The word. Where the data have it as a value, that value is the bin (labels in the data mean their bins), unless
+    there would be no other value."""
     import pyarrow as pa
 
-    texts = set(full.unique().to_pylist()) if pa.types.is_string(full.type) else set()
-    return next(label for label in ("missing", "null", "(missing)", "(null)", "(none)") if label not in texts)
+    kind = full.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    words = {"missing", "other"}
+    return f"({word})" if text and set(full.unique().to_pylist()[:3]) <= words else word
 
 
-def _by_type(name: str, full: Any, missing: str | None) -> Guess:
+def _by_type(name: str, full: Any, bins: _Bins) -> Guess:
     import pyarrow as pa
 
     kind = full.type
     if pa.types.is_boolean(kind):
-        return Guess(Boolean(name, missing=missing))
+        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
     if pa.types.is_integer(kind):
-        return _integer(name, arrow.integers_of(full), missing)
+        return _integer(name, arrow.integers_of(full), bins)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = arrow.floats_of(full)
         if (np.trunc(values) == values).all() and np.abs(values).max() < arrow.INEXACT:
-            return _integer(name, values.astype(np.int64), missing)
-        return _real(name, values, missing)
+            return _integer(name, values.astype(np.int64), bins)
+        return _real(name, values, bins)
     if pa.types.is_date(kind):
-        return _dates(name, full.cast(pa.date32()).unique().to_pylist(), missing)
+        return _dates(name, full.cast(pa.date32()).unique().to_pylist(), bins)
     if pa.types.is_timestamp(kind):
-        return _times(name, full, missing)
+        return _times(name, full, bins)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _text(name, full.cast(pa.string()), missing)
+        return _text(name, full.cast(pa.string()), bins)
     return Guess(None, f"data of type {kind} have no column type")
 
 
-def _text(name: str, full: Any, missing: str | None) -> Guess:
+def _text(name: str, full: Any, bins: _Bins) -> Guess:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     distinct = full.unique()
     words = distinct.to_pylist()
     if {word.lower() for word in words} <= {"true", "false"}:
-        return Guess(Boolean(name, missing=missing))
+        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
     # A leading zero makes a number a code: ZIP codes, car plates, ids.
     coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
     if not coded:
         whole, _, readable, floats = arrow.text_numbers(distinct)
         if whole.all():
-            return _integer(name, arrow.text_numbers(full)[1], missing)
+            return _integer(name, arrow.text_numbers(full)[1], bins)
         if readable.all() and np.isfinite(floats).all():
-            return _real(name, arrow.text_numbers(full)[3], missing)
+            return _real(name, arrow.text_numbers(full)[3], bins)
     days = [read_date(word) for word in words]
     if None not in days:
-        return _dates(name, [day for day in days if day is not None], missing)
+        return _dates(name, [day for day in days if day is not None], bins)
     times = [read_time(word) for word in words]
     if all(time is not None and time.tzinfo is None for time in times):
-        return _times(name, pa.array(times, pa.timestamp("us")), missing)
+        return _times(name, pa.array(times, pa.timestamp("us")), bins)
     if len(words) > MOST_VALUES:
         return Guess(None, f"it holds text with more than {MOST_VALUES} different values")
-    return Guess(Categorical(name, tuple(sorted(words, key=_order)), missing=missing))
+    values = tuple(sorted(set(words) - {bins.missing, bins.other}, key=_order))
+    return Guess(Categorical(name, values, other=bins.other, missing=bins.missing))
 
 
 def _order(word: str) -> tuple[int, int, str]:
@@ -117,23 +135,25 @@ def _order(word: str) -> tuple[int, int, str]:
     return (0, len(word), word) if word.isdecimal() else (1, 0, word)
 
 
-def _integer(name: str, values: NDArray[np.int64], missing: str | None) -> Guess:
+def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
     low, high = int(values.min()), int(values.max())
+    if low == 0 and high <= 1:
+        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
     furthest = max(abs(low), abs(high))
     if high - low < MOST_NUMBERS and furthest < arrow.INEXACT:
-        return Guess(Integer(name, min=low, max=high, missing=missing))
+        return Guess(Integer(name, min=low, max=high, other=bins.other, missing=bins.missing))
     if len(values) > _FEW_ROWS and len(np.unique(values)) == len(values):
         return Guess(None, "no whole number occurs twice: it looks like an identifier")
     if furthest >= arrow.INEXACT // 2:
         return Guess(None, "its numbers are too large for bins")
     edges = tuple(int(edge) for edge in nice_edges(values.astype(np.float64), finest=0))
-    return Guess(Integer(name, edges=edges, missing=missing))
+    return Guess(Integer(name, edges=edges, other=bins.other, missing=bins.missing))
 
 
-def _real(name: str, values: NDArray[np.float64], missing: str | None) -> Guess:
+def _real(name: str, values: NDArray[np.float64], bins: _Bins) -> Guess:
     if np.abs(values).max() > 1e300:
         return Guess(None, "its numbers are too large for bins")
-    return Guess(Real(name, tuple(nice_edges(values)), missing=missing))
+    return Guess(Real(name, tuple(nice_edges(values)), other=bins.other, missing=bins.missing))
 
 
 def nice_edges(values: NDArray[np.float64], finest: int = -300) -> list[float]:
@@ -176,12 +196,12 @@ def _exponent(value: float) -> int:
     return decimal.Decimal(repr(value)).adjusted()
 
 
-def _dates(name: str, days: list[dt.date], missing: str | None) -> Guess:
+def _dates(name: str, days: list[dt.date], bins: _Bins) -> Guess:
     start, end, every = _period(min(days), max(days))
-    return Guess(Date(name, start=start, end=end, every=every, missing=missing))
+    return Guess(Date(name, start=start, end=end, every=every, other=bins.other, missing=bins.missing))
 
 
-def _times(name: str, full: Any, missing: str | None) -> Guess:
+def _times(name: str, full: Any, bins: _Bins) -> Guess:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -189,9 +209,13 @@ def _times(name: str, full: Any, missing: str | None) -> Guess:
     local = full.cast(pa.timestamp("us", zone), safe=False)
     ends = pc.min_max(pc.local_timestamp(local) if zone else local).as_py()
     if zone is None and not (arrow.integers_of(local) % 86_400_000_000).any():
-        return _dates(name, [ends["min"].date(), ends["max"].date()], missing)
+        return _dates(name, [ends["min"].date(), ends["max"].date()], bins)
     start, end, every = _period(ends["min"].date(), ends["max"].date())
-    return Guess(DateTime(name, start=start, end=end, every=every, timezone=zone, missing=missing))
+    return Guess(
+        DateTime(
+            name, start=start, end=end, every=every, timezone=zone, other=bins.other, missing=bins.missing
+        )
+    )
 
 
 def _period(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date, str]:

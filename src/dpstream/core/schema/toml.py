@@ -219,10 +219,12 @@ def toml_key(name: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A text, number, boolean, date, time or list of those as TOML.
+    """A text, number, boolean, date, time, list or table of those as TOML.
 
     >>> toml_value(["a\\tb", 1, 2.5, True])
     '["a\\\\tb", 1, 2.5, true]'
+    >>> toml_value({"insert": ["I"]})
+    '{ insert = ["I"] }'
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -237,4 +239,6 @@ def toml_value(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(toml_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{toml_key(key)} = {toml_value(item)}' for key, item in value.items())} }}"
     raise SchemaError(f"a {type(value).__name__} has no place in a schema file", where="schema")

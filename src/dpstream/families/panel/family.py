@@ -49,5 +49,6 @@ PANEL = Family(
         "mechanism": {"window": 3, "weights": True, "period_names": True},
         "budget": {"rho": "0.005", "horizon": 12},
     },
+    bins=False,
     alternatives=_alternatives,
 )

@@ -26,5 +26,6 @@ POINTS = Family(
         deletes="points do not leave",
         no_tables=("one of points", ""),
     ),
+    bins=False,
     alternatives=_alternatives,
 )

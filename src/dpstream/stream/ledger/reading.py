@@ -37,8 +37,17 @@ from dpstream.stream.store.sealed_history import (
     time_seal,
 )
 from dpstream.stream.store.store_database import StoreDatabase
+from dpstream.stream.store.stored import as_position, key_of_sources
 
-__all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "verify_releases"]
+__all__ = [
+    "Ledger",
+    "Spend",
+    "read_identity",
+    "read_ledger",
+    "read_source_position",
+    "verify_ledger",
+    "verify_releases",
+]
 
 #: The first format that knows when a step was committed.
 _TIMED = 4
@@ -123,6 +132,25 @@ def read_identity(
     with _view(path, server, key) as (db, _):
         meta = read_meta(db)
         return meta, read_history(db, meta, db.where).last_step
+
+
+def read_source_position(
+    path: str | Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> tuple[dict[str, int], bytes] | None:
+    """How far the source was read for the last step, and the key for fingerprints of its files, as
+    ``Stream.position`` and ``Stream.source_key``; None before the first step. Secret.
+
+    Errors:
+        StoreDamagedError: it cannot be read.
+    """
+    if not has_store(Path(path), server=server):
+        return None
+    with _view(path, server, key) as (db, _):
+        row = db.execute("SELECT step, source FROM position").fetchone()
+        if row is None:
+            return None
+        position = as_position(db.sealing.open_text(row[1], "position", row[0]))
+        return position, key_of_sources(read_meta(db)["key"])
 
 
 def verify_ledger(

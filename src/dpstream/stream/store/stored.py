@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
     from dpstream.core.tables import PresentTable
 
-__all__ = ["StoreReader", "largest_cost", "published_files", "read_decisions"]
+__all__ = [
+    "StoreReader",
+    "as_position",
+    "key_of_sources",
+    "largest_cost",
+    "published_files",
+    "read_decisions",
+]
 
 
 class StoreReader:
@@ -53,6 +60,11 @@ class StoreReader:
         """32 secret bytes for one purpose."""
         return derive(self.meta["key"], purpose)
 
+    @property
+    def source_key(self) -> bytes:
+        """The key for fingerprints of source files."""
+        return key_of_sources(self.meta["key"])
+
     def reservation(self) -> Reservation | None:
         """The intent that has no committed step yet."""
         with self._reading() as db:
@@ -69,7 +81,7 @@ class StoreReader:
             if row is None:
                 return None
             text = db.sealing.open_text(row[1], "reserved position", row[0])
-        return row[0], _as_position(text)
+        return row[0], as_position(text)
 
     def undecided_failure(self) -> str | None:
         """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until that is
@@ -182,7 +194,7 @@ class StoreReader:
             if row is None or row[0] != self.last_step:
                 raise self._damaged(f"the source's position at step {self.last_step} is missing")
             source = db.sealing.open_text(row[1], "position", self.last_step)
-        return _as_position(source)
+        return as_position(source)
 
     def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
         """Events admitted so far of some users, by their keyed hashes."""
@@ -301,5 +313,11 @@ def read_decisions(db: StoreDatabase, key: bytes) -> list[Decision]:
     return [Decision(*columns) for _, *columns, _ in rows]
 
 
-def _as_position(text: str) -> dict[str, int]:
+def key_of_sources(key: bytes) -> bytes:
+    """The key for fingerprints of source files, of the key of a store."""
+    return derive(key, b"source files")
+
+
+def as_position(text: str) -> dict[str, int]:
+    """A position as the store keeps it."""
     return {str(name): int(value) for name, value in json.loads(text).items()}

@@ -203,6 +203,7 @@ EVICTIONS = Example(
     nullable={"zip": "string", "district": "string", "rent": "double"},
     files={_DISTRICT_FILE: _DISTRICTS_BY_ZIP},
     steps=_steps,
+    expects=True,
 )
 
 #: The same stream in a city whose districts are made of whole areas, which everybody knows.

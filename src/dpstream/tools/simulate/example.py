@@ -65,6 +65,8 @@ class Example:
     #: Lines of ``[stream]`` and of ``[output]``, and the ``[mechanism]`` table.
     stream: str = 'unit = "event"\n'
     output: str = ""
+    #: Whether the file has ``[expect]``: the numbers that the example is made with.
+    expects: bool = False
     mechanism: str = '[mechanism]\nname = "pooled"\nworkload = "all-2-way"\n'
 
 

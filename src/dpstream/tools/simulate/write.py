@@ -113,7 +113,7 @@ def simulate(
     _write_text(folder / "README.md", _readme(example, record))
     config = folder / "dpstream.toml"
     if not config.exists():
-        _write_text(config, _config(example, steps, file_format))
+        _write_text(config, _config(example, steps, rows, file_format))
     elif steps_before != steps:
         # Only the line that was written for the shorter stream changes; all else is the user's.
         text = read_text(config)
@@ -215,7 +215,17 @@ def _write_table(example: Example, frames: list[StepColumns], path: Path) -> Non
     write_arrow(table, path)
 
 
-def _config(example: Example, steps: int, file_format: str) -> str:
+#: Steps after which the table holds what ``[expect]`` says.
+_WEEKS = 52
+
+
+def _config(example: Example, steps: int, rows: int, file_format: str) -> str:
+    expect = f"""\
+[expect]                    # public guesses, published in the manifest; never computed from private records
+size = {rows * _WEEKS}
+records_per_step = {rows}
+
+"""
     return f"""\
 # {example.title} Everything here is invented, so every domain below is public.
 format = 1
@@ -227,7 +237,7 @@ name = "{example.name}"
 path = "data/*.{file_format}"
 {example.source}end = {example.end(steps)}
 
-{example.schema}
+{expect if example.expects and rows else ""}{example.schema}
 {example.mechanism}
 [budget]
 epsilon = "1"

@@ -1,0 +1,93 @@
+"""`dpstream init` asks what the data cannot tell, and what it writes can be planned as soon as it is filled in."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from cli_stream import dpstream
+from click.testing import CliRunner, Result
+
+from dpstream.cli import main
+
+ROWS = "".join(
+    f"2026-01-{5 + n % 7:02},p{n % 9},{40.5 + n / 100},{-74 + n / 100},{'ab'[n % 2]}\n" for n in range(63)
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "visits.csv"
+    path.write_text(f"day,who,lat,lon,kind\n{ROWS}")
+    return path
+
+
+def answered(data: Path, *answers: str, code: int = 0) -> Result:
+    arguments = ["init", data, "--time-column", "day", "--interactive", "--out", data.with_suffix(".toml")]
+    result = CliRunner().invoke(main, [str(one) for one in arguments], input="\n".join([*answers, ""]))
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_answers_become_the_draft(data: Path) -> None:
+    said = answered(data, "nobody", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5").output
+    assert "there is no column 'nobody'" in said
+    assert "'now and then' is no length of a step" in said
+    assert "'x' cannot be used" in said
+    assert "62.2 at 0.5, 73.1 at 1" in said, "what epsilon means"
+    drafted = tomllib.loads(data.with_suffix(".toml").read_text())
+    assert drafted["stream"]["unit"] == "event"
+    assert {"every": "month", "start": "2026-01-01", "end": "today"}.items() <= drafted["source"].items()
+    assert drafted["expect"] == {"records_per_step": 300}
+    assert drafted["budget"]["epsilon"] == "0.5"
+    assert not re.search("^[^#].*FILL IN", data.with_suffix(".toml").read_text(), re.MULTILINE)
+
+
+def test_people_are_protected_where_their_column_is_named(data: Path) -> None:
+    answered(data, "who", "", "", "", "4", "", "")
+    text = data.with_suffix(".toml").read_text()
+    drafted = tomllib.loads(text)
+    assert (drafted["stream"]["unit"], drafted["stream"]["max_events"]) == ("user", 4)
+    assert drafted["source"]["user_column"] == "who"
+    assert "who" not in drafted["schema"]["columns"]
+    assert 'start = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
+    assert "# records_per_step = ..." in text
+
+
+def test_questions_that_are_left_write_nothing(data: Path) -> None:
+    said = answered(data, "", "week", code=2)
+    assert "left before the last one, and nothing was written" in said.output
+    assert not data.with_suffix(".toml").exists()
+
+
+@pytest.mark.parametrize("mechanism", [None, "pooled", "dpstabs", "points", "panel-window"])
+def test_a_draft_has_guesses_as_a_comment_that_can_be_used(data: Path, mechanism: str | None) -> None:
+    """Nothing of [expect] is read off the data; taking the # away is all it needs."""
+    more = [] if mechanism is None else ["--mechanism", mechanism]
+    people = mechanism == "panel-window"
+    out = data.with_suffix(".toml")
+    dpstream(
+        "init",
+        data,
+        "--time-column",
+        "day",
+        *more,
+        *(["--person-column", "who"] if people else []),
+        "--out",
+        out,
+    )
+    text = out.read_text()
+    assert "expect" not in tomllib.loads(text)
+    key = "size" if people else "records_per_step"
+    text = text.replace("# [expect]", "[expect]").replace(f"# {key} = ...", f"{key} = 900")
+    for name, value in (("start", '"2026-01-05"'), ("end", '"2026-01-11"'), ("horizon", "7")):
+        text = re.sub(rf"^{name} = .*FILL IN.*", f"{name} = {value}", text, flags=re.MULTILINE)
+    text = text.replace('every = "week"', 'every = "day"')
+    if people:
+        text = re.sub(r"(?s)\[schema.columns.l(at|on)\].*?\n\n", "", text).replace(
+            "confirmed = false", 'ignore = ["lat", "lon"]\nconfirmed = false'
+        )
+    out.write_text(text)
+    assert dpstream("plan", out).exit_code == 0
