@@ -77,6 +77,7 @@ READ: dict[str, Callable[[str], Any]] = {
     "levels": lambda word: word if word == "unlimited" else int(word),
     "iterations": int,
     "max_cells": int,
+    "estimates": str,
     "departures_every": lambda word: int(word) if word.isdigit() else word,
 }
 #: Mechanisms that count inserts and deletes.

@@ -21,6 +21,7 @@ __all__ = [
     "COLUMNS_SHARE",
     "COME_AND_GO",
     "COUNTER",
+    "ESTIMATES",
     "FINAL_ITERATIONS",
     "ITERATIONS",
     "MEASURE_SHARE",
@@ -90,6 +91,10 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
     if values.get("come_and_go") == "counted":  # as before there was this option: facts of older streams stay
         del values["come_and_go"]
+    if values.get("estimates") == "apart":
+        del values["estimates"]
+    if values.get("season", 0) is None:
+        del values["season"]
     if "headline" in values:
         values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {
@@ -183,6 +188,11 @@ COME_AND_GO = Option(
     "come and go within a step are left out, and between two measurements the number of rows stays as measured "
     "(pooled). Not with a public number of rows.",
     reason="streams that began before there was this key go on as they were; `cancelled` is better where much leaves",
+)
+ESTIMATES = Option(
+    meaning="How measurements are put together. `apart`: each marginal from its own. `joined`: what is measured of "
+    "several columns also tells of each of them, and moves the table's model only as far as noise does not explain.",
+    reason="streams that began before there was this key go on as they were; `joined` is a little closer to the truth",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",
