@@ -12,9 +12,10 @@ Every method protects a record's whole stay by epsilon, as far as it can:
 
 * census: the unit is the record; epsilon is for the whole stay, whatever happens in it. Options as a drafted file has
   them, with the stream's guesses of size and records per step; ``census:departures_every=census`` and so on for others.
-* pooled, dpstabs: the unit is the event, at epsilon / 2: an insert and a delete. They get what the keys leave of a
-  step (who comes and goes within one vanishes); an update is a delete and an insert, and costs a stay epsilon further.
-  A stay with u updates is protected by (1 + u) epsilon only: the comparison favours them.
+* pooled, dpstabs, baseline, aim (the baseline with AIM): the unit is the event, at epsilon / 2: an insert and a delete.
+  They get what the keys leave of a step (who comes and goes within one vanishes); an update is a delete and an insert,
+  and costs a stay epsilon further. A stay with u updates is protected by (1 + u) epsilon only: the comparison favours
+  them.
 * empty: no records. uniform: the true number of records, all alike. independent: the true columns. They protect none.
 * offline: one run of AIM on each table by itself with the whole of epsilon: what a single release could be. The
   tables together protect a stay by epsilon times its length.
@@ -55,7 +56,7 @@ from dpstream.core.tables import (
 )
 from dpstream.families.census import Census
 from dpstream.families.census.departures import expected_wait
-from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.aim import AIM
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.tools.evaluate import total_variation, workload_errors
@@ -76,7 +77,15 @@ READ: dict[str, Callable[[str], Any]] = {
     "levels": lambda word: word if word == "unlimited" else int(word),
     "iterations": int,
     "max_cells": int,
+    "estimates": str,
     "departures_every": lambda word: int(word) if word.isdigit() else word,
+}
+#: Mechanisms that count inserts and deletes.
+EVENTS: dict[str, Callable[..., Any]] = {
+    "pooled": Pooled,
+    "dpstabs": DPStabs,
+    "baseline": Baseline,
+    "aim": lambda workload, **more: Baseline(workload, offline=AIM(), **more),
 }
 #: Steps at which a run is compared with the truth, about.
 _POINTS = 30
@@ -258,10 +267,14 @@ def method(
         census = replace(census, departures_every=None if often == "census" else often)
         plan = census.calibrate(epsilon=epsilon, horizon=stream.steps)
         return by_key(plan), plan.options()
-    if name in ("pooled", "dpstabs"):
-        recipes: dict[str, Callable[..., Any]] = {"pooled": Pooled, "dpstabs": DPStabs}
+    kind, *words = name.split(":")
+    if kind in EVENTS:
         share = epsilon / 2 if stream.deletes else epsilon
-        plan = recipes[name](workload, deletions=stream.deletes).calibrate(epsilon=share)
+        more = {key: READ.get(key, Fraction)(value) for key, value in (word.split("=") for word in words)}
+        horizon = None if stream.deletes else stream.steps
+        plan = EVENTS[kind](workload, deletions=stream.deletes, **more).calibrate(
+            epsilon=share, horizon=horizon
+        )
         return by_events(plan, stream.deletes), plan.options()
     raise ValueError(f"{name}: unknown method")
 
@@ -291,13 +304,25 @@ def measure(release: Release, table: PresentTable, workload: Workload, step: int
     return found
 
 
-def run(name: str, method_name: str, epsilon: str, repeat: int, first_half: bool) -> Run:
-    """One run of one method over one stream."""
+def usual_points(steps: int) -> set[int]:
+    """The steps that are compared with the truth."""
+    first = max(1, math.ceil(steps / 10))
+    return set(range(first, steps + 1, max(1, (steps - first) // _POINTS)))
+
+
+def run(
+    name: str,
+    method_name: str,
+    epsilon: str,
+    repeat: int,
+    first_half: bool,
+    points_of: Callable[[int], set[int]] = usual_points,
+) -> Run:
+    """One run of one method over one stream; ``points_of``: which of so many steps are compared with the truth."""
     stream = load(name, repeat)
     workload = Workload.all_k_way(stream.domain, 2)
     last = stream.steps // 2 if first_half and stream.real else stream.steps
-    first = max(1, math.ceil(stream.steps / 10))
-    compared = set(range(first, stream.steps + 1, max(1, (stream.steps - first) // _POINTS)))
+    compared = points_of(stream.steps)
     start, options = method(method_name, stream, workload, Fraction(epsilon))
     step_of = start(Randomness.seeded(f"{name} {method_name} {epsilon} {repeat}"))
     points, cpu = {}, 0.0

@@ -11,7 +11,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from inserted_streams import ORDERS, invented, real
 
 from dpstream.core.schema import Domain
 from dpstream.core.tables import KeyedChanges
@@ -56,7 +57,9 @@ def load(name: str, seed: int) -> KeyedStream:
 
     ``stock:RECORDS:MEAN_STAY:STEPS`` with further words ``heavy`` (stays), ``season``, ``reload``, ``burst``;
     ``adult:RECORDS:MEAN_STAY:STEPS`` (real records, invented stays); ``hotel:day``, ``hotel:week``, ``hotel:month``;
-    ``satellites:month``, ``satellites:year``; ``eviction`` (weekly, nothing leaves).
+    ``satellites:month``, ``satellites:year``; ``eviction`` (weekly, nothing leaves). ``inserts:...``: streams of
+    ``inserted_streams`` (``inserts:ORDER:RECORDS:STEPS``, ``inserts:adult:shuffled``, ``inserts:eviction:month``), and
+    the hotels' and satellites' records as they come first (``inserts:hotel:week``), of which none leaves.
 
     Errors:
         ValueError: an unknown name. ConfigError: the data are not there.
@@ -72,16 +75,18 @@ def load(name: str, seed: int) -> KeyedStream:
         case "satellites":
             return _satellites(name, rest[0])
         case "eviction":
-            return _eviction(name)
+            return _inserted(name, ["eviction", "week"], seed)
+        case "inserts":
+            return _inserted(name, rest, seed)
     raise ValueError(f"{name}: unknown stream")
 
 
 def is_there(name: str) -> bool:
     """Whether what the stream is made of is on this machine."""
     folder = {"hotel": "hotel_bookings", "satellites": "satellites", "adult": "adult", "eviction": "eviction"}
-    kind = name.split(":", maxsplit=1)[0]
+    kind = name.removeprefix("inserts:").split(":", maxsplit=1)[0]
     place = os.environ.get("DPSTREAM_DATA")
-    return kind == "stock" or (place is not None and (Path(place) / folder[kind]).is_dir())
+    return kind == "stock" or kind in ORDERS or (place is not None and (Path(place) / folder[kind]).is_dir())
 
 
 def changes_of(keys: np.ndarray, present: np.ndarray, codes: np.ndarray) -> KeyedChanges:
@@ -171,18 +176,40 @@ def _satellites(name: str, every: str) -> KeyedStream:
     return KeyedStream(name, domain, int(step.max()), 300, per_step, changes, real=True, updates=False)
 
 
-def _eviction(name: str) -> KeyedStream:
-    """Notices, weekly; nothing leaves."""
-    replay = kumar_stream("Eviction-weekly", data_folder(None))
+def _inserted(name: str, words: list[str], seed: int) -> KeyedStream:
+    """Records that come and stay."""
+    if words[0] in ORDERS:
+        replay = invented(words[0], int(words[1]), int(words[2]), seed)
+    elif words[0] in ("hotel", "satellites"):
+        keyed = load(":".join(words), seed)
+        return replace(keyed, name=name, changes=lambda: _first(keyed), deletes=False, updates=False)
+    else:
+        replay = real(words[0], words[1], seed)
 
     def changes() -> Iterator[KeyedChanges]:
         for step in range(1, len(replay) + 1):
             rows = np.arange(replay.borders[step - 1], replay.borders[step])
             yield changes_of(rows, np.ones(len(rows), np.bool_), np.asarray(replay.codes)[rows])
 
+    records = len(replay.codes)
     return KeyedStream(
-        name, replay.domain, len(replay), 10_000, 30, changes, real=True, deletes=False, updates=False
-    )
+        name, replay.domain, len(replay), records, records / len(replay), changes,
+        real=words[0] not in ORDERS, deletes=False, updates=False,
+    )  # fmt: skip
+
+
+def _first(keyed: KeyedStream) -> Iterator[KeyedChanges]:
+    """Each record at the end of the step in which it comes."""
+    seen = np.empty(0, np.uint64)
+    for step in keyed.changes():
+        keys = step.keys[:, 0]
+        fresh = step.present & ~np.isin(keys, seen)
+        seen = np.concatenate([seen, keys[fresh]])
+        yield KeyedChanges(
+            step.keys[fresh],
+            np.ones(int(fresh.sum()), np.bool_),
+            np.ascontiguousarray(step.codes[fresh[step.present]]),
+        )
 
 
 def _read(name: str) -> tuple[Domain, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

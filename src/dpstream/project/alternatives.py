@@ -134,6 +134,7 @@ def _with(config: Config, one: Alternative) -> Config:
         share,
         budget.budget,
         None if guesses is None else guesses.records_per_step,
+        getattr(config.recipe, "season", None),
     )
     recipe = read_recipe(Section(file, "mechanism", options), given)
     check_headline_taken(accuracy, recipe)

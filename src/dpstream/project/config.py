@@ -27,9 +27,11 @@ from dpstream.project.keyed_sections import asks_for_record, default_mechanism, 
 from dpstream.project.keys import SECTIONS, keys_of
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section, Used
+from dpstream.project.season import check_season_taken, read_season
 from dpstream.project.sections import (
     BudgetOptions,
     OutputOptions,
+    check_columns,
     check_fits,
     check_source,
     read_budget,
@@ -123,7 +125,7 @@ class Config:
             else _no_schema(file)
         )
         options = read_source(source, unit, Given(schema.domain, schema))
-        _check_columns(source, options, schema)
+        check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
         check_source(source, options, family.limits)
@@ -150,9 +152,11 @@ class Config:
             *read_headline(accuracies),
             budget.budget,
             None if turnover is None or expected is None else expected.records_per_step,
+            read_season(stream, options),
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)
+        check_season_taken(stream, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
@@ -460,18 +464,6 @@ def _no_schema(file: Path) -> Schema:
         where=str(file),
         allowed='a section [schema] with columns, or file = "schema.toml"',
     )
-
-
-def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
-    """Columns that steer the stream cannot be attributes of the table as well."""
-    for key in ("time_column", "op_column", "user_column", "xid_column", "key_column", "delete_time_column"):
-        column = getattr(options, key)
-        if column is not None and column in schema.names:
-            raise section.wrong(
-                key,
-                f"column {column!r} is declared in the schema as well",
-                f"another column, or a copy of {column!r} under another name",
-            )
 
 
 def _check_account(config: Config, section: Section) -> None:

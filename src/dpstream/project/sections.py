@@ -26,6 +26,7 @@ from dpstream.core.privacy import (
     exact_amount,
     parse_unit,
 )
+from dpstream.core.schema import Schema
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options
@@ -40,6 +41,7 @@ from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKin
 __all__ = [
     "BudgetOptions",
     "OutputOptions",
+    "check_columns",
     "check_fits",
     "check_source",
     "read_budget",
@@ -385,3 +387,15 @@ def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None,
 def read_state(section: Section, base: Path) -> Path:
     """``[state]``."""
     return section.file_path("dir", base, "folder", "state")
+
+
+def check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
+    """Columns that steer the stream cannot be attributes of the table as well."""
+    for key in ("time_column", "op_column", "user_column", "xid_column", "key_column", "delete_time_column"):
+        column = getattr(options, key)
+        if column is not None and column in schema.names:
+            raise section.wrong(
+                key,
+                f"column {column!r} is declared in the schema as well",
+                f"another column, or a copy of {column!r} under another name",
+            )

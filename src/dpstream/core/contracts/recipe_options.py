@@ -102,6 +102,7 @@ class Given:
         records_per_step: how many records come in a step, where the file says both ([expect]).
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
+        season: steps after which what comes repeats itself, as the owner says; None: nobody says so.
     """
 
     domain: Domain
@@ -115,6 +116,7 @@ class Given:
     headline_share: Fraction = HEADLINE_SHARE
     budget: Budget | None = None
     records_per_step: int | None = None
+    season: Fraction | None = None
 
 
 class SectionReader(Protocol):

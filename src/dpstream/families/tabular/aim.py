@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, check_words, option
 from dpstream.core.graphical import Measurement, Model, TreeSizes, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import HistogramsNoise
@@ -25,7 +25,7 @@ from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.joint_groups import together
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
-from dpstream.families.tabular.plans import NoiseOf, check_fit, check_noise
+from dpstream.families.tabular.plans import NoiseOf, check_fit
 from dpstream.families.tabular.pooled_division import PartWeights
 from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
@@ -81,7 +81,7 @@ class AIM(OfflineMechanism):
     noise: NoiseOf = option("apart", options.NOISE)
 
     def __post_init__(self) -> None:
-        check_noise(self.noise)
+        check_words(self)
         if self.rounds is not None:
             check_whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))

@@ -21,6 +21,7 @@ __all__ = [
     "COLUMNS_SHARE",
     "COME_AND_GO",
     "COUNTER",
+    "ESTIMATES",
     "FINAL_ITERATIONS",
     "ITERATIONS",
     "MEASURE_SHARE",
@@ -93,6 +94,10 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
         del values["come_and_go"]
     if values.get("noise") == "apart":  # in the same way
         del values["noise"]
+    if values.get("estimates") == "apart":
+        del values["estimates"]
+    if values.get("season", 0) is None:
+        del values["season"]
     if "headline" in values:
         values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {
@@ -192,6 +197,11 @@ NOISE = Option(
     "that has less noise (only with epsilon; with rho nothing changes).",
     reason="streams that began before there was this key go on as they were; `joint` has less noise where many columns "
     "have three to ten values",
+)
+ESTIMATES = Option(
+    meaning="How measurements are put together. `apart`: each marginal from its own. `joined`: what is measured of "
+    "several columns also tells of each of them, and moves the table's model only as far as noise does not explain.",
+    reason="streams that began before there was this key go on as they were; `joined` is a little closer to the truth",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

@@ -25,7 +25,6 @@ __all__ = [
     "check_come_and_go",
     "check_domain",
     "check_fit",
-    "check_noise",
     "default_rounds",
     "event_unit",
     "read_come_and_go",
@@ -36,16 +35,6 @@ __all__ = [
 ComeAndGo = Literal["counted", "cancelled"]
 #: How histograms of one table get their noise: each by itself, or groups of them together.
 NoiseOf = Literal["apart", "joint"]
-
-
-def check_noise(noise: NoiseOf) -> None:
-    """Whether there is such a way to draw noise.
-
-    Errors:
-        ConfigError: an unknown word.
-    """
-    if noise not in get_args(NoiseOf):
-        raise ConfigError(f"noise = {noise!r}", where="mechanism", allowed=", ".join(get_args(NoiseOf)))
 
 
 def default_rounds(workload: Workload) -> int:

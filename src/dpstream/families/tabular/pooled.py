@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from dpstream.core.contracts import (
     StreamPlan,
     Terms,
     check_share,
+    check_words,
     option,
 )
 from dpstream.core.contracts.explanation import with_measurements
@@ -56,10 +57,10 @@ from dpstream.families.tabular.plans import (
     check_come_and_go,
     check_domain,
     check_fit,
-    check_noise,
     event_unit,
     read_come_and_go,
 )
+from dpstream.families.tabular.pooled_ahead import look_ahead, open_model
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_prediction import Prediction
 from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
@@ -71,6 +72,9 @@ from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.families.tabular.workload_cells import Cells
 
 __all__ = ["Pooled", "PooledPlan"]
+
+#: How measurements of several marginals are put together.
+Joining = Literal["apart", "joined"]
 
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
 #: vectors of all cells at most at one time, and a few passes over each.
@@ -96,12 +100,15 @@ class Pooled(Recipe["PooledPlan"]):
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
         come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
             (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
+        estimates: ``joined``: what is measured of several columns also tells of each of them, and moves the table's
+            model only as far as noise does not explain.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
         headline_share: part of a run's budget for them, in equal parts.
         noise: ``joint``: marginals of several values are measured together, in groups by their sizes, by one draw of
             joint noise each, where that has less noise (proof: docs/theory/joint-noise.md). Never under zCDP.
+        season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
     State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
@@ -112,19 +119,24 @@ class Pooled(Recipe["PooledPlan"]):
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
     come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
+    estimates: Joining = option("apart", options.ESTIMATES)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
     noise: NoiseOf = option("apart", options.NOISE)
+    season: Fraction | None = None
 
     def __post_init__(self) -> None:
+        if self.season is not None and not self.season >= 2:
+            what = f"a season of {self.season} steps"
+            raise ConfigError(what, where="[stream] season", allowed="2 steps or more, or no season")
         staleness = check_share(self.staleness, "staleness")
         if staleness > Fraction(1, 2):
             raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")
         object.__setattr__(self, "staleness", staleness)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
-        check_noise(self.noise)
+        check_words(self)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
@@ -151,6 +163,7 @@ class Pooled(Recipe["PooledPlan"]):
             max_cells=self.max_cells,
             headline_budget=each,
             together=self.noise == "joint",
+            joined=self.estimates == "joined",
         )
         return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
@@ -250,6 +263,11 @@ class PooledPlan(StreamPlan):
             "instead": f'For error bars of counts: name = "dpstabs" with k = {len(self.recipe.workload)}, all '
             "marginals at every step.",
         }
+        if self.recipe.season is not None:
+            words["season"] = (
+                f"The owner says that what comes repeats itself every {self.recipe.season} steps: tables follow "
+                "that as far as noisy counts show it."
+            )
         following = ", ".join(str(end) for end in ends[every:])
         deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))
         own = explain_table(super().explain(), self.recipe.workload, deviation)
@@ -267,6 +285,7 @@ class PooledPlan(StreamPlan):
             further=(
                 words["epochs"],
                 *((f"The next epochs end with the steps {following}.",) if following else ()),
+                *(words[name] for name in ("season",) if name in words),
                 words["errors"],
                 words["instead"],
             ),
@@ -343,7 +362,11 @@ class PooledPlan(StreamPlan):
 
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""
-        return fresh_state(self.cells, len(self.recipe.sides), self.epochs.after(0))
+        return fresh_state(self.cells, len(self.recipe.sides), self.epochs.after(0), self._season)
+
+    @property
+    def _season(self) -> float | None:
+        return None if self.recipe.season is None else float(self.recipe.season)
 
     def start_from(self, base: StartTable) -> PooledState:
         """The state that begins with the base: its marginals are added to what the epochs say."""
@@ -389,6 +412,8 @@ class PooledPlan(StreamPlan):
         state.table = self._fit(values, variances, state.total)
         if len(state.sides) == 1:
             state.models = (state.table,)
+        if self._season is not None and not self._holds:
+            state.ahead = look_ahead(state, self.cells)
         return measured
 
     def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Outcome:
@@ -404,7 +429,7 @@ class PooledPlan(StreamPlan):
             side.estimates.seen,
         )
         side.counts = np.zeros_like(side.counts)
-        side.estimates.add(outcome.epoch, step)
+        side.estimates.add(outcome.epoch, step, outcome.total_variance)
         side.total += outcome.epoch.records
         side.variance += outcome.total_variance
         side.rate = outcome.epoch.records / length
@@ -430,38 +455,36 @@ class PooledPlan(StreamPlan):
             total,
             iterations=2 * self.recipe.iterations,
             max_cells=self.recipe.max_cells,
+            shrinks=self.recipe.estimates == "joined",
         )
 
     def _synthesis(self, state: PooledState) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.
 
-        They are taken to look like the last closed epoch: a stream that moves goes on as it went. Where rows leave, the
+        They are taken to look like the last closed epoch: a stream that moves goes on as it went (with a season, as it
+        goes at this time of it). Where rows leave, the
         growth is a small difference of two noisy numbers: with ``cancelled`` none is expected.
         """
         since = state.step - state.closed
         growth = state.open_total if self.unit.relation == "replace" else state.rate * since
+        if self.unit.relation != "replace" and state.ahead is not None and since:
+            growth = state.ahead.growth(since)
         if self._holds:
             came, left = (side.total for side in state.sides)
-            error, passed = self._total_error(state, since), (state.base_total + came, left)
+            error, passed = (
+                state.total_error(since, exact=self.unit.relation == "replace"),
+                (state.base_total + came, left),
+            )
             table = state.table.with_total(state.total)
             return ModelSynthesis((table,), state.total, total_error=error, passed=passed)
         total = state.total + growth
-        error = self._total_error(state, since)
+        error = state.total_error(since, exact=self.unit.relation == "replace")
         part = growth / total if 0.0 < growth < total else 0.0
         if part == 0.0:
             return ModelSynthesis((state.table.with_total(total),), total, total_error=error)
-        models = (state.table.with_total(total), state.latest.with_total(total))
+        latest = open_model(state, self.cells, since, self.recipe.max_cells)
+        models = (state.table.with_total(total), latest.with_total(total))
         return ModelSynthesis(models, total, total_error=error, weights=(1.0 - part, part))
-
-    def _total_error(self, state: PooledState, since: int) -> float | None:
-        """Standard error of the noisy total; None where the open epoch's events are only expected."""
-        if state.base_variance is None:
-            return None
-        if self.unit.relation == "replace":
-            return math.sqrt(state.base_variance)
-        if since:
-            return None
-        return math.sqrt(state.base_variance + sum(side.variance for side in state.sides))
 
     def pack_state(self, state: PooledState) -> Packed:
         """The whole state; it holds private counts."""
@@ -469,7 +492,7 @@ class PooledPlan(StreamPlan):
 
     def unpack_state(self, packed: Packed) -> PooledState:
         """The inverse of ``pack_state``."""
-        return unpack(packed, self.cells)
+        return unpack(packed, self.cells, self._season)
 
     def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
         """The inverse of ``ModelSynthesis.pack``."""

@@ -13,14 +13,24 @@ As long as the columns are found not to drift, epochs need not measure all of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
+from dpstream.families.tabular.pooled_walks import (
+    FLEETING_DRIFT,
+    PLAIN,
+    SEASONAL,
+    Hypotheses,
+    Walk,
+    choose,
+    steady,
+    waves,
+)
 from dpstream.families.tabular.workload_cells import Cells
 
 __all__ = ["ARRAYS", "Epoch", "Estimates"]
@@ -30,16 +40,8 @@ ARRAYS = ("records", "ends", "epochs", "marginals", "variances", "measured", "su
 
 _Floats = NDArray[np.float64]
 
-#: The drifts that are compared: how far a distribution walks over the whole stream, as the sum of its cells' variances.
-_DRIFTS = np.concatenate(([0.0], 10.0 ** np.arange(-3.0, 3.5, 1.0)))
-#: From this drift on, a marginal of several columns says nothing of other epochs.
-_FLEETING_DRIFT = 0.01
-#: How many rounds estimate how common each drift is.
-_DRIFT_ROUNDS = 20
 #: How many sweeps move a marginal to its columns.
 _COLUMN_SWEEPS = 2
-#: Columns are steady if each has a lasting drift with less than this probability.
-_STEADY_BELOW = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Estimates:
         measured: the measurements' cells.
         sums: of all epochs' values, measured or answered (all cells), and ``variance`` of one cell (per marginal).
         steady: whether the last ``answer`` found that no column drifts.
+        season: how many steps a season has that columns and rates of events may follow; None: none.
+        spreads: with a season, the variance of the noise in each epoch's number of events.
     """
 
     cells: Cells
@@ -82,14 +86,18 @@ class Estimates:
     variances: list[float] = field(default_factory=list)
     measured: list[_Floats] = field(default_factory=list)
     steady: bool = False
+    season: float | None = None
+    spreads: list[float] = field(default_factory=list)
 
     @classmethod
-    def fresh(cls, cells: Cells) -> Estimates:
+    def fresh(cls, cells: Cells, season: float | None = None) -> Estimates:
         """The estimates before the first epoch."""
-        return cls(cells, np.zeros(cells.total), np.zeros(len(cells.cliques)))
+        return cls(cells, np.zeros(cells.total), np.zeros(len(cells.cliques)), season=season)
 
-    def add(self, epoch: Epoch, end: int) -> None:
-        """Take in one epoch that ended at a step."""
+    def add(self, epoch: Epoch, end: int, spread: float = 0.0) -> None:
+        """Take in one epoch that ended at a step; ``spread``: the variance of the noise in its number of events."""
+        if self.season is not None:
+            self.spreads.append(spread)
         for index in np.flatnonzero(epoch.measured).tolist():
             self.epochs.append(len(self.records))
             self.marginals.append(index)
@@ -122,9 +130,7 @@ class Estimates:
         values, variances = self.sums.copy(), self.variance.copy()
         owners = np.array(self.marginals, dtype=np.int64)
         known = np.flatnonzero(self.known).tolist()
-        records = np.array(self.records)
-        shares = np.maximum(shape, 1e-9)  # a noisy total may be nothing, or less
-        shares /= np.repeat(np.add.reduceat(shares, self.cells.starts), self.cells.sizes)
+        records, shares = np.array(self.records), self._shares(shape)
         paths = {
             clique[0]: np.maximum(shares[self.cells.part(i)], 1e-6)
             for i, clique in enumerate(self.cells.cliques)
@@ -136,15 +142,15 @@ class Estimates:
                 continue
             bases = [self._base(i, shares, paths) for i in group]
             walks = [
-                self._walk(np.flatnonzero(owners == i), base, shares[self.cells.part(i)])
+                self._walk(np.flatnonzero(owners == i), base, shares[self.cells.part(i)], wide=wide)
                 for i, base in zip(group, bases, strict=True)
             ]
             likelihood = np.array([walk.likelihood for walk in walks])
-            drifts = _choose(likelihood)
+            drifts = choose(likelihood)
             if not wide:
-                self.steady = _steady(likelihood)
+                self.steady = steady(likelihood, walks[0].hypotheses)
             for i, base, walk, drift in zip(group, bases, walks, drifts, strict=True):
-                if wide and _DRIFTS[drift] >= _FLEETING_DRIFT:
+                if wide and walk.hypotheses.drifts[drift] >= FLEETING_DRIFT:
                     continue
                 path, variances[i] = walk.path(drift)
                 path += base
@@ -152,6 +158,58 @@ class Estimates:
                 if not wide:
                     paths[self.cells.cliques[i][0]] = np.maximum(path, 1e-6)
         return values, variances
+
+    def _shares(self, shape: _Floats) -> _Floats:
+        shares = np.maximum(shape, 1e-9)  # a noisy total may be nothing, or less
+        shares /= np.repeat(np.add.reduceat(shares, self.cells.starts), self.cells.sizes)
+        return shares
+
+    def expected_rates(self, steps: Sequence[int]) -> _Floats:
+        """How many events each of some later steps lets expect: the mean over all hypotheses, by their likelihood."""
+        ends, records = np.array(self.ends, dtype=np.float64), np.array(self.records)
+        rates = records / np.diff(ends, prepend=0.0)
+        usual = float(rates.mean())
+        walk = self._walk_of(
+            np.arange(len(records)),
+            (rates / usual)[:, None],
+            np.array(self.spreads) / records**2,
+            1.0,
+            self._hypotheses(wide=False),
+        )
+        odds = np.exp(walk.likelihood - walk.likelihood.max())
+        ahead = [walk.ahead(i, *self._ahead(steps))[:, 0] for i in range(len(odds))]
+        return np.asarray(np.maximum(odds @ np.array(ahead) / odds.sum(), 0.0) * usual)
+
+    def expected_columns(self, shape: _Floats, steps: Sequence[int]) -> _Floats:
+        """The distribution of every column in some later steps, side by side: shape (steps, cells of the columns).
+
+        Args:
+            shape: a model's answer to all marginals, for columns that were never measured.
+        """
+        shares, owners = self._shares(shape), np.array(self.marginals, dtype=np.int64)
+        columns = [i for i, clique in enumerate(self.cells.cliques) if len(clique) == 1]
+        found = {i: np.repeat(shares[self.cells.part(i)][None], len(steps), axis=0) for i in columns}
+        known = [i for i in columns if (owners == i).any()]
+        walks = [
+            self._walk(
+                np.flatnonzero(owners == i), self._base(i, shares, {}), shares[self.cells.part(i)], wide=False
+            )
+            for i in known
+        ]
+        if walks:
+            chosen = choose(np.array([walk.likelihood for walk in walks]))
+            for i, walk, one in zip(known, walks, chosen, strict=True):
+                path = np.maximum(walk.ahead(one, *self._ahead(steps)), 1e-6)
+                found[i] = path / path.sum(axis=1, keepdims=True)
+        return np.concatenate([found[i] for i in columns], axis=1)
+
+    def _ahead(self, steps: Sequence[int]) -> tuple[_Floats, _Floats]:
+        """Some later steps as times of a walk, and where they are in the season."""
+        times = (np.array(steps, dtype=np.float64) - 0.5) / float(self.ends[-1])
+        return times, waves(self.season, [step - 1 for step in steps], steps)
+
+    def _hypotheses(self, *, wide: bool) -> Hypotheses:
+        return PLAIN if wide or self.season is None else SEASONAL
 
     def _base(self, index: int, shares: _Floats, paths: dict[int, _Floats]) -> _Floats:
         """What a marginal's columns let expect of it in every epoch: a model's answer, moved to the columns there."""
@@ -167,22 +225,29 @@ class Estimates:
         base = table.reshape(len(self.records), -1)
         return np.asarray(base / base.sum(axis=1, keepdims=True))
 
-    def _walk(self, mine: NDArray[np.int64], base: _Floats, shares: _Floats) -> _Walk:
+    def _walk(self, mine: NDArray[np.int64], base: _Floats, shares: _Floats, *, wide: bool) -> Walk:
         """The measurements of one marginal as a walk."""
         at, records = np.array(self.epochs)[mine], np.array(self.records)
-        ends = np.array(self.ends, dtype=np.float64)
-        return _Walk(
-            at=at,
-            times=(ends + np.append(0.0, ends[:-1])) / (2.0 * ends[-1]),
-            apart=np.array([self.measured[j] for j in mine]) / records[at, None] - base[at],
-            noise=np.array(self.variances)[mine] / records[at] ** 2,
-            records=records,
-            diversity=max(1.0 - float(shares @ shares), 0.0),
+        return self._walk_of(
+            at,
+            np.array([self.measured[j] for j in mine]) / records[at, None] - base[at],
+            np.array(self.variances)[mine] / records[at] ** 2,
+            max(1.0 - float(shares @ shares), 0.0),
+            self._hypotheses(wide=wide),
         )
+
+    def _walk_of(
+        self, at: NDArray[np.int64], apart: _Floats, noise: _Floats, diversity: float, among: Hypotheses
+    ) -> Walk:
+        ends = np.array(self.ends, dtype=np.float64)
+        times = (ends + np.append(0.0, ends[:-1])) / (2.0 * ends[-1])
+        season = waves(None if among is PLAIN else self.season, [0, *self.ends[:-1]], self.ends)
+        return Walk(at, times, apart, noise, np.array(self.records), diversity, among, season)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """These estimates, exactly, as arrays."""
-        return {
+        seasonal = {} if self.season is None else {"spreads": np.array(self.spreads, dtype=np.float64)}
+        return seasonal | {
             "records": np.array(self.records, dtype=np.float64),
             "ends": np.array(self.ends, dtype=np.int64),
             "epochs": np.array(self.epochs, dtype=np.int64),
@@ -195,7 +260,7 @@ class Estimates:
         }
 
     @classmethod
-    def of(cls, cells: Cells, arrays: dict[str, NDArray[Any]]) -> Estimates:
+    def of(cls, cells: Cells, arrays: dict[str, NDArray[Any]], season: float | None = None) -> Estimates:
         """The inverse of ``arrays``; StoreDamagedError if they do not fit the marginals."""
         sizes = cells.sizes[arrays["marginals"]]
         wanted = {
@@ -205,93 +270,11 @@ class Estimates:
             "steady": 1,
         }
         wanted |= {name: len(sizes) for name in ("epochs", "variances")} | {"ends": len(arrays["records"])}
+        wanted |= {} if season is None else {"spreads": len(arrays["records"])}
         if any(len(arrays[name]) != size for name, size in wanted.items()):
             raise StoreDamagedError("the measurements of epochs do not fit the workload", where="state")
         parts = np.split(arrays["measured"].copy(), np.cumsum(sizes)[:-1]) if len(sizes) else []
         lists = {name: arrays[name].tolist() for name in ARRAYS[:5]}
-        lists |= {"measured": parts, "steady": bool(arrays["steady"][0])}
+        lists |= {"measured": parts, "steady": bool(arrays["steady"][0]), "season": season}
+        lists |= {} if season is None else {"spreads": arrays["spreads"].tolist()}
         return cls(cells, arrays["sums"].copy(), arrays["variance"].copy(), **lists)
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """One marginal's measurements, as distributions less their bases; everything for all drifts at once.
-
-    Attributes:
-        at: epochs that measured it; ``noise``: variances there.
-        times: the middles of all epochs, as shares of the stream; ``records``: their events.
-        diversity: ``1 - sum p^2``: a sampled record's variance, of all cells together.
-    """
-
-    at: NDArray[np.int64]
-    times: _Floats
-    apart: _Floats
-    noise: _Floats
-    records: _Floats
-    diversity: float
-
-    @cached_property
-    def sampling(self) -> _Floats:
-        """Variance of an epoch's records around their distribution, of one cell on average."""
-        return np.asarray(self.diversity / (self.apart.shape[1] * self.records))
-
-    @cached_property
-    def walk(self) -> _Floats:
-        """The covariance of a walk of drift 1."""
-        return np.asarray(np.minimum(self.times[:, None], self.times) / self.apart.shape[1])
-
-    @cached_property
-    def inverse(self) -> _Floats:
-        """The inverse of the measurements' covariance, for every drift."""
-        own = np.diag(self.sampling[self.at] + self.noise)
-        return np.asarray(np.linalg.inv(_DRIFTS[:, None, None] * self.walk[np.ix_(self.at, self.at)] + own))
-
-    @cached_property
-    def likelihood(self) -> _Floats:
-        """The logarithm of each drift's likelihood, where the walk may begin anywhere."""
-        ones = self.inverse.sum(axis=2)
-        precision = ones.sum(axis=1)
-        apart = self.inverse - ones[:, :, None] * ones[:, None, :] / precision[:, None, None]
-        spread = np.log(precision) - np.linalg.slogdet(self.inverse)[1]
-        squares = np.einsum("gij,ij->g", apart, self.apart @ self.apart.T)
-        return np.asarray(-0.5 * (self.apart.shape[1] * spread + squares))
-
-    def path(self, drift: int) -> tuple[_Floats, float]:
-        """The distance from the base in every epoch, and the variance of one cell of its sum over all events."""
-        inverse, walk = self.inverse[drift], _DRIFTS[drift] * self.walk
-        shared = walk[:, self.at]
-        shared[self.at, np.arange(len(self.at))] += self.sampling[
-            self.at
-        ]  # an epoch's own sample is in the sum
-        ones = inverse.sum(axis=0)
-        plain = shared @ inverse
-        missing = 1.0 - plain.sum(axis=1)
-        weights = plain + np.outer(missing, ones / ones.sum())
-        records, together = self.records, self.records @ shared
-        variance = (
-            records @ walk @ records + (records**2 * self.sampling).sum() - together @ inverse @ together
-        )
-        variance += (records @ missing) ** 2 / ones.sum()
-        return weights @ self.apart, max(float(variance), 0.0)
-
-
-def _choose(likelihood: _Floats) -> list[int]:
-    """The drift of each marginal: its likelihood times how common each drift is (empirical Bayes)."""
-    scaled = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
-    common = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
-    for _ in range(_DRIFT_ROUNDS):
-        own = scaled * common
-        # One marginal more in which every drift is as likely.
-        counted = (own / own.sum(axis=1, keepdims=True)).sum(axis=0) + 1.0 / len(common)
-        common = counted / counted.sum()
-    return [int(drift) for drift in (scaled * common).argmax(axis=1)]
-
-
-def _steady(likelihood: _Floats) -> bool:
-    """Whether no column drifts: the data have to say so. With few or noisy epochs any drift is as likely as none.
-
-    Every column for itself, all drifts as likely beforehand: the others must not outvote the one that drifts.
-    """
-    odds = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
-    drifting = odds[:, _DRIFTS >= _FLEETING_DRIFT].sum(axis=1) / odds.sum(axis=1)
-    return bool(drifting.max() < _STEADY_BELOW)

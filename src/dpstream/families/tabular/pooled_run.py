@@ -25,6 +25,7 @@ from dpstream.families.tabular.limits import Room
 from dpstream.families.tabular.plans import PRIOR_BOUND
 from dpstream.families.tabular.pooled_division import Design, Division
 from dpstream.families.tabular.pooled_estimates import Epoch
+from dpstream.families.tabular.pooled_margins import with_margins
 from dpstream.families.tabular.pooled_measure import RunMeasurements
 from dpstream.families.tabular.pooled_signs import Signs
 from dpstream.families.tabular.run_outputs import RunOutput
@@ -118,6 +119,8 @@ class Runner:
     by joint draws of groups of histograms; ``k`` selections share the rest. With nothing to select, measuring gets
     everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
+
+    ``joined``: what is measured of several columns counts for each of them, too.
     """
 
     followed: Followed
@@ -128,6 +131,7 @@ class Runner:
     max_cells: int
     headline_budget: Budget | None = None
     together: bool = False
+    joined: bool = False
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -378,7 +382,11 @@ class Runner:
         values = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
         measured = np.zeros(len(cells.cliques), dtype=bool)
         variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
-        for index, own in taken.measured.items():
+        known = taken.measured
+        if self.joined:
+            repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
+            known = with_margins(cells, known, repeated)
+        for index, own in known.items():
             values[cells.part(index)] = own.values
             variances[index] = own.variance
             measured[index] = True

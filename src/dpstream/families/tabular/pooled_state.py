@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from dpstream.families.tabular.pooled_estimates import ARRAYS, Estimates
 from dpstream.families.tabular.table_release import pack_models, unpack_models
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["PooledState", "Side", "fresh_state", "pack", "unpack"]
+__all__ = ["Ahead", "PooledState", "Side", "fresh_state", "pack", "unpack"]
 
 _FORMAT = 2
 
@@ -38,6 +39,24 @@ class Side:
     rate: float
 
 
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """What the open epoch lets expect, from its first step up to each further one: sums over steps. Public.
+
+    Attributes:
+        events: of each side, shape (sides, steps).
+        columns: of the inserts (or all events), the counts of all columns side by side: shape (steps, cells).
+    """
+
+    events: NDArray[np.float64]
+    columns: NDArray[np.float64]
+
+    def growth(self, since: int) -> float:
+        """Of the table, in so many steps."""
+        first, *others = self.events[:, since - 1].tolist()
+        return float(first - sum(others))
+
+
 @dataclass
 class PooledState:
     """All that a pooled stream remembers. The sides hold private counts: the state is secret.
@@ -53,6 +72,8 @@ class PooledState:
         table: the table's model at the last border (public).
         base: marginals of the table that the stream began with, all cells; zeros if it began empty.
         base_total: its number of records; ``base_variance`` of that, None where it is not known.
+        ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
+            closed epoch.
     """
 
     step: int
@@ -66,6 +87,7 @@ class PooledState:
     base: NDArray[np.float64]
     base_total: float
     base_variance: float | None
+    ahead: Ahead | None = None
 
     @property
     def total(self) -> float:
@@ -77,8 +99,18 @@ class PooledState:
         """Noisy growth of the table per step of the last closed epoch."""
         return self.sides[0].rate - sum(side.rate for side in self.sides[1:])
 
+    def total_error(self, since: int, *, exact: bool) -> float | None:
+        """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.
 
-def fresh_state(cells: Cells, sides: int, border: int) -> PooledState:
+        Args:
+            exact: the numbers of events are public.
+        """
+        if self.base_variance is None or (since and not exact):
+            return None
+        return math.sqrt(self.base_variance + (0.0 if exact else sum(side.variance for side in self.sides)))
+
+
+def fresh_state(cells: Cells, sides: int, border: int, season: float | None = None) -> PooledState:
     """The state before the first step: nothing is counted, and models are uniform."""
     domain = cells.workload.domain
     return PooledState(
@@ -86,7 +118,7 @@ def fresh_state(cells: Cells, sides: int, border: int) -> PooledState:
         closed=0,
         border=border,
         sides=tuple(
-            Side(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells), 0.0, 0.0, 0.0)
+            Side(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells, season), 0.0, 0.0, 0.0)
             for _ in range(sides)
         ),
         open_total=0.0,
@@ -119,10 +151,12 @@ def pack(state: PooledState) -> Packed:
         "models": models,
         "base": {"total": state.base_total, "variance": state.base_variance},
     }
+    if state.ahead is not None:
+        arrays |= {"ahead/events": state.ahead.events, "ahead/columns": state.ahead.columns}
     return Packed(meta, arrays)
 
 
-def unpack(packed: Packed, cells: Cells) -> PooledState:
+def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledState:
     """The inverse of ``pack``; StoreDamagedError if the arrays do not fit the workload."""
     meta, arrays = packed.meta, packed.arrays
     models = unpack_models(meta["models"], arrays)
@@ -131,7 +165,8 @@ def unpack(packed: Packed, cells: Cells) -> PooledState:
         counts = arrays[f"side/{number}/counts"].copy()
         if len(counts) != cells.total:
             raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
-        estimates = Estimates.of(cells, {name: arrays[f"side/{number}/{name}"] for name in ARRAYS})
+        names = ARRAYS if season is None else (*ARRAYS, "spreads")
+        estimates = Estimates.of(cells, {name: arrays[f"side/{number}/{name}"] for name in names}, season)
         sides.append(Side(counts, estimates, own["total"], own["variance"], own["rate"]))
     return PooledState(
         step=meta["step"],
@@ -145,4 +180,7 @@ def unpack(packed: Packed, cells: Cells) -> PooledState:
         base=arrays["base"].copy(),
         base_total=meta["base"]["total"],
         base_variance=meta["base"]["variance"],
+        ahead=Ahead(arrays["ahead/events"].copy(), arrays["ahead/columns"].copy())
+        if "ahead/events" in arrays
+        else None,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ __all__ = ["fit_table"]
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).
 _LEAST_WORTH = 2.0
+#: The same where it enters only as far as it is believed.
+_LEAST_BELIEVED = 1.5
 #: No measurement weighs more than this many times another one: a fit would see nothing else.
 _LARGEST_WEIGHT_RATIO = 1e4
 #: How many marginals enter the table's model before the next fit, and how many fits there are at most.
@@ -32,12 +35,15 @@ def fit_table(
     *,
     iterations: int,
     max_cells: int,
+    shrinks: bool = False,
 ) -> Model:
     """The table's model: all columns, the headlines, and the marginals whose estimates say more than noise.
 
     Args:
         values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
             says that a marginal is not known: it is left to the model.
+        shrinks: whether a marginal that enters moves the model by the part of its distance only that noise does not
+            explain (as James and Stein have it).
     """
     cells = followed.cells
     least = max(
@@ -54,12 +60,21 @@ def fit_table(
     held += [target(index) for index in kept]
     model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
     for _ in range(_MOST_FITS):
-        repairs = _repairs(followed, model, values, variances, kept)
+        repairs, believed = _repairs(
+            followed, model, values, variances, kept, _LEAST_BELIEVED if shrinks else _LEAST_WORTH
+        )
         fresh = _next(followed, repairs, kept, max_cells)
         if not fresh:
             break
         kept += fresh
-        held += [target(index) for index in fresh]
+        entering = [target(index) for index in fresh]
+        if shrinks:
+            answers = model.marginals([one.clique for one in entering])
+            entering = [
+                replace(one, values=answer + believed[index] * (one.values - answer))
+                for index, one, answer in zip(fresh, entering, answers, strict=True)
+            ]
+        held += entering
         model = fit(domain, held, total=total, warm=model, iterations=iterations, max_cells=max_cells)
     return model
 
@@ -70,21 +85,24 @@ def _repairs(
     values: NDArray[np.float64],
     variances: NDArray[np.float64],
     kept: Sequence[int],
-) -> dict[int, float]:
-    """What each further marginal would repair (summed error, about), for those that are worth their noise."""
+    least: float,
+) -> tuple[dict[int, float], dict[int, float]]:
+    """What each further marginal would repair (summed error, about), for those that are worth ``least`` times their
+    noise; and the part of its distance from the model that noise does not explain."""
     cells = followed.cells
     apart = values - model.flat_marginals(cells.cliques)
-    repairs: dict[int, float] = {}
+    repairs, believed = dict[int, float](), dict[int, float]()
     known, held = np.flatnonzero(np.isfinite(variances)).tolist(), set(kept)
     for index in known:
         if index < followed.columns or index in held:
             continue
         beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
         noise = float(variances[index]) * followed.freedom[index]
-        if beside > _LEAST_WORTH * noise:
+        if beside > least * noise:
             weight = float(cells.workload.weights[index])
             repairs[index] = weight * math.sqrt((beside - noise) * int(cells.sizes[index]))
-    return repairs
+            believed[index] = 1.0 - noise / beside
+    return repairs, believed
 
 
 def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], max_cells: int) -> list[int]:

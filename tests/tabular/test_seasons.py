@@ -1,0 +1,186 @@
+"""Streams with a season, and measurements that are put together over marginals: all of it reads outputs only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.graphical import Measurement
+from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled, PooledPlan
+from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
+from dpstream.families.tabular.pooled_margins import with_margins
+from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_state import PooledState
+from dpstream.families.tabular.pooled_table import fit_table
+from dpstream.families.tabular.pooled_walks import SEASONAL, waves
+from dpstream.lab.audits.pooled_audit import exact_pooled
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+#: As the audit's streams have them.
+AUDITED = Workload.all_k_way(Domain(("a", "b", "c"), (2, 3, 2)), 2)
+
+
+def rows(generator: np.random.Generator, number: int) -> np.ndarray:
+    """Records of ``DOMAIN``."""
+    return np.column_stack([generator.integers(0, n, number) for n in DOMAIN.sizes]).astype(np.int32)
+
+
+def test_waves_vanish_over_whole_seasons_and_have_one_length_at_every_single_step() -> None:
+    steps = range(1, 25)
+    single = waves(12.0, [step - 1 for step in steps], steps)
+    np.testing.assert_allclose(waves(12.0, [0, 5], [12, 29])[0], 0.0, atol=1e-12)
+    np.testing.assert_allclose(single[:12], single[12:], atol=1e-12)
+    assert np.ptp((single**2).sum(axis=1)) < 1e-12
+    assert waves(None, [0], [3]).shape == (1, 0)
+
+
+def seasonal(season: float | None, noise: float) -> tuple[Estimates, np.ndarray, np.ndarray]:
+    """One column of three values and a rate that swing over 12 steps, for four seasons; the truth of 6 steps more."""
+    cells = Followed(Workload.parse(Domain(("a",), (3,)), [["a"]])).cells
+    generator, estimates = np.random.default_rng(8), Estimates.fresh(cells, season)
+    turn = 2 * np.pi * (np.arange(54) + 0.5) / 12
+    shares = np.column_stack([0.4 + 0.2 * np.cos(turn), 0.3 - 0.2 * np.cos(turn), np.full(54, 0.3)])
+    rates = 400 * (1 + 0.5 * np.sin(turn))
+    for begin in range(0, 48, 3):
+        counts = (rates[begin : begin + 3, None] * shares[begin : begin + 3]).sum(axis=0)
+        values = counts + noise * generator.normal(size=3)
+        estimates.add(
+            Epoch(values, np.full(1, noise**2), np.ones(1, dtype=bool), float(values.sum())),
+            begin + 3,
+            3 * noise**2,
+        )
+    return estimates, rates[48:], shares[48:]
+
+
+def test_a_season_is_followed_and_one_of_another_length_is_not_believed() -> None:
+    """Fixed noise; a season of 5 steps is the control, and must not be worse than the rate of all steps by much."""
+    error = {}
+    for season in (12.0, 5.0):
+        estimates, rates, shares = seasonal(season, 20.0)
+        found = estimates.expected_rates(range(49, 55)), estimates.expected_columns(np.ones(3), range(49, 55))
+        error[season] = np.abs(found[0] / rates - 1).mean(), np.abs(found[1] - shares).mean()
+        np.testing.assert_allclose(found[1].sum(axis=1), 1.0)
+    usual = np.abs(400 / rates - 1).mean(), np.abs(shares.mean(axis=0) - shares).mean()
+    assert error[12.0][0] < 0.3 * usual[0]
+    assert error[12.0][1] < 0.3 * usual[1]
+    assert error[5.0][0] > 0.6 * usual[0]
+    assert error[5.0][1] > 0.6 * usual[1]
+
+
+def test_the_sum_of_a_swinging_column_is_no_worse_than_what_was_measured() -> None:
+    estimates, _, _ = seasonal(12.0, 60.0)
+    exact, _, _ = seasonal(12.0, 0.0)
+    found, variances = estimates.answer(np.ones(3))
+    measured = np.abs(estimates.sums - exact.sums).mean()
+    assert np.abs(found - exact.sums).mean() < 1.1 * measured
+    assert 0.0 < variances[0] < 16 * 60.0**2 * 1.1
+    assert not estimates.steady
+
+
+def test_estimates_with_a_season_are_packed_exactly() -> None:
+    estimates, _, _ = seasonal(12.0, 20.0)
+    again = Estimates.of(estimates.cells, estimates.arrays(), 12.0)
+    assert "spreads" in estimates.arrays()
+    assert "spreads" not in seasonal(None, 20.0)[0].arrays()
+    np.testing.assert_array_equal(estimates.expected_rates([49]), again.expected_rates([49]))
+    wrong = estimates.arrays() | {"spreads": np.zeros(2)}
+    with pytest.raises(StoreDamagedError):
+        Estimates.of(estimates.cells, wrong, 12.0)
+
+
+def test_a_column_is_the_mean_by_precision_of_all_that_tells_of_it() -> None:
+    cells = Followed(PAIRS).cells
+    pair = cells.cliques.index((0, 1))
+    column = Measurement((0,), np.array([10.0, 20.0]), 6.0)
+    both = Measurement((0, 1), np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 4.0)
+    found = with_margins(cells, {0: column, pair: both}, ())
+    assert sorted(found) == [0, 1, pair]
+    assert found[0].variance == pytest.approx(4.0)  # 6 and 3 * 4
+    np.testing.assert_allclose(found[0].values, (np.array([10.0, 20.0]) * 2 + np.array([6.0, 15.0])) / 3)
+    np.testing.assert_allclose(found[1].values, [5.0, 7.0, 9.0])
+    assert found[1].variance == pytest.approx(8.0)
+    # A pair that was made from its columns' sums tells nothing new of them.
+    alone = with_margins(cells, {0: column, pair: both}, (pair,))
+    assert sorted(alone) == [0, pair]
+    assert alone[0].variance == 6.0
+    np.testing.assert_allclose(alone[0].values, column.values)
+
+
+def test_a_marginal_moves_the_table_only_as_far_as_noise_does_not_explain() -> None:
+    followed = Followed(Workload.parse(Domain(("a", "b"), (4, 4)), [["a", "b"]]))
+    truth = np.full(16, 100.0)
+    apart = np.kron([1.0, -1.0, 1.0, -1.0], [1.0, -1.0, 1.0, -1.0])
+    values = np.concatenate([np.full(8, 400.0), truth + 20.0 * apart])
+    variances = np.full(3, 20.0**2 / 2 * 16 / 9)  # the distance is twice what noise explains
+    moved = {}
+    for shrinks in (False, True):
+        model = fit_table(
+            followed, values, variances, 1600.0, iterations=300, max_cells=1000, shrinks=shrinks
+        )
+        moved[shrinks] = float((model.marginals([(0, 1)])[0] - truth) @ apart) / 16
+    assert 5.0 < moved[True] < 10.1  # of 20: half of the distance, but for what the fit has not reached
+    assert moved[False] == pytest.approx(0.0, abs=0.1)  # it does not enter at all below twice its noise
+
+
+@pytest.mark.parametrize("unit", [Event(), Event("replace")])
+@pytest.mark.parametrize("deletions", [False, True])
+def test_a_stream_with_a_season_taken_up_inside_an_epoch_is_the_same_stream(unit, deletions) -> None:
+    plan = Pooled(
+        PAIRS,
+        staleness=Fraction(1, 2),
+        deletions=deletions,
+        iterations=5,
+        season=Fraction(4),
+        estimates="joined",
+    ).calibrate(epsilon=1, unit=unit, horizon=9)
+    generator, states = np.random.default_rng(11), [plan.start(), plan.start()]
+    for step in range(1, 10):
+        batch = EncodedBatch(DOMAIN, rows(generator, 90), rows(generator, 20) if deletions else None)
+        states[1] = plan.unpack_state(plan.pack_state(states[1]))
+        one, two = (plan.step(state, batch, Randomness.seeded(step)).pack() for state in states)
+        assert one.meta == two.meta
+        assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
+
+
+def test_facts_of_plans_without_these_options_stay_as_they_were() -> None:
+    plain = Pooled(PAIRS).calibrate(epsilon="1").options()
+    assert "season" not in plain
+    assert "estimates" not in plain
+    more = Pooled(PAIRS, season=Fraction(1461, 28), estimates="joined").calibrate(epsilon="1")
+    assert more.options() == plain | {"season": "1461/28", "estimates": "joined"}
+    assert "1461/28" in " ".join(more.explain().further)
+    for wrong in ({"season": Fraction(3, 2)}, {"estimates": "together"}):
+        with pytest.raises(ConfigError):
+            Pooled(PAIRS, **wrong)
+    assert len(SEASONAL.drifts) == len(SEASONAL.swings)
+
+
+class Peeking(PooledPlan):
+    """Control: what is expected of the open epoch follows its private counts."""
+
+    def _synthesis(self, state: PooledState):
+        if state.ahead is not None and state.step > state.closed:
+            private = float(state.sides[0].counts[self.cells.part(0)].sum())
+            state.ahead = replace(state.ahead, events=np.full_like(state.ahead.events, private))
+        return super()._synthesis(state)
+
+
+def test_no_transcript_of_such_a_stream_costs_more_than_the_budget() -> None:
+    """Exact, so no false alarms."""
+    recipe = Pooled(
+        AUDITED, select_share=Fraction(1, 2), iterations=5, season=Fraction(3), estimates="joined"
+    )
+    plan = recipe.calibrate(PureDP.of(1), horizon=12)
+    found = exact_pooled(plan, 1, Randomness.seeded(3), "season")
+    assert 0.9 < found.found <= 1 + 1e-9
+    broken = Peeking(**{one.name: getattr(plan, one.name) for one in fields(plan)})
+    assert math.isinf(exact_pooled(broken, 1, Randomness.seeded(3), "peeking", control=True).found)
