@@ -13,6 +13,7 @@ from dpstream.core.contracts import CounterShards, ShardedEvents, UserCounters
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files, require_cipher
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.io.sources.formats import UnreadableError
 from dpstream.spark.passes import Passes, united
 from dpstream.spark.sessions import setting
 from dpstream.spark.spark_view import SparkView
@@ -103,6 +104,8 @@ class _AdmittedPasses(Passes):
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> Any:
         try:
             found = super()._collect(cliques, key)
+        except UnreadableError:
+            raise
         except DataError:
             files = self._shards.all_files()
             if missing_files(self._folder, files) or damaged_files(self._folder, files):
