@@ -15,6 +15,7 @@ from spark_cases import SECRET, table
 
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
+from dpstream.core.privacy import InsertedRecord
 from dpstream.io.sources import SourceOptions, open_source
 from dpstream.project import Config
 
@@ -83,6 +84,42 @@ def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: 
     result = CliRunner().invoke(main, ["evaluate", str(file)])
     assert result.exit_code == 2
     assert "the true records stay in an engine" in result.output
+
+
+def test_records_of_a_table_that_only_grows_count_once_a_key(tmp_path: Path) -> None:
+    """``insert_only``: the key takes the place of a user, with a bound of one event."""
+    path = tmp_path / "dpstream.toml"
+    keyed = FILE.replace('op_column = "op"', 'key_column = "who"\ninsert_only = true')
+    path.write_text(keyed.replace('name = "visits"', 'name = "visits"\nunit = "record"'), encoding="utf-8")
+    config = Config.load(path)
+    assert config.source_options.user_column == "who"
+    assert config.plan().unit == InsertedRecord()
+
+
+def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder: Path) -> None:
+    """Counters of users are files; a record of nobody stops the stream; a repetition compares users as well."""
+    pytest.importorskip("cryptography")
+    data = folder / "visits" / "one.parquet"
+    rows = pq.read_table(data).slice(0, 60)
+    rows = rows.append_column("who", pa.array([f"u{i % 7}" for i in range(60)]))
+    pq.write_table(rows, data)
+    file = folder / "dpstream.toml"
+    person = FILE.replace('name = "visits"', 'name = "visits"\nunit = "user"\nmax_events = 3')
+    person = person.replace('end = "2026-01-07"', 'end = "2026-01-05"')
+    file.write_text(
+        person.replace('op_column = "op"', 'op_column = "op"\nuser_column = "who"'), encoding="utf-8"
+    )
+    result = CliRunner().invoke(main, ["run", str(file)])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert list((folder / "state" / "users").glob("*/*"))
+    pq.write_table(rows.set_column(4, "who", pa.array(["x"] * 60)), data)
+    result = CliRunner().invoke(main, ["run", str(file)])
+    assert result.exit_code == 2
+    assert "step 1" in result.output
+    pq.write_table(rows.set_column(4, "who", pa.array([None] + ["x"] * 59)), data)
+    result = CliRunner().invoke(main, ["check", str(file)])
+    assert result.exit_code == 2
+    assert "there is a record without a user id" in result.output
 
 
 def plain_source(folder: Path) -> Any:
@@ -177,17 +214,17 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, old: str, new: str, word
 
 def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_path: Path) -> None:
     path = tmp_path / "dpstream.toml"
-    person = FILE.replace('name = "visits"', 'name = "visits"\nunit = "user"\nmax_events = 3')
     panel = FILE.replace('name = "pooled"\nworkload = "all-2-way"', 'name = "panel-window"\nwindow = 2')
     many = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n' for i in range(6))
     wide = FILE.replace("[mechanism]", f"{many}[mechanism]").replace("kind", 'memory = "4m"\nkind', 1)
-    with_users = person.replace('op_column = "op"', 'user_column = "who"')
+    keyed = FILE.replace('op_column = "op"', 'op_column = "op"\nkey_column = "who"')
+    keyed = keyed.replace('name = "visits"', 'name = "visits"\nunit = "record"').replace("pooled", "census")
     for text, error, words in (
-        (with_users, ConfigError, "user_column cannot be followed in Spark"),
+        (keyed, ConfigError, "key_column cannot be followed in Spark unless insert_only = true"),
         (
-            panel.replace('op_column = "op"', 'user_column = "who"'),
+            panel.replace('op_column = "op"', 'user_column = "who"').replace("epsilon", "horizon = 3\nrho"),
             ConfigError,
-            "cannot be followed in Spark",
+            "mechanism reads reports of people, and of a Spark table only counts",
         ),
         (FILE.replace('name = "pooled"', 'come_and_go = "cancelled"'), ConfigError, "not brought together"),
         (wide, LimitError, "of the Spark driver's 4 MiB"),

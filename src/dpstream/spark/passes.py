@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,13 @@ from dpstream.core.tables import MultisetHash
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.spark.sessions import core_setting, setting, shielded_from_spark
-from dpstream.spark.tasks import PART_TYPE, Counting, Summing, Tally, joined
+from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Counting, Ids, Summing, Tally, joined
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources.operations import Operations
 
-__all__ = ["MOST_CELLS", "Passes", "Side", "require_room"]
+__all__ = ["MOST_CELLS", "Passes", "Side", "require_room", "united"]
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MOST_CELLS = 2**26
@@ -83,49 +84,58 @@ class Passes:
     """
 
     def __init__(
-        self, sides: Sequence[Side], schema: Schema, cliques: Sequence[Clique], where: str, *, deletes: bool
+        self,
+        sides: Sequence[Side],
+        schema: Schema,
+        cliques: Sequence[Clique],
+        where: str,
+        *,
+        deletes: bool,
+        users: Ids | None = None,
     ) -> None:
-        self._sides, self._schema, self._where = sides, schema, where
-        self.has_deletes = deletes
+        """``users``: whose records they are, which is part of the content."""
+        self.sides, self.schema, self.where = sides, schema, where
+        self.has_deletes, self.users = deletes, users
         self._cliques = tuple(dict.fromkeys(cliques))
         self._known: dict[Clique, NDArray[np.int64]] = {}
-        self._content: tuple[bytes, MultisetHash] | None = None
+        #: The key of the last pass, and the hash of what it read.
+        self.content: tuple[bytes, MultisetHash] | None = None
 
     def fingerprint(self, key: bytes) -> bytes:
         """The hash of all records; the first call reads them, and counts what is known to be asked."""
-        if self._content is None or not hmac.compare_digest(self._content[0], key):
+        if self.content is None or not hmac.compare_digest(self.content[0], key):
             self._run([one for one in self._cliques if one not in self._known], key)
-        assert self._content is not None
-        return self._content[1].finish(self._schema.domain.sizes, key)
+        assert self.content is not None
+        return self.content[1].finish(self.schema.domain.sizes, key)
 
     def counts(self, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
         """Counts of inserts and deletes, shape (1 or 2, cells) each; reads the records again where some are missing."""
         missing = [one for one in dict.fromkeys(cliques) if one not in self._known]
         if missing:
             # Without a fingerprint before it there is nothing to compare with, and any key will do.
-            self._run(missing, bytes(HASH_KEY_BYTES) if self._content is None else self._content[0])
+            self._run(missing, bytes(HASH_KEY_BYTES) if self.content is None else self.content[0])
         return [self._known[one] for one in cliques]
 
     def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
-        domain, spark = self._schema.domain, self._sides[0].frame.sparkSession
-        with shielded_from_spark(self._where):
+        domain, spark = self.schema.domain, self.sides[0].frame.sparkSession
+        with shielded_from_spark(self.where):
             memory = core_setting(spark, "spark.driver.memory", "1g")
-        require_room(domain, cliques, has_deletes=self.has_deletes, memory=memory, where=self._where)
+        require_room(domain, cliques, has_deletes=self.has_deletes, memory=memory, where=self.where)
         found = self._collect(tuple(cliques), key)
-        tally, counts = found or (Tally.empty(len(self._schema)), np.zeros(0, np.int64))
+        tally, counts = found or (Tally.empty(len(self.schema)), np.zeros(0, np.int64))
         problems = self._problems(tally)
         if problems:
-            raise problems_error(problems, self._where)
+            raise problems_error(problems, self.where)
         content = tally.here.merge(tally.gone)
-        before = self._content
+        before = self.content
         if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
             raise DataError(
                 "the records changed between two readings of the step",
-                where=self._where,
+                where=self.where,
                 allowed="a table that stays as it is while a step is taken (a snapshot or a version of it), and a "
                 "query that gives the same rows each time",
             )
-        self._content = (key, content)
+        self.content = (key, content)
         plan = count_plan(domain, tuple(cliques), MOST_CELLS)
         shape = (2 if self.has_deletes else 1, plan.cells)
         table = counts.reshape(shape) if found else np.zeros(shape, np.int64)
@@ -135,28 +145,34 @@ class Passes:
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
         from dpstream import __version__
 
-        with shielded_from_spark(self._where):
-            spark = self._sides[0].frame.sparkSession
+        with shielded_from_spark(self.where):
+            spark = self.sides[0].frame.sparkSession
             apart = max(1, min(_MOST_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
-            parts = None
-            for side in self._sides:
-                task = Counting(
-                    __version__,
-                    self._schema,
-                    cliques,
-                    key[: HASH_KEY_BYTES // 2],
-                    side.operations,
-                    side.deletes,
-                    self.has_deletes,
-                    apart,
-                )
-                # No lambda: Spark sends the object and the name of its class, and no code.
-                one = side.frame.mapInArrow(task.__call__, PART_TYPE)
-                parts = one if parts is None else parts.unionAll(one)
-            assert parts is not None
+            parts = self._parts(cliques, key, __version__, apart)
             for level in dict.fromkeys((apart, 1)):
                 parts = parts.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
             return joined(parts.toArrow().to_batches())
+
+    def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
+        """A part for each partition, as a data frame."""
+        tasks = ((side, self._task(side, cliques, key, version, apart)) for side in self.sides)
+        # No lambda: Spark sends the object and the name of its class, and no code.
+        return united(side.frame.mapInArrow(task.__call__, PART_TYPE) for side, task in tasks)
+
+    def _task(
+        self, side: Side, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int
+    ) -> Counting:
+        return Counting(
+            version,
+            self.schema,
+            cliques,
+            key[: HASH_KEY_BYTES // 2],
+            side.operations,
+            side.deletes,
+            self.has_deletes,
+            apart,
+            self.users,
+        )
 
     def problems(self) -> list[Problem]:
         """What keeps the records from being counted, of all partitions at once; one pass that counts nothing."""
@@ -166,16 +182,25 @@ class Passes:
     def _problems(self, tally: Tally) -> list[Problem]:
         problems = [
             column.problem(kind)
-            for column, bits in zip(self._schema.columns, tally.problems[:-1].tolist(), strict=True)
+            for column, bits in zip(self.schema.columns, tally.problems[:-1].tolist(), strict=True)
             for position, kind in enumerate(PROBLEM_KINDS)
             if bits >> position & 1
         ]
-        operations = next((side.operations for side in self._sides if side.operations is not None), None)
-        if tally.problems[-1] and operations is not None:
+        operations = next((side.operations for side in self.sides if side.operations is not None), None)
+        if tally.problems[-1] & NO_ID and self.users is not None:
+            what = f"cannot be used as {self.users.what}s: there is a record without a {self.users.what}"
+            allowed = "texts or whole numbers, one for each record"
+            problems.append(Problem(self.users.column, "user", what, allowed))
+        if tally.problems[-1] & WRONG_OPERATION and operations is not None:
             name, words = operations
             allowed = ", ".join((*words.insert, *words.delete))
             problems.append(Problem(name, "operation", "holds a null or an unknown operation", allowed))
         return problems
+
+
+def united(frames: Iterable[Any]) -> Any:
+    """The rows of all data frames."""
+    return functools.reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def _bytes(memory: str) -> int:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
-from dpstream.core.contracts import Events, Granted, Wanted
+from dpstream.core.contracts import Granted, Wanted
 from dpstream.core.contracts.engine_frames import FrameKind
-from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.spark.passes import Passes, Side
 from dpstream.spark.sessions import require_protected, setting, shielded_from_spark
+from dpstream.spark.spark_view import SparkRows, SparkView
+from dpstream.spark.tasks import Ids
+from dpstream.spark.user_passes import SparkBounded
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dpstream.core.schema import Problem, Schema
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.operations import Operations
@@ -26,16 +26,19 @@ __all__ = ["FRAMES", "SparkBatch", "batch", "quoted", "refuse_reading", "require
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")
 
 
-def batch(inserts: Any, deletes: Any = None, *, allow_plain_shuffle: bool = False) -> SparkBatch:
+def batch(
+    inserts: Any, deletes: Any = None, *, users: str | None = None, allow_plain_shuffle: bool = False
+) -> SparkBatch:
     """The records of one step, for ``Stream.step``: Spark data frames, of which nothing is collected.
 
     Args:
         inserts: records that arrive. None: no record.
         deletes: records that leave, in the same columns. None: the stream has no deletes.
+        users: the column that says whose records they are, with the unit ``user`` only.
         allow_plain_shuffle: whether disks and network of the cluster are trusted with counts of parts of the records.
 
     Errors:
-        ConfigError: neither is a Spark data frame.
+        ConfigError: neither is a Spark data frame, or ``users`` is no name.
 
     >>> batch(None, [1])
     Traceback (most recent call last):
@@ -49,19 +52,25 @@ def batch(inserts: Any, deletes: Any = None, *, allow_plain_shuffle: bool = Fals
                 where="step",
                 allowed="a pyspark.sql.DataFrame",
             )
+    if users is not None and not isinstance(users, str):
+        raise ConfigError(
+            f"users is a {type(users).__name__}",
+            where="step",
+            allowed="the name of a column of the Spark data frames",
+        )
     sides = [
         Side(frame, deletes=leaves)
         for frame, leaves in ((inserts, False), (deletes, True))
         if frame is not None
     ]
-    return SparkBatch(tuple(sides), deletes is not None, allow_plain_shuffle)
+    return SparkBatch(tuple(sides), deletes is not None, allow_plain_shuffle, users)
 
 
-def refuse_reading(reads: str, unit: str, where: str, *, bounded: bool) -> None:
+def refuse_reading(reads: str, where: str) -> None:
     """Refuse what cannot be had of records that stay in Spark.
 
     Errors:
-        ConfigError: a mechanism that reads records, or records with keys. UnitError: a unit that is a user.
+        ConfigError: a mechanism that reads records, or records with keys.
     """
     if reads != "counts":
         kind = {"records": "records", "reports": "reports of people", "present": "records by key"}[reads]
@@ -69,12 +78,6 @@ def refuse_reading(reads: str, unit: str, where: str, *, bounded: bool) -> None:
             f"the mechanism reads {kind}, and of a Spark table only counts leave the executors",
             where=where,
             allowed="a mechanism that reads counts, such as pooled, dpstabs or baseline; or the same records as files",
-        )
-    if bounded:
-        raise UnitError(
-            f"the unit is {unit!r}, whose events are bounded record by record, which is not done in Spark",
-            where=where,
-            allowed="the unit event or event-replace; or the same records as files or from a database",
         )
 
 
@@ -85,24 +88,45 @@ class SparkBatch:
     Attributes:
         sides: what comes and what goes.
         declares_deletes: whether the source has deletes at all.
-        allow_plain_shuffle: see ``batch``.
+        allow_plain_shuffle, users: see ``batch``.
     """
 
     sides: tuple[Side, ...]
     declares_deletes: bool
     allow_plain_shuffle: bool = False
+    users: str | None = None
 
     def __repr__(self) -> str:
         return "SparkBatch(records hidden)"
 
     def grant(self, wanted: Wanted) -> Granted:
         """See ``EngineBatch``. Names and types are checked here; the records are read when their hash is asked for."""
-        refuse_reading(wanted.reads, wanted.unit, wanted.where, bounded=wanted.max_events is not None)
-        found = self.passes(wanted.schema, wanted.cliques, wanted.where)
-        return Granted(SparkView(found), SparkRows(found))
+        refuse_reading(wanted.reads, wanted.where)
+        if wanted.max_events is None and self.users is not None:
+            raise DataError(
+                f"the batch says whose records they are, and the unit is {wanted.unit!r}, which does not use it",
+                where=wanted.where,
+                allowed="a plan with the unit user, or a batch without users",
+            )
+        if wanted.max_events is None:
+            found = self.passes(wanted.schema, wanted.cliques, wanted.where)
+            return Granted(SparkView(found), SparkRows(found))
+        if self.users is None:
+            raise DataError(
+                f"the unit is {wanted.unit!r}, and the batch does not say whose records they are",
+                where=wanted.where,
+                allowed='batch(..., users="the column of the user ids")',
+            )
+        what = "key" if wanted.unit == "record" else "user id"
+        found = self.passes(wanted.schema, (), wanted.where, Ids(self.users, wanted.key, what))
+        bounded = SparkBounded(found, wanted.cliques, wanted.max_events)
+        return Granted(SparkView(found), SparkRows(found), bounded)
 
-    def passes(self, schema: Schema, cliques: Sequence[Clique], where: str) -> Passes:
+    def passes(self, schema: Schema, cliques: Sequence[Clique], where: str, ids: Ids | None = None) -> Passes:
         """The passes over these records, after a look at names, types and settings.
+
+        Args:
+            ids: whose records they are, and how they are hashed; without it, as ``dpstream check`` needs it.
 
         Errors:
             ConfigError: the session does not protect the records, or Spark refuses the query. SchemaError, DataError:
@@ -114,85 +138,42 @@ class SparkBatch:
                 where="schema.constraints",
                 allowed="records from another source, or a schema without constraints",
             )
+        if ids is None and self.users is not None:
+            ids = Ids(self.users, b"")
+        if ids is not None and ids.column in schema.names:
+            raise ConfigError(
+                f"the column {ids.column!r} of the {ids.what}s is declared in the schema as well",
+                where=where,
+                allowed=f"another column, or a copy of {ids.column!r} under another name",
+            )
         sides = []
         for side in self.sides:
             spark = side.frame.sparkSession
             require_protected(spark, allow_plain_shuffle=self.allow_plain_shuffle, where=where)
-            own = () if side.operations is None else (side.operations[0],)
+            own: tuple[str, ...] = () if side.operations is None else (side.operations[0],)
+            own += () if ids is None else (ids.column,)
             with shielded_from_spark(where):
                 _check_columns(side.frame, schema, own, where)
+                if ids is not None:
+                    _check_ids(side.frame, ids, where)
                 frame = side.frame.select(*(quoted(name) for name in (*schema.names, *own)))
             sides.append(Side(frame, side.operations, side.deletes))
-        return Passes(sides, schema, cliques, where, deletes=self.declares_deletes)
+        return Passes(sides, schema, cliques, where, deletes=self.declares_deletes, users=ids)
 
     def problems(self, schema: Schema, where: str) -> list[Problem]:
         """What keeps the records from being counted, column by column; for ``dpstream check``."""
         return self.passes(schema, (), where).problems()
 
 
-@dataclass(frozen=True, repr=False)
-class SparkView:
-    """Counts of records in Spark; a ``PrivateBatch``."""
-
-    _passes: Passes
-
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
-        """See ``PrivateBatch``. Both parts are counted in one pass, so that no reading comes after noise was drawn.
-
-        Errors:
-            DataError: the records changed since they were read first. LimitError: too many cells for the driver.
-        """
-        if part not in ("net", "inserts", "deletes"):
-            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
-        found = self._passes.counts(cliques)
-        if not self._passes.has_deletes:
-            return [counts[0].copy() if part != "deletes" else 0 * counts[0] for counts in found]
-        return [
-            counts[0] - counts[1] if part == "net" else counts[int(part == "deletes")].copy()
-            for counts in found
-        ]
-
-    @property
-    def declares_deletes(self) -> bool:
-        """See ``PrivateBatch``."""
-        return self._passes.has_deletes
-
-    @property
-    def records(self) -> None:
-        """None: only counts are granted."""
-        return None
-
-    @property
-    def marks(self) -> None:
-        """None: whose records they are is not granted."""
-        return None
-
-    @property
-    def present(self) -> None:
-        """None: the records have no keys."""
-        return None
-
-
-@dataclass(frozen=True, repr=False)
-class SparkRows:
-    """The records as a multiset; a ``BatchRows``."""
-
-    _passes: Passes
-
-    def fingerprint(self, key: bytes) -> bytes:
-        """See ``BatchRows``. The half of ``key`` that rows are hashed with goes to the executors. The other half stays
-        here; without it a stored hash says nothing."""
-        return self._passes.fingerprint(key)
-
-    def in_order(self) -> None:
-        """None: the records stay in Spark."""
-
-
 def with_operations(
-    frame: Any, operations: tuple[str, Operations] | None, *, allow_plain_shuffle: bool
+    frame: Any,
+    operations: tuple[str, Operations] | None,
+    *,
+    allow_plain_shuffle: bool,
+    users: str | None = None,
 ) -> SparkBatch:
     """A batch of one frame, whose column of operations says which rows leave."""
-    return SparkBatch((Side(frame, operations),), operations is not None, allow_plain_shuffle)
+    return SparkBatch((Side(frame, operations),), operations is not None, allow_plain_shuffle, users)
 
 
 def _check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) -> None:
@@ -215,6 +196,23 @@ def _check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str)
     schema.encode(empty, where=where)
     used = [one.dataType for one in frame.schema.fields if one.name in schema.names]
     require_utc(frame.sparkSession, used, where)
+
+
+def _check_ids(frame: Any, ids: Ids, where: str) -> None:
+    """Check name and type of the column of the ids."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if ids.column not in frame.columns:
+        allowed = f"the column of the {ids.what}s"
+        raise DataError(f"there is no column {ids.column!r}", where=where, allowed=allowed)
+    kind = frame.schema[ids.column].dataType
+    try:
+        wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
+    except PySparkException:  # a type that Arrow does not have
+        wrong = no_ids_of(kind.simpleString(), where, ids.what)
+    if wrong is not None:
+        raise wrong
 
 
 def require_utc(spark: Any, kinds: Sequence[Any], where: str) -> None:
@@ -249,9 +247,7 @@ def _recognised(inserts: Any, deletes: Any, users: Any) -> SparkBatch | None:
     """The batch of data frames given to ``Stream.step``."""
     if not any(map(_is_frame, (inserts, deletes))):
         return None
-    if users is not None:
-        refuse_reading("counts", "user", "step", bounded=True)
-    return batch(inserts, deletes)
+    return batch(inserts, deletes, users=users)
 
 
 FRAMES = FrameKind(_recognised)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import option
 from dpstream.core.errors import ConfigError, DataError, counted
-from dpstream.core.privacy.unit import User
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.query import bounds
 from dpstream.io.sources.source import Source, check_start
@@ -121,7 +120,12 @@ class SparkSource(Source):
         for step in range(first, last + 1):
             frame = self._asked(spark, table, bounds(grid, step))
             operations = None if op is None else (op, self.options.op_values)
-            batch = with_operations(frame, operations, allow_plain_shuffle=own.allow_plain_shuffle)
+            batch = with_operations(
+                frame,
+                operations,
+                allow_plain_shuffle=own.allow_plain_shuffle,
+                users=self.options.user_column,
+            )
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, engine=batch)
 
     def _asked(self, spark: Any, table: Any, limits: tuple[Any, Any]) -> Any:
@@ -136,10 +140,10 @@ class SparkSource(Source):
                 column = table[quoted(name)]
                 frame = table.where((column >= limits[0]) & (column < limits[1]))
                 frame = frame if name in self._columns else frame.drop(name)
-            op = self.options.op_column
-            if op is not None and op not in frame.columns:
+            named = (self.options.op_column, self.options.user_column)
+            for lost in (name for name in named if name is not None and name not in frame.columns):
                 raise DataError(
-                    f"there is no column {op!r}",
+                    f"there is no column {lost!r}",
                     where=self._place,
                     allowed=f"one of the {counted(len(frame.columns), 'column')}",
                 )
@@ -196,13 +200,13 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
-    for key in ("user_column", "key_column"):
-        if getattr(options, key) is not None:
-            raise wrong_source(
-                f"{key} cannot be followed in Spark: users and keys are read record by record, and of a Spark table "
-                "only counts leave the executors",
-                "unit = event or event-replace; or the same records as files or from a database",
-            )
+    if options.key_column is not None and not options.insert_only:
+        raise wrong_source(
+            "key_column cannot be followed in Spark unless insert_only = true: what changes is compared with all "
+            "present records, which are in the driver, and of a Spark table only counts leave the executors",
+            "insert_only = true where no row is ever updated or deleted, no key_column, or the same records as files "
+            "or from a database",
+        )
     if (options.table is None) == (options.query is None):
         raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
     for key in ("table", "query"):
@@ -256,7 +260,7 @@ def _check_own(own: SparkKeys) -> None:
 def _fits(options: SourceOptions, plan: StreamPlan) -> None:
     """See ``SourceKind.fits``."""
     own: SparkKeys = options.own or SparkKeys()
-    refuse_reading(plan.reads, plan.unit.name, "kind", bounded=isinstance(plan.unit, User))
+    refuse_reading(plan.reads, "kind")
     if plan.options().get("come_and_go") == "cancelled":
         raise ConfigError(
             "rows that come and go within a step are not brought together in Spark",
@@ -294,6 +298,7 @@ SOURCE = SourceKind(
         "late",
         "user_column",
         "key_column",
+        "insert_only",
     ),
     public=_public,
     options=SparkKeys,

@@ -24,6 +24,7 @@ from dpstream.core.errors import DataError
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.column import PROBLEM_KINDS
 from dpstream.core.tables import MultisetHash
+from dpstream.core.tables.contribution import Words, hash_ids, id_bytes, owner_words
 from dpstream.core.tables.counting import add_counts, count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 
@@ -32,7 +33,23 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.operations import Operations
 
-__all__ = ["PART_TYPE", "Counting", "Summing", "Tally", "TaskFailure", "joined"]
+__all__ = [
+    "NO_ID",
+    "PART_TYPE",
+    "WRONG_OPERATION",
+    "Counting",
+    "Ids",
+    "Rows",
+    "Summing",
+    "Tally",
+    "TaskFailure",
+    "attempt",
+    "guarded",
+    "joined",
+    "part_rows",
+    "partition",
+    "row_blocks",
+]
 
 #: The columns of a part, as Spark names types.
 PART_TYPE = "part int, chunk int, data binary"
@@ -40,6 +57,9 @@ PART_TYPE = "part int, chunk int, data binary"
 _CHUNK = 2**18
 _ROWS = 2**16
 _TALLY = -1
+_WORDS = struct.Struct("<8Q")
+#: Bits of a tally's last entry: an operation that is none, a user id that is none.
+WRONG_OPERATION, NO_ID = 1, 2
 
 
 class TaskFailure(Exception):
@@ -52,12 +72,16 @@ class Tally:
 
     Attributes:
         here, gone: hashes of the inserts and of the deletes.
-        problems: for each column, bits of ``PROBLEM_KINDS``; the last entry is for the operations.
+        problems: for each column, bits of ``PROBLEM_KINDS``; the last entry is for the operations and the user ids.
+        dropped: rows that are left out, because their users have reached the bound.
+        written: what was written of users' counters (``user_tasks.Written``).
     """
 
     problems: NDArray[np.uint8]
     here: MultisetHash = field(default_factory=MultisetHash)
     gone: MultisetHash = field(default_factory=MultisetHash)
+    dropped: int = 0
+    written: bytes = b""
 
     @classmethod
     def empty(cls, columns: int) -> Self:
@@ -66,22 +90,91 @@ class Tally:
 
     def pack(self) -> bytes:
         """As bytes. Rows and totals share no field, so nothing overflows below 2^64 rows."""
-        words: list[int] = []
+        words = [self.dropped, len(self.problems)]
         for one in (self.here, self.gone):
             words += [one.rows, one.total % 2**64, one.total >> 64]
-        return struct.pack("<6Q", *words) + self.problems.tobytes()
+        return _WORDS.pack(*words) + self.problems.tobytes() + self.written
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
         """The inverse of ``pack``."""
-        words = struct.unpack_from("<6Q", data)
+        dropped, columns, *words = _WORDS.unpack_from(data)
         one, two = (MultisetHash(words[i + 1] | words[i + 2] << 64, words[i]) for i in (0, 3))
-        return cls(np.frombuffer(data, np.uint8, offset=48).copy(), one, two)
+        end = _WORDS.size + columns
+        return cls(np.frombuffer(data[_WORDS.size : end], np.uint8).copy(), one, two, dropped, data[end:])
 
     def add(self, other: Tally) -> None:
         """Take in another part."""
         self.here, self.gone = self.here.merge(other.here), self.gone.merge(other.gone)
         self.problems |= other.problems
+        self.dropped += other.dropped
+        self.written += other.written
+
+
+@dataclass(frozen=True, repr=False)
+class Ids:
+    """Where a row says whose it is.
+
+    Attributes:
+        column: of the ids.
+        key: that they are hashed with.
+        what: an id is called in messages.
+    """
+
+    column: str
+    key: bytes
+    what: str = "user id"
+
+
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """Rows of a block that do the same. Private.
+
+    Attributes:
+        codes: rows x columns.
+        leave: whether they are deletes.
+        owners: the hashed ids of their users, two words each; None: nobody's.
+    """
+
+    codes: NDArray[Any]
+    leave: bool
+    owners: Words | None = None
+
+    def blocks(self) -> CodeBlocks:
+        """The codes as the compiled loops read them in one process, for which they are compiled."""
+        codes = np.asfortranarray(self.codes, np.int32)
+        codes.flags.writeable = False
+        return CodeBlocks(codes.shape[1], [codes])
+
+    def hash_into(self, tally: Tally, blocks: CodeBlocks, key: bytes) -> None:
+        """Add the hash of these rows and their users to a tally."""
+        words = None if self.owners is None else owner_words(self.owners)
+        one = MultisetHash.of(blocks, words, key, deletes=self.leave)
+        if self.leave:
+            tally.gone = tally.gone.merge(one)
+        else:
+            tally.here = tally.here.merge(one)
+
+
+def guarded(version: str, parts: Iterator[Any]) -> Iterator[Any]:
+    """What a task gives, from an executor that has the driver's version of this package.
+
+    Errors:
+        TaskFailure: another version, or the task failed; nothing of its rows is said.
+    """
+    from dpstream import __version__
+
+    if __version__ != version:
+        raise TaskFailure(f"dpstream {__version__} is installed here, and {version} on the driver")
+    failed = None
+    try:
+        yield from parts
+    except (MemoryError, OSError):
+        raise  # the machine's, not the rows': Spark tries again elsewhere
+    except Exception as error:  # noqa: BLE001 (its text may quote a row, and Spark logs every text)
+        failed = type(error).__name__
+    if failed is not None:
+        raise TaskFailure(f"a partition cannot be counted ({failed})")
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +190,7 @@ class Counting:
         deletes: without ``operations``, whether the rows leave.
         has_deletes: whether counts of deletes are kept.
         apart: the number of parts that the results are spread over.
+        users: whose records they are; None: nobody's.
     """
 
     version: str
@@ -107,6 +201,7 @@ class Counting:
     deletes: bool = False
     has_deletes: bool = False
     apart: int = 1
+    users: Ids | None = None
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Count all rows, and give one part; nothing for an empty partition.
@@ -114,58 +209,46 @@ class Counting:
         Errors:
             TaskFailure: anything but rows that do not fit the schema, which are marked in the tally.
         """
-        from dpstream import __version__
+        yield from guarded(self.version, self._parts(batches))
 
-        if __version__ != self.version:
-            raise TaskFailure(f"dpstream {__version__} is installed here, and {self.version} on the driver")
-        failed = None
-        try:
-            part = self._read(batches)
-        except (MemoryError, OSError):
-            raise  # the machine's, not the rows': Spark tries again elsewhere
-        except Exception as error:  # noqa: BLE001 (its text may quote a row, and Spark logs every text)
-            failed = type(error).__name__
-        if failed is not None:
-            raise TaskFailure(f"a partition cannot be counted ({failed})")
-        if part is not None:
-            yield from _rows(_partition() % self.apart, *part)
-
-    def _read(self, batches: Iterable[Any]) -> tuple[Tally, NDArray[np.int64]] | None:
+    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
         plan = count_plan(self.schema.domain, self.cliques)
         tally = Tally.empty(len(self.schema))
         counts = np.zeros((2 if self.has_deletes else 1, plan.cells), np.int64)
         key = self.row_key + bytes(HASH_KEY_BYTES - len(self.row_key))
         rows = 0
-        for table in _blocks(batches):
+        for table in row_blocks(batches):
             rows += table.num_rows
-            codes, flags = self._encoded(table, tally)
-            if codes is None:
+            found = self.encoded(table, tally)
+            if found is None:
                 continue  # the pass goes on: all problems are told at once, and none of the counts is used
-            parts = (
-                [(codes, self.deletes)] if flags is None else [(codes[~flags], False), (codes[flags], True)]
-            )
-            for some, leaves in parts:
-                some = np.asfortranarray(some)
-                some.flags.writeable = False  # the compiled loops are kept for such arrays, as in one process
-                blocks = CodeBlocks(some.shape[1], [some])
-                add_counts(plan, blocks, 1, counts[int(leaves)], "auto")
-                one = MultisetHash.of(blocks, None, key, deletes=leaves)
-                if leaves:
-                    tally.gone = tally.gone.merge(one)
-                else:
-                    tally.here = tally.here.merge(one)
-        return (tally, counts.reshape(-1)) if rows else None
+            for part in found:
+                blocks = part.blocks()
+                add_counts(plan, blocks, 1, counts[int(part.leave)], "auto")
+                part.hash_into(tally, blocks, key)
+        if rows:
+            yield from part_rows(partition() % self.apart, tally, counts.reshape(-1))
 
-    def _encoded(self, table: Any, tally: Tally) -> tuple[Any, Any]:
+    def encoded(self, table: Any, tally: Tally) -> list[Rows] | None:
+        """The rows that come and those that leave; None where some do not fit, which ``tally`` is told."""
         from dpstream.io.sources.times import delete_flags
 
-        flags, wrong = None, False
+        flags, owners, wrong = None, None, False
         if self.operations is not None:
             name, words = self.operations
             try:
                 flags = delete_flags(table.column(name), name=name, where="", before=None, words=words)
             except DataError:
-                tally.problems[-1], wrong = 1, True
+                tally.problems[-1] |= WRONG_OPERATION
+                wrong = True
+            table = table.drop_columns([name])
+        if self.users is not None:
+            name = self.users.column
+            try:
+                owners = hash_ids(id_bytes(table.column(name), ""), self.users.key)
+            except DataError:
+                tally.problems[-1] |= NO_ID
+                wrong = True
             table = table.drop_columns([name])
         try:
             codes = self.schema.encode(table)
@@ -173,8 +256,15 @@ class Counting:
             for problem in self.schema.problems(table):
                 bit = 1 << PROBLEM_KINDS.index(problem.kind)
                 tally.problems[self.schema.domain.index(problem.column)] |= bit
-            return None, None
-        return (None, None) if wrong else (codes, flags)
+            return None
+        if wrong:
+            return None
+        if flags is None:
+            return [Rows(codes, self.deletes, owners)]
+        return [
+            Rows(codes[of], leave, None if owners is None else owners[of])
+            for of, leave in ((~flags, False), (flags, True))
+        ]
 
 
 class Summing:
@@ -187,7 +277,7 @@ class Summing:
         """One part; nothing where there is none."""
         total = joined(batches)
         if total is not None:
-            yield from _rows(self._to, *total)
+            yield from part_rows(self._to, *total)
 
 
 def joined(batches: Iterable[Any]) -> tuple[Tally, NDArray[np.int64]] | None:
@@ -213,7 +303,7 @@ def joined(batches: Iterable[Any]) -> tuple[Tally, NDArray[np.int64]] | None:
     return tally, np.concatenate(ordered) if ordered else np.zeros(0, np.int64)
 
 
-def _rows(part: int, tally: Tally, counts: NDArray[np.int64]) -> Iterator[Any]:
+def part_rows(part: int, tally: Tally, counts: NDArray[np.int64]) -> Iterator[Any]:
     """A part as Arrow batches, one row each: none is larger than a chunk."""
     import pyarrow as pa
 
@@ -227,7 +317,7 @@ def _rows(part: int, tally: Tally, counts: NDArray[np.int64]) -> Iterator[Any]:
         yield row(chunk, counts[start : start + _CHUNK].astype("<i8").tobytes())
 
 
-def _blocks(batches: Iterable[Any]) -> Iterator[Any]:
+def row_blocks(batches: Iterable[Any]) -> Iterator[Any]:
     """Tables of about ``_ROWS`` rows: Spark's own batches are small."""
     import pyarrow as pa
 
@@ -243,7 +333,8 @@ def _blocks(batches: Iterable[Any]) -> Iterator[Any]:
         yield pa.Table.from_batches(waiting)
 
 
-def _partition() -> int:
+def partition() -> int:
+    """The number of the task's partition."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -251,6 +342,14 @@ def _partition() -> int:
         return 0
     _set_apart()
     return int(context.partitionId())
+
+
+def attempt() -> int:
+    """A number that no other attempt at a task has in this session."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.taskAttemptId())
 
 
 @cache

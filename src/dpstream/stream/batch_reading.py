@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import EngineBatch, Granted, UserEvents, Wanted
+from dpstream.core.contracts import (
+    CounterShards,
+    EngineBatch,
+    Granted,
+    PrivateBatch,
+    ShardedEvents,
+    UserCounters,
+    UserEvents,
+    Wanted,
+)
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import User
 from dpstream.core.schema.domain import Codes
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.stream.store.store import Store
 
-__all__ = ["grant_batch"]
+__all__ = ["admitted", "grant_batch"]
 
 
 def grant_batch(
@@ -70,6 +79,32 @@ def grant_batch(
     kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
     encoded, inserts, deletes = encode_blocks(batch, wanted.schema, where=where, kind=kind)
     return Granted(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+
+
+def admitted(granted: Granted, store: Store) -> tuple[PrivateBatch, UserEvents | ShardedEvents | None]:
+    """What a mechanism may see of a batch, and the counters of users that its step commits, where users are bounded.
+
+    Errors:
+        ConfigError: the counters are kept where this batch cannot read them. DataError: an engine's records changed
+            since their hash was made.
+    """
+    if granted.bounded is not None:
+        return granted.bounded.admit(_Counters(store))
+    assert granted.view is not None
+    return granted.view, None
+
+
+@dataclass(frozen=True)
+class _Counters:
+    """The committed counters of a stream's users; a ``UserCounters``."""
+
+    _store: Store
+
+    def __call__(self, ids: list[bytes]) -> NDArray[np.int64]:
+        return self._store.user_events(ids)
+
+    def in_files(self) -> tuple[Path, CounterShards | None]:
+        return self._store.counter_files()
 
 
 def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
@@ -129,9 +164,9 @@ class _Owned:
     max_events: int
     key: bytes
 
-    def admit(self, events: Callable[[list[bytes]], NDArray[np.int64]]) -> tuple[EncodedBatch, UserEvents]:
+    def admit(self, counters: UserCounters, /) -> tuple[EncodedBatch, UserEvents]:
         """See ``BoundedBatch``."""
-        before = events(self.owners.ids)
+        before = counters(self.owners.ids)
         admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
         changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped)
         return admission.bounded(self.batch, self.inserts, self.deletes), changes

@@ -1,24 +1,24 @@
-"""The bound on the events of one user: which records of a batch enter the stream.
-
-Guarantee: a stability map. Which events of a user are admitted follows from that user's own events (this batch's and
-the number admitted before) and from a fixed key, never from other users' records, their order or their number. Adding
-or removing all events of one user therefore changes what is admitted by at most ``max_events`` events, all of them
-that user's. Proof: docs/theory/users.md.
-"""
+"""Whose records a batch of frames holds. Which of them enter the stream: ``core/tables/contribution.py``."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import arrow
-from dpstream.core.schema.domain import Codes, Mask
-from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables.contribution import (
+    ID_BYTES,
+    Admission,
+    Columns,
+    EventCounts,
+    Owners,
+    admit,
+    checksum,
+    id_bytes,
+    read_owners,
+)
 from dpstream.stream.frames import Batch
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "ID_BYTES",
     "Admission",
     "Columns",
+    "EventCounts",
     "Owners",
     "admit",
     "checksum",
@@ -35,59 +36,6 @@ __all__ = [
     "read_owners",
     "separate",
 ]
-
-#: Of a keyed hash of a user id. Two of a thousand million users share one with a probability below 10^-20.
-ID_BYTES = 16
-
-_IDS = "texts or whole numbers, one for each record"
-_INSERT, _DELETE = b"+", b"-"
-
-#: User ids of the inserts and of the deletes: ``pyarrow.ChunkedArray``, or None where there are none.
-Columns = tuple[Any, Any]
-EventCounts = NDArray[np.int64]
-
-
-@dataclass(frozen=True, repr=False)
-class Owners:
-    """Which record belongs to which user. Private, although ids are only there as keyed hashes.
-
-    Attributes:
-        ids: the batch's different users, each a keyed hash of ``ID_BYTES``, in ascending order (the store reads and
-            writes neighbours faster; nothing else depends on it).
-        inserts, deletes: for each record the position of its user in ``ids``.
-    """
-
-    ids: list[bytes]
-    inserts: EventCounts
-    deletes: EventCounts
-
-    def words(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The users of the inserts and of the deletes as two integers each, for the batch's fingerprint."""
-        words = np.frombuffer(b"".join(self.ids), "<i8").reshape(-1, 2).astype(np.int64)
-        return words[self.inserts], words[self.deletes]
-
-
-@dataclass(frozen=True, repr=False)
-class Admission:
-    """What enters the stream, and what the store has to remember.
-
-    Attributes:
-        inserts, deletes: True for the records that are admitted.
-        counts: for each of ``Owners.ids`` the number of events admitted so far, this batch's included.
-        dropped: records that are left out. Private.
-    """
-
-    inserts: Mask
-    deletes: Mask
-    counts: EventCounts
-    dropped: int
-
-    def bounded(self, batch: EncodedBatch, inserts: Codes, deletes: Codes) -> EncodedBatch:
-        """The batch without the records that are left out; it declares deletes exactly if it did before."""
-        if not self.dropped:
-            return batch
-        declared = deletes[self.deletes] if batch.declares_deletes else None
-        return EncodedBatch(batch.domain, inserts[self.inserts], declared)
 
 
 def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tuple[Batch, Columns]:
@@ -136,163 +84,3 @@ def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
     if name not in table.column_names:
         raise DataError(f"there is no column {name!r}", where=where, allowed="the column of the user ids")
     return table.drop_columns([name]), table.column(name)
-
-
-def read_owners(
-    columns: Columns, lengths: tuple[int, int], *, key: bytes, where: str, what: str = "user id"
-) -> Owners:
-    """The users of a batch's records, as keyed hashes.
-
-    Args:
-        columns: ids of the inserts and of the deletes.
-        lengths: number of records of each.
-        key: secret, the same for the whole life of a stream (up to 64 bytes).
-        what: an id is called in messages.
-
-    Ids are compared as texts: 12 and "12" are one user, "012" and "12 " are others.
-
-    Errors:
-        DataError: a null or empty id, another type, or another number of ids than of records.
-
-    Cost: one hash for each different user, and sorting these hashes; about 2 s of CPU and 150 MB for 10^6 users.
-    """
-    import pyarrow as pa
-
-    texts = []
-    for column, length, rows in zip(columns, lengths, ("inserts", "deletes"), strict=True):
-        if (0 if column is None else len(column)) != length:
-            raise DataError(f"there is not one {what} for each of the {rows}", where=where, allowed=_IDS)
-        texts.append(id_bytes(column, where, what))
-    joined = pa.concat_arrays(texts).dictionary_encode()
-    hashes = [_hash(key, value) for value in joined.dictionary.to_pylist()]
-    words = np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2)
-    order = np.lexsort((words[:, 1], words[:, 0]))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    positions = rank[joined.indices.to_numpy(zero_copy_only=False)]
-    ids = np.frombuffer(words[order].tobytes(), f"V{ID_BYTES}").tolist()
-    return Owners(ids, positions[: lengths[0]], positions[lengths[0] :])
-
-
-def admit(
-    inserts: Codes, deletes: Codes, owners: Owners, used: EventCounts, max_events: int, key: bytes
-) -> Admission:
-    """Decide which records of a batch enter the stream.
-
-    Of a user with room for all events of the batch, all are admitted. Of others as many as there is room for, chosen
-    by a keyed hash of the event itself (user, operation, record, and the number of the copy where a record occurs
-    several times): in an order that prefers no value, and that is the same whatever the order of the rows.
-
-    Args:
-        inserts, deletes: the records as codes.
-        used: for each of ``owners.ids`` the number of events admitted before.
-        max_events: the bound.
-        key: secret, the same for the whole life of a stream.
-
-    Cost: linear in the records; one hash for each record of a user who exceeds the bound in this batch.
-    """
-    rows = np.concatenate([owners.inserts, owners.deletes])
-    wanted = np.bincount(rows, minlength=len(owners.ids)).astype(np.int64)
-    granted = np.minimum(wanted, np.maximum(max_events - used, 0))
-    mask: Mask = (granted == wanted)[rows]
-    contested = np.flatnonzero(~mask & (granted > 0)[rows])
-    if contested.size:
-        codes = np.concatenate([inserts, deletes])[contested]
-        operations = contested >= len(owners.inserts)
-        order = _private_order(codes, operations, rows[contested], owners.ids, key)
-        users = rows[contested[order]]
-        rank = np.arange(users.size) - np.searchsorted(users, users)
-        mask[contested[order[rank < granted[users]]]] = True
-    split = len(owners.inserts)
-    return Admission(mask[:split], mask[split:], used + granted, int(rows.size - granted.sum()))
-
-
-def checksum(ids: list[bytes], counts: EventCounts, key: bytes) -> int:
-    """A sum over users that one changed, lost or repeated counter changes: against damage, not against forgers
-    (the key lies beside it). 0 for nobody; sums of different users add up modulo 2^64."""
-    if not ids:
-        return 0
-    first, second, third = (int.from_bytes(key[i : i + 8], "little") | 1 for i in (0, 8, 16))
-    words = np.frombuffer(b"".join(ids), "<u8").reshape(-1, ID_BYTES // 8)
-    mixed = words[:, 0] * np.uint64(first) + np.uint64(third)
-    for addend in (words[:, 1], counts.astype(np.uint64)):
-        mixed ^= mixed >> np.uint64(31)
-        mixed = (mixed + addend) * np.uint64(second)
-    mixed ^= mixed >> np.uint64(29)
-    return int((mixed * np.uint64(first)).sum(dtype=np.uint64))
-
-
-def id_bytes(column: Any, where: str, what: str = "user id") -> Any:
-    """A column of user ids or keys (or None) as one Arrow array of bytes.
-
-    Errors:
-        DataError: a null or empty id, or another type.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # A chunk of nothing says nothing: where no record came, a source may not know the type.
-    chunks = [] if column is None else [arrow.plain(chunk) for chunk in column.chunks if len(chunk)]
-    chunks = [chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
-    for chunk in chunks:
-        kind = chunk.type
-        if chunk.null_count or pa.types.is_null(kind):
-            raise _no_id(where, what)
-        whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
-        if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind) or _binary(kind)):
-            raise DataError(f"{what}s are of the type {arrow.type_name(kind)}", where=where, allowed=_IDS)
-    texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]
-    values = [chunk.cast(pa.large_binary()) for chunk in texts]
-    joined = pa.concat_arrays(values) if values else pa.array([], pa.large_binary())
-    if pc.any(pc.equal(pc.binary_length(joined), 0)).as_py():
-        raise _no_id(where, what)
-    return joined
-
-
-def _binary(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    )
-
-
-def _no_id(where: str, what: str) -> DataError:
-    return DataError(f"there is a record without a {what}", where=where, allowed=_IDS)
-
-
-def _hash(key: bytes, value: bytes) -> bytes:
-    return hashlib.blake2b(value, digest_size=ID_BYTES, key=key, person=b"user").digest()
-
-
-def _private_order(
-    codes: Codes, operations: Mask, rows: EventCounts, ids: list[bytes], key: bytes
-) -> NDArray[np.intp]:
-    """Positions sorted by user, and for each user by the keyed hash of the event."""
-    copies = _copies(codes, operations, rows)
-    plain = np.ascontiguousarray(codes, dtype="<i4")
-    tags = np.empty((len(rows), 2), np.uint64)
-    for i, (user, copy) in enumerate(zip(rows.tolist(), copies.tolist(), strict=True)):
-        event = (
-            ids[user]
-            + (_DELETE if operations[i] else _INSERT)
-            + copy.to_bytes(8, "little")
-            + plain[i].tobytes()
-        )
-        digest = hashlib.blake2b(event, digest_size=16, key=key, person=b"event").digest()
-        tags[i] = np.frombuffer(digest, "<u8")
-    return np.lexsort((tags[:, 1], tags[:, 0], rows))
-
-
-def _copies(codes: Codes, operations: Mask, rows: EventCounts) -> EventCounts:
-    """0, 1, 2, ... for the copies of an equal event of one user; which copy gets which number does not matter."""
-    order = np.lexsort((*codes.T, operations, rows))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = np.diff(rows[order]) != 0
-    new[1:] |= np.diff(operations[order])
-    new[1:] |= (np.diff(codes[order], axis=0) != 0).any(axis=1)
-    starts = np.flatnonzero(new)
-    numbers = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
-    copies = np.empty(len(order), np.int64)
-    copies[order] = numbers
-    return copies

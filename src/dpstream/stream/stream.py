@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import PrivateBatch, StreamPlan, Synthesis
+from dpstream.core.contracts import Granted, StreamPlan, Synthesis
 from dpstream.core.errors import StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
-from dpstream.stream.batch_reading import grant_batch
+from dpstream.stream.batch_reading import admitted, grant_batch
 from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.keyed_records import KeyedRecords
@@ -311,11 +311,8 @@ class Stream:
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        bounded, events = granted.bounded, None
-        if bounded is not None:
-            view, events = bounded.admit(self._store.user_events)
-        made = self._compute(reservation, held, state, view, period)
-        self._commit_and_publish(replace(made, position=place, users=events, keyed=keyed), state)
+        made = self._compute(reservation, held, state, replace(granted, view=view), period)
+        self._commit_and_publish(replace(made, position=place, keyed=keyed), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -368,13 +365,14 @@ class Stream:
         return wanted, held is not None
 
     def _compute(
-        self, reservation: Reservation, held: bool, state: Any, view: PrivateBatch, period: str | None
+        self, reservation: Reservation, held: bool, state: Any, granted: Granted, period: str | None
     ) -> Prepared:
         """Compute the whole result in memory; advances ``state``."""
         randomness = WatchedRandomness(self._randomness)
         try:
+            view, users = admitted(granted, self._store)
             synthesis = self._plan.step(state, view, randomness)
-            return self._prepare(reservation, state, synthesis, period, randomness)
+            return replace(self._prepare(reservation, state, synthesis, period, randomness), users=users)
         except BaseException as error:
             self._settle(reservation, held, randomness.used, error)
             raise

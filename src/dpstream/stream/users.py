@@ -1,6 +1,7 @@
 """The events admitted of each user, in the store: exact, and a few bytes for each.
 
-The table holds keyed hashes of user ids, and a checksum tells whether a counter was changed or lost.
+The table holds keyed hashes of user ids, and a checksum tells whether a counter was changed or lost. Where the counters
+are files, the table is empty, and in the place of the checksum there are their names (``sharded_users.py``).
 All writing happens inside the step's transaction.
 """
 
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import UserEvents
+from dpstream.core.contracts import CounterShards, ShardedEvents, UserEvents
 from dpstream.stream.contribution import ID_BYTES, EventCounts, checksum
+from dpstream.stream.sharded_users import pack_shards, unpack_shards
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["dropped", "read_events", "verify_events", "write_events"]
+__all__ = ["dropped", "read_events", "read_shards", "verify_events", "write_events"]
 
 #: Ids of one query; SQLite takes 32,766 parameters, PostgreSQL 65,535.
 _CHUNK = 10_000
@@ -23,6 +25,8 @@ _CHUNK = 10_000
 _PAGE = 50_000
 _SELECT = "SELECT id, events, sealed FROM users"
 _WORD = 2**64
+#: Of a checksum; names of files are longer.
+_CHECKSUM = 8
 
 
 def read_events(db: StoreDatabase, ids: list[bytes]) -> EventCounts:
@@ -47,24 +51,41 @@ def read_events(db: StoreDatabase, ids: list[bytes]) -> EventCounts:
     return events
 
 
-def write_events(db: StoreDatabase, step: int, changes: UserEvents, key: bytes) -> None:
+def read_shards(db: StoreDatabase) -> CounterShards | None:
+    """The files of the counters; None where they are rows, or there are none yet."""
+    data, _ = _stated(db)
+    return None if len(data) <= _CHECKSUM else unpack_shards(data, db.where)
+
+
+def write_events(db: StoreDatabase, step: int, changes: UserEvents | ShardedEvents, key: bytes) -> None:
     """The new counters, and what all of them add up to, inside the caller's transaction."""
+    data, left_out = _stated(db)
+    if isinstance(changes, ShardedEvents):
+        stated = pack_shards(changes.shards)
+    else:
+        before = int.from_bytes(data, "little")
+        stated = (_write_rows(db, before, changes, key) % _WORD).to_bytes(_CHECKSUM, "little")
+    row = (step, db.sealing.seal(stated, "checksum", step))
+    counted = db.sealing.seal_count(left_out + changes.dropped, "dropped", step)
+    db.execute("DELETE FROM contribution")
+    db.execute(
+        "INSERT INTO contribution (id, step, checksum, dropped, sealed) VALUES (1, ?, ?, ?, ?)",
+        (*row, *counted),
+    )
+
+
+def _write_rows(db: StoreDatabase, total: int, changes: UserEvents, key: bytes) -> int:
+    """The rows that changed; gives what all of them add up to."""
     changed = np.flatnonzero(changes.before != changes.after)
     old, new = changes.before[changed], changes.after[changed]
     ids = [changes.ids[i] for i in changed.tolist()]
     _put(db, ids, new.tolist())
-    total, left_out = _total(db)
-    total += checksum(ids, new, key)
     known = np.flatnonzero(old)
-    total -= checksum([ids[i] for i in known.tolist()], old[known], key)
-    summed = db.sealing.seal((total % _WORD).to_bytes(8, "little"), "checksum", step)
-    row = (step, summed, *db.sealing.seal_count(left_out + changes.dropped, "dropped", step))
-    db.execute("DELETE FROM contribution")
-    db.execute("INSERT INTO contribution (id, step, checksum, dropped, sealed) VALUES (1, ?, ?, ?, ?)", row)
+    return total + checksum(ids, new, key) - checksum([ids[i] for i in known.tolist()], old[known], key)
 
 
 def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
-    """What is wrong with the counters; None if nothing is.
+    """What is wrong with the counters; None if nothing is. Files are looked at by ``problem_of_files``.
 
     Cost: one pass, about a second for 10^6 users; memory for ``_PAGE`` of them.
     """
@@ -80,23 +101,25 @@ def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
     if row is None:
         return None
     stated = db.sealing.open(bytes(row[1]), "checksum", row[0])
-    if row[0] != last_step or stated != (total % _WORD).to_bytes(8, "little"):
+    files = len(stated) > _CHECKSUM and db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is None
+    if row[0] != last_step or not (files or stated == (total % _WORD).to_bytes(_CHECKSUM, "little")):
         return "a user's counter was changed or lost"
     return None
 
 
 def dropped(db: StoreDatabase) -> int:
     """Events left out so far."""
-    return _total(db)[1]
+    return _stated(db)[1]
 
 
-def _total(db: StoreDatabase) -> tuple[int, int]:
+def _stated(db: StoreDatabase) -> tuple[bytes, int]:
+    """The checksum of the rows, or what is said of the files; and the events left out."""
     row = db.execute("SELECT step, checksum, dropped, sealed FROM contribution").fetchone()
     if row is None:
-        return 0, 0
+        return bytes(_CHECKSUM), 0
     step, total, left_out, sealed = row
     opened = db.sealing.open(bytes(total), "checksum", step)
-    return int.from_bytes(opened, "little"), db.sealing.open_count(int(left_out), sealed, "dropped", step)
+    return opened, db.sealing.open_count(int(left_out), sealed, "dropped", step)
 
 
 def _put(db: StoreDatabase, ids: list[bytes], counts: list[int]) -> None:

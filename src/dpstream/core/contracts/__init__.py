@@ -1,11 +1,11 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
-``releases``: what a step gives; ``noisy_counts``: what it measured. ``explanation``: what a plan says about itself;
-``expectations``: what it predicts for a table of a guessed size; ``verdicts``: what that is fit for.
-``asking``: what a plan offers that answers questions between steps. ``recipe_options``: recipes whose fields say what a
-configuration file may hold. ``recipes``: what all recipes read alike. ``families``: what a family says about itself.
-``registry``: which families there are.
+``user_counters``: what is known of users between steps. ``releases``: what a step gives; ``noisy_counts``: what it
+measured. ``explanation``: what a plan says about itself; ``expectations``: what it predicts for a table of a guessed
+size; ``verdicts``: what that is fit for. ``asking``: what a plan offers that answers questions between steps.
+``recipe_options``: recipes whose fields say what a configuration file may hold. ``recipes``: what all recipes read
+alike. ``families``: what a family says about itself. ``registry``: which families there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
@@ -23,7 +23,6 @@ from dpstream.core.contracts.batches import (
     KeyedTable,
     PresentRecords,
     PrivateBatch,
-    UserEvents,
     Wanted,
 )
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
@@ -62,6 +61,13 @@ from dpstream.core.contracts.stream_plan import (
     StreamPlan,
     StreamRecipe,
 )
+from dpstream.core.contracts.user_counters import (
+    CounterFile,
+    CounterShards,
+    ShardedEvents,
+    UserCounters,
+    UserEvents,
+)
 
 __all__ = [
     "HEADLINE_SHARE",
@@ -75,6 +81,8 @@ __all__ = [
     "CheckedBatch",
     "Checks",
     "Counted",
+    "CounterFile",
+    "CounterShards",
     "EngineBatch",
     "Events",
     "ExpectedErrors",
@@ -107,12 +115,14 @@ __all__ = [
     "QuestionsSoFar",
     "Recipe",
     "SectionReader",
+    "ShardedEvents",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
     "SyntheticTable",
     "Terms",
+    "UserCounters",
     "UserEvents",
     "Wanted",
     "build",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.user_counters import ShardedEvents, UserCounters, UserEvents
 from dpstream.core.schema.domain import Clique
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ __all__ = [
     "KeyedTable",
     "PresentRecords",
     "PrivateBatch",
-    "UserEvents",
     "Wanted",
 ]
 
@@ -93,25 +93,14 @@ class CancellingBatch(Protocol):
         ...
 
 
-@dataclass(frozen=True, repr=False)
-class UserEvents:
-    """The counters that a step changes: for each user of its batch, the events admitted before and after. Private."""
-
-    ids: list[bytes]
-    before: NDArray[np.int64]
-    after: NDArray[np.int64]
-    dropped: int
-
-
 class BoundedBatch(Protocol):
     """A batch that knows whose records it holds, before it is decided which of them are admitted."""
 
-    def admit(self, events: Callable[[list[bytes]], NDArray[np.int64]]) -> tuple[PrivateBatch, UserEvents]:
+    def admit(self, counters: UserCounters, /) -> tuple[PrivateBatch, UserEvents | ShardedEvents]:
         """The batch as the mechanism may see it, and what its step commits.
 
         Args:
-            events: the committed counters of some users, by the keyed hashes of their ids, so that a step that is
-                computed afresh after a crash admits the same records.
+            counters: the committed ones, so that a step that is computed afresh after a crash admits the same records.
         """
         ...
 

@@ -14,7 +14,7 @@ from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 
-__all__ = ["KEY_WORDS", "KeyedChanges", "PresentBatch", "PresentTable", "PresentView"]
+__all__ = ["KEY_WORDS", "KeyedChanges", "PresentBatch", "PresentTable", "PresentView", "search_keys"]
 
 #: A key is a keyed hash of 16 bytes: two words, of which the first one sorts first.
 KEY_WORDS = 2
@@ -73,7 +73,7 @@ class PresentTable:
 
     def find(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where each key is, or would be, and whether it is there. Any order of keys."""
-        place, there = _search(self.keys, keys)
+        place, there = search_keys(self.keys, keys)
         return place, there
 
     def after(self, changes: KeyedChanges, step: int) -> tuple[PresentTable, NDArray[np.int32]]:
@@ -182,7 +182,7 @@ def _smallest(domain: Domain) -> type[np.integer]:
     return next(kind for kind in (np.int8, np.int16, np.int32) if largest <= np.iinfo(kind).max)
 
 
-def _search(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def search_keys(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Position of each wanted key among ascending ones, and whether it is there."""
     place = np.searchsorted(keys[:, 0], wanted[:, 0])
     # Equal first words are as rare as a collision of 64 bits: a few steps at most.

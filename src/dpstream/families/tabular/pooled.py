@@ -469,16 +469,12 @@ class PooledPlan(StreamPlan):
         growth = state.open_total if self.unit.relation == "replace" else state.rate * since
         if self.unit.relation != "replace" and state.ahead is not None and since:
             growth = state.ahead.growth(since)
+        error = state.total_error(since, exact=self.unit.relation == "replace")
         if self._holds:
             came, left = (side.total for side in state.sides)
-            error, passed = (
-                state.total_error(since, exact=self.unit.relation == "replace"),
-                (state.base_total + came, left),
-            )
-            table = state.table.with_total(state.total)
+            passed, table = (state.base_total + came, left), state.table.with_total(state.total)
             return ModelSynthesis((table,), state.total, total_error=error, passed=passed)
         total = state.total + growth
-        error = state.total_error(since, exact=self.unit.relation == "replace")
         part = growth / total if 0.0 < growth < total else 0.0
         if part == 0.0:
             return ModelSynthesis((state.table.with_total(total),), total, total_error=error)

@@ -55,6 +55,7 @@ from dpstream.stream.store.store_database import (
     migrate,
     upgrade,
 )
+from dpstream.stream.users import read_shards
 
 __all__ = ["archived_plan", "export_store", "import_store", "locked_store", "write_archive"]
 
@@ -116,13 +117,20 @@ def export_store(
         move: mark the store as moved: from then on it refuses to go on, and the archive may be imported.
 
     Errors:
-        ConfigError: no stream, or ``out`` exists. StoreDamagedError: the store does not hold together.
-        StoreError: it was moved before (only ``move`` may write its archive once more).
+        ConfigError: no stream, ``out`` exists, or counters of users are files. StoreDamagedError: the store does not
+        hold together. StoreError: it was moved before (only ``move`` may write its archive once more).
     """
     if out.exists():
         raise ConfigError("there is a file already", where=str(out), allowed="another name")
     with locked_store(path, server) as (db, version, where):
         unlock(db, version, key)
+        if read_shards(db) is not None:
+            raise ConfigError(
+                "the counters of this stream's users are files beside the store, which an archive does not hold",
+                where=where,
+                allowed="a copy of the whole state directory while no stream has it open, and of the folder that the "
+                "link users in it leads to",
+            )
         moved = is_moved(db, version)
         if moved and not move:
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")

@@ -11,10 +11,12 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.stream.store.filesystem import warn_of_network
 
-__all__ = ["STAGED", "StateDirectory", "StatePermissionWarning", "repair_mode"]
+__all__ = ["STAGED", "USERS", "StateDirectory", "StatePermissionWarning", "repair_mode"]
 
 #: The folder of large files that wait to be published (``staging.py``).
 STAGED = "staged"
+#: The folder of users' counters, where they are files (``sharded_users.py``); it may be a link to another one.
+USERS = "users"
 
 
 class StatePermissionWarning(UserWarning):
@@ -87,7 +89,8 @@ class StateDirectory:
         """
         repair_mode(self.path, 0o700)
         for path in sorted(self.path.iterdir()):
-            folder = path.name == STAGED and path.is_dir() and not path.is_symlink()
+            folder = path.name in (STAGED, USERS) and path.is_dir()
+            folder = folder and (path.name == USERS or not path.is_symlink())
             if not folder:
                 self._require_plain(path)
             repair_mode(path, 0o700 if folder else 0o600)
@@ -136,6 +139,6 @@ class StateDirectory:
             )
 
     def _is_ours(self, name: str) -> bool:
-        return name == STAGED or name.removeprefix(".").startswith(
+        return name in (STAGED, USERS) or name.removeprefix(".").startswith(
             (self.database.name, "head.json", "backup-")
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpstream.core.contracts import UserEvents
+from dpstream.core.contracts import ShardedEvents, UserEvents
 from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.store.present_rows import PresentChange
 from dpstream.stream.store.state_parts import PackedState
@@ -72,7 +72,7 @@ class Prepared:
     publication: str
     keep: int | None
     position: str | None = None
-    users: UserEvents | None = None
+    users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | None = None
 
 

@@ -16,9 +16,11 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.tables.counter_files import sweep_files
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
+from dpstream.stream.sharded_users import problem_of_files
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
@@ -52,7 +54,7 @@ from dpstream.stream.store.store_database import (
     migrate,
 )
 from dpstream.stream.store.stored import StoreReader
-from dpstream.stream.users import verify_events, write_events
+from dpstream.stream.users import read_shards, verify_events, write_events
 
 __all__ = ["DATABASE", "POSITION", "Store", "note_restored", "staged_files"]
 
@@ -185,6 +187,10 @@ class Store(StoreReader):
             self.meta = read_meta(self._database)
             history = read_history(self._database, self.meta, where)
             wrong = verify_events(self._database, history.last_step, self.derived_key(COUNTERS))
+            shards = read_shards(self._database)
+            if wrong is None and shards is not None:
+                step = history.last_step
+                wrong = problem_of_files(self.user_folder, shards, step, everything=False)
             if wrong is not None:
                 raise self._damaged(wrong)
         self.last_step, self._last_seal = history.last_step, history.seals[-1]
@@ -216,7 +222,12 @@ class Store(StoreReader):
         return self._db.sealing
 
     def sweep_staged(self) -> None:
-        """Remove staged files that no committed step waits for, such as those of a step that was never committed."""
+        """Remove staged files that no committed step waits for, such as those of a step that was never committed; and
+        files of users' counters that no committed row names."""
+        with file_errors("files of users' counters could not be removed", self.path):
+            if self.user_folder.is_dir():
+                with self._reading() as db:
+                    sweep_files(self.user_folder, read_shards(db))
         with file_errors("files that wait to be published could not be removed", self.path):
             if not self.staging.names():
                 return

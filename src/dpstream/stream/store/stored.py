@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.contracts import CounterShards, Packed
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.stream.sharded_users import user_folder
 from dpstream.stream.store.present_rows import PRESENT, any_departed, read_present
 from dpstream.stream.store.sealed_history import decision_seal, derive
 from dpstream.stream.store.state_parts import STATE, read_state
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
-from dpstream.stream.users import dropped, read_events
+from dpstream.stream.users import dropped, read_events, read_shards
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
@@ -197,11 +198,47 @@ class StoreReader:
         return as_position(source)
 
     def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
-        """Events admitted so far of some users, by their keyed hashes."""
+        """Events admitted so far of some users, by their keyed hashes.
+
+        Errors:
+            ConfigError: the counters are files.
+        """
         with self._reading() as db:
-            if self.last_step and db.execute("SELECT 1 FROM contribution").fetchone() is None:
-                raise self._damaged("the counters of users are missing")
+            self._require_counters(db)
+            if read_shards(db) is not None:
+                raise ConfigError(
+                    "the counters of this stream's users are files, which Spark's executors read and write",
+                    where=self._where,
+                    allowed="records of Spark at every step, as at the first one; or a new stream for other records",
+                )
             return read_events(db, ids)
+
+    def counter_files(self) -> tuple[Path, CounterShards | None]:
+        """The folder of users' counters, which may not be there, and the files in it; None before the first step.
+
+        Errors:
+            ConfigError: the counters are rows.
+        """
+        with self._reading() as db:
+            self._require_counters(db)
+            shards = read_shards(db)
+        if self.last_step and shards is None:
+            raise ConfigError(
+                "the counters of this stream's users are in its store, where Spark's executors do not read them",
+                where=self._where,
+                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
+                "a new stream for records of Spark",
+            )
+        return self.user_folder, shards
+
+    @property
+    def user_folder(self) -> Path:
+        """Where files of users' counters are: a folder of this stream's own, also where a link leads to one of many."""
+        return user_folder(self.path, self.meta)
+
+    def _require_counters(self, db: StoreDatabase) -> None:
+        if self.last_step and db.execute("SELECT 1 FROM contribution").fetchone() is None:
+            raise self._damaged("the counters of users are missing")
 
     def present(self, domain: Domain) -> PresentTable:
         """The keyed records that are present. Private.

@@ -11,6 +11,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.paths import read_bytes
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, STAYING
+from dpstream.stream.sharded_users import problem_of_files, user_folder
 from dpstream.stream.store import container
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import locked_store, write_archive
@@ -29,7 +30,7 @@ from dpstream.stream.store.sealed_history import (
 from dpstream.stream.store.state_parts import STATE, verify_state
 from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
 from dpstream.stream.store.stored import read_decisions
-from dpstream.stream.users import dropped, verify_events
+from dpstream.stream.users import dropped, read_shards, verify_events
 
 __all__ = ["CheckedStore", "check_store", "migrate_store"]
 
@@ -104,7 +105,7 @@ def check_store(
             wrong = head_problem(before, dict(enumerate(history.seals)))
             problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
             problems += _stored_problems(db, version, meta["key"], history.last_step)
-            problems += _last_problems(db, version, meta["key"], history.last_step)
+            problems += _last_problems(db, version, meta["key"], history.last_step, user_folder(path, meta))
             problems += _published_problems(db, published, releases)
     except StoreDamagedError as error:
         problems.append(str(error))
@@ -195,13 +196,16 @@ def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int
     return problems
 
 
-def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
-    """Check what belongs to the last step or the next one: users' counters, present records, positions in the source,
-    a reservation."""
+def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int, users: Path) -> list[str]:
+    """Check what belongs to the last step or the next one: users' counters, and all files of them, present records,
+    positions in the source, a reservation."""
     if version < database.STATE_IN_PARTS:
         return []  # looked at when it is opened, after its migration
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
+        shards = read_shards(db)
+        if wrong is None and shards is not None:
+            wrong = problem_of_files(users, shards, last_step, everything=True)
         wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
         dropped(db)
         read_decisions(db, key)

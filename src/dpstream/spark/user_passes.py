@@ -1,0 +1,144 @@
+"""The pass that admits: one step's records of users in Spark, and the counters that its step commits."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core import durable
+from dpstream.core.contracts import CounterShards, ShardedEvents, UserCounters
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files, require_cipher
+from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.io.sources.formats import UnreadableError
+from dpstream.spark.passes import Passes, united
+from dpstream.spark.sessions import setting
+from dpstream.spark.spark_view import SparkView
+from dpstream.spark.tasks import PART_TYPE, Tally
+from dpstream.spark.user_tasks import SHARDED, Admitting, Spreading, after
+
+if TYPE_CHECKING:
+    from dpstream.core.schema.domain import Clique
+
+__all__ = ["SHARDS", "SparkBounded", "begin"]
+
+#: Shards of a new stream's users: tasks that can work at the same time. 10^9 users are 4 million and 80 MB a shard.
+SHARDS = 256
+
+
+def begin() -> Generation:
+    """The files of one attempt at a step."""
+    return Generation(secrets.token_hex(12), secrets.token_bytes(32))
+
+
+@dataclass(frozen=True, repr=False)
+class SparkBounded:
+    """One step's records and their users, before it is decided which of them are admitted; a ``BoundedBatch``.
+
+    Attributes:
+        max_events: the bound.
+    """
+
+    _passes: Passes
+    _cliques: tuple[Clique, ...]
+    max_events: int
+
+    def admit(self, counters: UserCounters, /) -> tuple[SparkView, ShardedEvents]:
+        """See ``BoundedBatch``. One pass: it admits, counts what the plan is known to ask, and writes the new counters.
+
+        Errors:
+            DataError: the records changed since they were read first. StoreDamagedError: a file of counters is not what
+                was committed. ConfigError: the counters of this stream are no files, or executors and driver do not see
+                the same folder. UnreadableError: the session is gone.
+        """
+        folder, shards = counters.in_files()
+        admitted = _AdmittedPasses(self._passes, self.max_events, folder, shards or CounterShards(SHARDS))
+        return SparkView(admitted), admitted.admit(self._cliques)
+
+
+class _AdmittedPasses(Passes):
+    """Counts of the rows that are admitted; the hash is that of all rows.
+
+    Guarantee: every pass admits the same rows, because all of them read the committed counters, and must give the hash
+    of the same rows.
+    """
+
+    def __init__(self, first: Passes, max_events: int, folder: Path, shards: CounterShards) -> None:
+        super().__init__(
+            first.sides, first.schema, (), first.where, deletes=first.has_deletes, users=first.users
+        )
+        self.content = first.content
+        self._most, self._folder, self._shards = max_events, folder, shards
+        self._generation: Generation | None = None
+        self._tally: Tally | None = None
+
+    def admit(self, cliques: Sequence[Clique]) -> ShardedEvents:
+        """Count ``cliques``, and write the counters of all users that gained events."""
+        require_cipher()
+        for folder in (self._folder.parent, self._folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        generation = self._generation = begin()
+        key = bytes(HASH_KEY_BYTES) if self.content is None else self.content[0]
+        try:
+            self._run(list(dict.fromkeys(cliques)), key)
+        finally:
+            self._generation = None
+        tally = self._tally
+        if tally is None:
+            return ShardedEvents(self._shards, 0)
+        shards, new = after(self._shards, generation, tally.written)
+        if missing_files(self._folder, new):
+            raise ConfigError(
+                "the executors wrote the counters of users to a folder that the driver does not see",
+                where=str(self._folder),
+                allowed="a state directory that driver and executors see under one path, or a link named users in it "
+                "to such a folder",
+            )
+        for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
+            durable.sync_directory(folder)
+        return ShardedEvents(shards, tally.dropped)
+
+    def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> Any:
+        try:
+            found = super()._collect(cliques, key)
+        except UnreadableError:
+            raise
+        except DataError:
+            files = self._shards.all_files()
+            if missing_files(self._folder, files) or damaged_files(self._folder, files):
+                raise StoreDamagedError(
+                    "a file of users' counters was changed or lost",
+                    where=str(self._folder),
+                    allowed="the newest state; an older copy of it would spend the budget again",
+                ) from None
+            raise
+        self._tally = None if found is None else found[0]
+        return found
+
+    def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
+        """Rows of one user meet in one task, and what it gives is added up as ever."""
+        assert self.users is not None
+        readers = ((side, self._task(side, (), key, version, apart)) for side in self.sides)
+        number = self._shards.number
+        spread = united(
+            side.frame.mapInArrow(Spreading(reader, number).__call__, SHARDED) for side, reader in readers
+        )
+        spark = self.sides[0].frame.sparkSession
+        tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
+        task = Admitting(
+            version,
+            self.schema,
+            cliques,
+            key[: HASH_KEY_BYTES // 2],
+            self.has_deletes,
+            apart,
+            self._most,
+            self.users.key,
+            str(self._folder.resolve()),
+            self._shards,
+            self._generation,
+        )
+        return spread.repartition(tasks, "shard").mapInArrow(task.__call__, PART_TYPE)
