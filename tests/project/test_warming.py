@@ -41,6 +41,15 @@ def test_streams_need_nothing_beyond_it(tmp_path: Path) -> None:
                     main(verb)
                 except SystemExit as end:
                     assert not end.code, (verb, end.code)
+        import numpy as np
+        from dpstream.core.graphical import Model
+        from dpstream.core.graphical.compiled.blocks import draw_blocks
+        from dpstream.core.schema.domain import Domain
+        # As a table of many rows is drawn, of one model and of several.
+        model = Model.uniform(Domain(("a", "b"), (2, 5)), 7.0)
+        for models in ([model], [model, model]):
+            for make in draw_blocks(models, np.full(len(models), 4), 9, 3):
+                make()
         after = compiled()
         assert len(before) > 40
         assert after == before, [name for name in after if after[name] != before.get(name)]

@@ -41,6 +41,8 @@ def njit(*given: Any, cache: bool = False, **options: Any) -> Any:
     import numba
 
     _listen()
+    # Nothing here is called from C: without that entry there is less to compile.
+    options.setdefault("no_cfunc_wrapper", True)
     if not cache:
         return numba.njit(*given, **options)
     if len(given) == 1 and callable(given[0]):

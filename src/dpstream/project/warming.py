@@ -42,6 +42,7 @@ def _sources() -> None:
 
 def _graphical() -> None:
     from dpstream.core.graphical import Measurement, Model, fit, tree_cells_each
+    from dpstream.core.graphical.compiled.blocks import draw_blocks
 
     measured = [Measurement(pair, np.arange(1.0, 1 + _DOMAIN.cells(pair)), 1.0) for pair in _PAIRS]
     model = Model.uniform(_DOMAIN, 10.0)
@@ -51,4 +52,6 @@ def _graphical() -> None:
     model.marginals([(0, 1), (0, 2), (0, 3), (1, 3), (1, 2), (2, 3)])
     model.marginals([(0,), (0, 1), (0, 1, 3)])
     model.sample(5, seed=1)
+    for make in draw_blocks([model, model], np.array([3, 2]), 1, 4):
+        make()
     tree_cells_each(_DOMAIN, _PAIRS, [(0, 3), (1, 3)])

@@ -139,7 +139,7 @@ def blocks(
         DataError: the file is missing, damaged, half-written or inconsistent. The first one in the order of the file.
 
     Memory: one block (about 4 MB of text, or 65,536 records), and of csv files two for each thread. With ``each``: what
-        it makes of two groups of rows of a parquet file for each thread.
+        it makes of two groups of rows of a parquet file for each thread, and a block of up to 262,144 of its records.
     """
     kind = file_format(path)
     types = {name: _arrow_type(value) for name, value in (column_types or {}).items()}

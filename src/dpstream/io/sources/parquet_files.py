@@ -17,6 +17,9 @@ __all__ = ["parquet_blocks"]
 
 #: A group of more rows is read by one thread, so that what was read of it does not wait for its end.
 _GROUP_ROWS = 2**21
+#: A block that something is made of has up to so many times the rows, while it has no more cells and bytes (as the file
+#: has them before compression).
+_LARGER, _MOST_CELLS, _MOST_BYTES = 4, 2**23, 2**25
 
 
 def parquet_blocks(
@@ -25,7 +28,8 @@ def parquet_blocks(
     """What ``each`` makes of the blocks of a Parquet file.
 
     Args:
-        rows: of a block.
+        rows: of a block. With ``each`` a block may have four times as many: each call into Arrow or NumPy gives up
+            Python's lock and waits for it again, which costs threads more than their work on small blocks.
         each: what is kept of a block; it is called in several threads. None: the blocks are handed out as they are,
             and none is read ahead.
         coded: columns of texts that are read as dictionaries.
@@ -41,6 +45,7 @@ def parquet_blocks(
         pyarrow.parquet.ParquetFile(opened_once) as file,
     ):
         facts = file.metadata
+        rows = rows if each is None else _larger(rows, facts, len(wanted))
         kinds = file.schema_arrow
         texts = [name for name in wanted if name in coded and _is_plain_text(kinds.field(name).type)]
 
@@ -68,6 +73,13 @@ def parquet_blocks(
         else:
             with opened() as whole:
                 yield from in_order(work, _batches(whole, wanted, rows))
+
+
+def _larger(rows: int, facts: Any, columns: int) -> int:
+    groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
+    # The metadata gives the size of a group's columns together.
+    widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
+    return max(rows, min(_LARGER * rows, _MOST_CELLS // max(columns, 1), _MOST_BYTES // max(widest, 1)))
 
 
 def _batches(file: Any, wanted: list[str], rows: int, *groups: int) -> Iterator[Any]:

@@ -141,10 +141,10 @@ def _best(graph, sizes):
     n = len(sizes)
     order = np.empty(n, dtype=np.int64)
     later = np.zeros((n, n), dtype=np.bool_)
-    cells = eliminate(graph.copy(), sizes, True, order, later)
+    cells = eliminate(graph.copy(), sizes, np.bool_(True), order, later)
     other_order = np.empty(n, dtype=np.int64)
     other_later = np.zeros((n, n), dtype=np.bool_)
-    other = eliminate(graph.copy(), sizes, False, other_order, other_later)
+    other = eliminate(graph.copy(), sizes, np.bool_(False), other_order, other_later)
     if other < cells:
         return other_order, other_later, other
     return order, later, cells

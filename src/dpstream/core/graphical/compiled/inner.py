@@ -1,5 +1,8 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
-"""For functions that only compiled functions call: no wrapper for Python, which halves their compile time."""
+"""For functions that only compiled functions call: no wrapper for Python, which halves their compile time.
+
+Numba compiles a function anew for each constant that it is called with: a constant argument is written ``np.int64(0)``.
+"""
 
 from __future__ import annotations
 

@@ -141,8 +141,8 @@ def _down_block(tree, tables, separators, row_of, start, c, above, up, up_off, o
     mass = separators[tree.sep_off[q] : tree.sep_off[q + 1]]
     before = start[q]
     if before > 0:
-        _carry(tree, tables, q, _separator(tree, q), mass, above, target, out, 0)
-    _own_rows(tree, tables, q, row_of, target, out, 0)
+        _carry(tree, tables, q, _separator(tree, q), mass, above, target, out, np.int64(0))
+    _own_rows(tree, tables, q, row_of, target, out, np.int64(0))
     b = q + 1
     while b < c:
         width = start[tree.last[b]] - start[b]

@@ -246,7 +246,7 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
     moves = np.zeros((_MEMORY, n))
     changes = np.zeros((_MEMORY, n))
     rho = np.zeros(_MEMORY)
-    stored = 0
+    stored = np.int64(0)
     _evaluate(tree, factors, active, base, work, theta, x, wanted, ridge, weights, mu, gradient, numbers)
     start_log_z = numbers[4]
     log_z = start_log_z
@@ -288,7 +288,7 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
         if not accepted:
             if stored == 0:
                 break
-            stored = 0
+            stored = np.int64(0)
             continue
         i = stored % _MEMORY
         _difference(trial, x, moves[i])
