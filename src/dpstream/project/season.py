@@ -27,7 +27,7 @@ def read_season(section: Section, options: SourceOptions) -> Fraction | None:
     value = section.raw("season")
     if isinstance(value, int) and not isinstance(value, bool):
         steps = Fraction(value)
-    elif value in _DAYS:
+    elif isinstance(value, str) and value in _DAYS:
         steps = _of_calendar(section, value, options)
     else:
         raise section.wrong("season", f"{value!r} is no season")
