@@ -45,6 +45,8 @@ format = 1
 """
 _FILL_IN = "FILL IN"
 _CONFIRM = "CONFIRM"
+#: What follows coordinates.
+_POINTS = "points"
 #: What stands for a day that the owner has to write.
 _DAY = "YYYY-MM-DD"
 
@@ -133,9 +135,12 @@ def draft_config(
     person_column = person_column or found_person
     whole = database is not None
     keyed = _keyed(data, table, key_column, time_column, delete_time_column, person_column, mechanism, whole)
+    place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
     if ask is not None and keyed is None and person_column is None and mechanism is None:
         person_column = _asked_person(ask, columns)
-        chosen = DEFAULT_MECHANISM  # its unit is that of people, and it follows nobody
+        chosen = DEFAULT_MECHANISM  # the unit is that of people, and it follows nobody
+        if person_column is None and place is not None and ask(_of_points(place)) is not None:
+            chosen, place = _POINTS, None
     else:
         chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
     family = family_of(chosen)
@@ -191,8 +196,9 @@ def draft_config(
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):
         budget["horizon"] = _Asked(len(periods.columns), "the periods that have a column")
-    reason = mechanism_reason(keyed, feed, found_person, person_column, given=mechanism is not None)
-    place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
+    reason = mechanism_reason(
+        keyed, feed, found_person, person_column, given=mechanism is not None or chosen == _POINTS
+    )
     expect: dict[str, Any] = {}
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
@@ -246,6 +252,21 @@ def _asked_person(ask: Ask, columns: Sequence[str]) -> str | None:
     )
     answer: str | None = ask(Question("user_column", words, "", read))
     return answer
+
+
+def _of_points(place: tuple[str, str]) -> Question:
+    """Whether columns that look like coordinates are to be followed as such."""
+
+    def read(text: str) -> str:
+        if text != _POINTS:
+            raise ConfigError(f"{text!r} cannot be used", allowed=f"{_POINTS}, or an empty answer")
+        return text
+
+    words = (
+        f"Columns {place[0]!r} and {place[1]!r} look like coordinates. Follow them more finely than bins do? Then "
+        f"answer {_POINTS}: the number of records of every step is declared public. Else an empty answer."
+    )
+    return Question("mechanism", words, "", read)
 
 
 def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -420,8 +441,8 @@ def _mechanism(
     about = [] if not reason else [f"{name} is proposed because {reason}."]
     if place is not None:
         about.append(
-            f"Also suggested: --mechanism points, because {place[0]!r} and {place[1]!r} look like coordinates, which "
-            "it follows more finely than bins. It declares the number of records of every step public."
+            f"Also suggested: --mechanism {_POINTS}, because {place[0]!r} and {place[1]!r} look like coordinates, "
+            "which it follows more finely than bins. It declares the number of records of every step public."
         )
     text = _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
     head = "\n".join(line for one in about for line in _wrapped(one))
