@@ -32,7 +32,9 @@ def answered(data: Path, *answers: str, code: int = 0) -> Result:
 
 
 def test_answers_become_the_draft(data: Path) -> None:
-    said = answered(data, "nobody", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5").output
+    said = answered(
+        data, "nobody", "", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5"
+    ).output
     assert "there is no column 'nobody'" in said
     assert "'now and then' is no length of a step" in said
     assert "'x' cannot be used" in said
@@ -56,8 +58,17 @@ def test_people_are_protected_where_their_column_is_named(data: Path) -> None:
     assert "# records_per_step = ..." in text
 
 
+def test_coordinates_are_followed_where_the_owner_says_so(data: Path) -> None:
+    said = answered(data, "", "maybe", "points", "", "", "", "50", "").output
+    assert "the number of records of every step is declared public" in said
+    drafted = tomllib.loads(data.with_suffix(".toml").read_text())
+    assert drafted["mechanism"]["name"] == "points"
+    assert (drafted["stream"]["unit"], drafted["stream"]["total"]) == ("event-replace", "public")
+    assert "user_column" not in drafted["source"]
+
+
 def test_questions_that_are_left_write_nothing(data: Path) -> None:
-    said = answered(data, "", "week", code=2)
+    said = answered(data, "", "", "week", code=2)
     assert "left before the last one, and nothing was written" in said.output
     assert not data.with_suffix(".toml").exists()
 

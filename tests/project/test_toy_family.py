@@ -173,7 +173,10 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
         draft.write_text(text, encoding="utf-8")
     assert "2 steps read: all rows fit the schema" in dpstream("check", draft)
     dpstream("run", draft)
+    # With the bins that a draft has, no value stops it; without them one does.
     (data / "e.csv").write_text("step,zip,paid\n1,elsewhere,true\n", encoding="utf-8")
+    assert json.loads(dpstream("check", draft, "--json"))["problems"] == []
+    draft.write_text(text.replace('other = "other"\n', ""), encoding="utf-8")
     found = json.loads(dpstream("check", draft, "--json", code=2))["problems"]
     assert len(found) == 1
     assert "column 'zip'" in found[0]

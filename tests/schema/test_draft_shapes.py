@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,15 @@ def test_updates_without_the_old_row_are_no_attribute_either() -> None:
     assert "op" not in tomllib.loads(text)["schema"]["columns"]
 
 
+def test_words_of_a_known_feed_are_all_declared_though_the_sample_lacks_some() -> None:
+    rows = {"id": [1, 2, 1], "op": ["c", "c", "d"], "at": DAYS[:3], "zip": ["a", "b", "a"]}
+    found = drafted(rows, "at")["source"]
+    assert found["op_values"] == {"insert": ["c", "r"], "update": ["u"], "delete": ["d"]}
+    assert drafted(rows | {"op": ["I", "I", "D"]}, "at")["source"]["op_values"]["update"] == ["U"]
+    mixed = drafted(rows | {"op": ["create", "create", "remove"]}, "at")["source"]["op_values"]
+    assert mixed == {"insert": ["create"], "delete": ["remove"]}
+
+
 def test_a_flag_is_no_column_of_operations() -> None:
     rows = {"day": DAYS, "kind": ["i"] * 60, "grade": ["a", "b", "d"] * 20}
     assert set(drafted(rows, "day")["schema"]["columns"]) == {"kind", "grade"}
@@ -61,8 +72,16 @@ def test_envelopes_are_told_how_to_become_rows(tmp_path: Path, inside: str | Non
     row: dict[str, Any] = {"before": None, "after": {"id": 1, "zip": "a"}, "op": "c", "ts_ms": 1}
     row = row if inside is None else {"schema": {}, inside: row}
     (tmp_path / "feed.ndjson").write_text(json.dumps(row) + "\n")
-    with pytest.raises(ConfigError, match=r"envelopes of a change feed.*jq -c"):
+    with pytest.raises(ConfigError, match=r"envelopes of a change feed.*jq -c") as caught:
         draft_config(tmp_path / "feed.ndjson")
+    if shutil.which("jq") is None:
+        return
+    command = (
+        str(caught.value).partition("this makes them: ")[2].removesuffix(")").replace("FILE", "feed.ndjson")
+    )
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True, timeout=60)
+    made = json.loads((tmp_path / "changes.ndjson").read_text())
+    assert made == {"id": 1, "zip": "a", "op": "c", "at": "1970-01-01T00:00:00Z"}
 
 
 def test_a_pair_of_dates_is_a_stay_and_the_owner_may_name_it() -> None:

@@ -99,7 +99,11 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
         for sentence in hints.sentences():
             click.echo(f"look: {sentence}")
         if source.broken:
-            number = f"{source.broken} records" if show_values else "Some records (--show-values counts them)"
+            number = (
+                counted(source.broken, "record")
+                if show_values
+                else "Some records (--show-values counts them)"
+            )
             rule = loaded.source_options.broken
             click.echo(
                 f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'

@@ -58,6 +58,10 @@ def print_compared(found: ComparedMechanisms) -> None:
         for one in found.errors
     ]
     print_table(headings, rows, right=range(2, len(headings)))
+    out.print(
+        "AvgWE: the mean error of a cell of the widest marginals, as a share of the table; total variation: half the "
+        "sum of the differences of their shares; number of records: its error as a share of it."
+    )
     out.print(found.recommendation.words)
     for needs in dict.fromkeys(found.needs.values()):
         names = [name for name, own in found.needs.items() if own == needs]

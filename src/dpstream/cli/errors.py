@@ -13,6 +13,7 @@ from dpstream.cli.interrupt import INTERRUPTED, Guard
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import counted
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -169,7 +170,7 @@ def _print(found: list[dict[str, Any]], folder: Path) -> None:
             for one in last["questions"]
         ]
         print_table(["question", "standard error", "bias", "95 % within"], asked, right=[1, 2, 3])
-    out.print(f"{len(found)} steps in {folder / 'errors'}")
+    out.print(f"{counted(len(found), 'step')} in {folder / 'errors'}")
 
 
 def _size(one: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import click
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from dpstream.tools.evaluate.contract import EvaluationResult
@@ -106,7 +106,7 @@ def command(
     if tool_of("page", FamilyPage, loaded.family).private:
         run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
         click.echo(f"Pictures: dpstream report {run} --private-data --out {page}")
-    click.echo(f"{LABEL}: {len(written)} files in {folder}")
+    click.echo(f"{LABEL}: {counted(len(written), 'file')} in {folder}")
 
 
 def parse_steps(text: str) -> list[int]:

@@ -11,6 +11,7 @@ import click
 from dpstream.cli.account import command as account
 from dpstream.cli.shared import config_argument, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import counted
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -134,7 +135,7 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
 
     _, ledger = _read(config, state)
     data = export_ledger(ledger, secret=secret, times=times)
-    told = f"{len(ledger.spends)} steps; hash of the last one: {check_export(data).head}"
+    told = f"{counted(len(ledger.spends), 'step')}; hash of the last one: {check_export(data).head}"
     if out == "-":
         click.echo(data, nl=False)
         click.echo(told, err=True)

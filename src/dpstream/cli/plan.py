@@ -10,7 +10,7 @@ import click
 from dpstream.cli.choosing import compare, print_compared
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import Whole
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,7 +248,8 @@ def _print_size(size: dict[str, Any]) -> None:
     words = f"State: {state}"
     if "marginals" in size:
         words = (
-            f"Size: {size['columns']} columns, {size['marginals']} marginals with {size['cells']} cells (the largest "
+            f"Size: {counted(size['columns'], 'column')}, {counted(size['marginals'], 'marginal')} with "
+            f"{counted(size['cells'], 'cell')} (the largest "
             f"{size['largest_marginal']}); state {state}"
         )
     if size.get("step_bytes", 0) >= _TOLD_FROM:

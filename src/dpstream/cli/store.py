@@ -10,7 +10,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -75,7 +75,7 @@ def check(config: str, state: str | None, questions: bool, out: str | None, as_j
         if not checked.problems:
             more = "" if checked.key is None else f", encrypted with the key {checked.key}"
             more += "; moved away: it refuses to go on" if checked.moved else ""
-            click.echo(f"sound: {checked.steps} steps, format {checked.format}{more}")
+            click.echo(f"sound: {counted(checked.steps or 0, 'step')}, format {checked.format}{more}")
     return 4 if checked.problems else 0
 
 
@@ -136,7 +136,7 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
         raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
     place, server = _store(loaded, state, questions)
     steps = export_store(place, target, server=server, move=move, key=loaded.state_key())
-    click.echo(f"wrote {target}: {steps} steps; it is as secret as the store")
+    click.echo(f"wrote {target}: {counted(steps, 'step')}; it is as secret as the store")
     if move:
         click.echo("this store refuses to go on now: import the file where the stream is to live")
 
@@ -167,7 +167,9 @@ def import_(config: str, state: str | None, questions: bool, file: str) -> None:
     if questions and "questions_of" in told:
         facts["questions_of"] = told["questions_of"]  # the stream itself refuses those of another one
     steps = import_store(Path(file), place, facts, server=server, key=loaded.state_key())
-    click.echo(f"the store holds {steps} steps and can go on; {file} is as secret as it: remove it")
+    click.echo(
+        f"the store holds {counted(steps, 'step')} and can go on; {file} is as secret as it: remove it"
+    )
 
 
 @command.command("key", short_help="Make a new key for an encrypted store.")

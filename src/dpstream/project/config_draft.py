@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_value
 from dpstream.io.sources.duckdb_file import is_database
 from dpstream.project.database_draft import DatabaseTable, read_table
-from dpstream.project.draft_questions import Ask, Question, question
+from dpstream.project.draft_questions import POINTS, Ask, about_person, about_points, question
 from dpstream.project.draft_reasons import mechanism_reason, refuse_envelope
 from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
@@ -133,9 +133,12 @@ def draft_config(
     person_column = person_column or found_person
     whole = database is not None
     keyed = _keyed(data, table, key_column, time_column, delete_time_column, person_column, mechanism, whole)
+    place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
     if ask is not None and keyed is None and person_column is None and mechanism is None:
-        person_column = _asked_person(ask, columns)
-        chosen = DEFAULT_MECHANISM  # its unit is that of people, and it follows nobody
+        person_column = ask(about_person(columns))
+        chosen = DEFAULT_MECHANISM  # the unit is that of people, and it follows nobody
+        if person_column is None and place is not None and ask(about_points(place)) is not None:
+            chosen, place = POINTS, None
     else:
         chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
     family = family_of(chosen)
@@ -158,6 +161,7 @@ def draft_config(
         )
         for key, why in (
             ("op_column", "its words are those of a change feed"),
+            ("op_values", "what the words of the feed mean"),
             (
                 "delete_time_column",
                 "it is never before the start; an empty cell is a record that is still there",
@@ -191,8 +195,9 @@ def draft_config(
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):
         budget["horizon"] = _Asked(len(periods.columns), "the periods that have a column")
-    reason = mechanism_reason(keyed, feed, found_person, person_column, given=mechanism is not None)
-    place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
+    reason = mechanism_reason(
+        keyed, feed, found_person, person_column, given=mechanism is not None or chosen == POINTS
+    )
     expect: dict[str, Any] = {}
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
@@ -228,24 +233,6 @@ def _operations(feed: EventFeed) -> dict[str, Any]:
         mark = _FILL_IN
     found: dict[str, Any] = {"op_column": _Asked(feed.operation, why, mark)}
     return found | ({"op_values": _Asked(dict(feed.words), mark=_CONFIRM)} if feed.words else {})
-
-
-def _asked_person(ask: Ask, columns: Sequence[str]) -> str | None:
-    """The column that says whose a record is, where several records may be of one person."""
-
-    def read(text: str) -> str:
-        if text not in columns:
-            raise ConfigError(
-                f"there is no column {text!r}", allowed="a column of the data, or an empty answer"
-            )
-        return text
-
-    words = (
-        "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
-        "together: the column that says whose a record is."
-    )
-    answer: str | None = ask(Question("user_column", words, "", read))
-    return answer
 
 
 def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -420,8 +407,8 @@ def _mechanism(
     about = [] if not reason else [f"{name} is proposed because {reason}."]
     if place is not None:
         about.append(
-            f"Also suggested: --mechanism points, because {place[0]!r} and {place[1]!r} look like coordinates, which "
-            "it follows more finely than bins. It declares the number of records of every step public."
+            f"Also suggested: --mechanism {POINTS}, because {place[0]!r} and {place[1]!r} look like coordinates, "
+            "which it follows more finely than bins. It declares the number of records of every step public."
         )
     text = _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
     head = "\n".join(line for one in about for line in _wrapped(one))

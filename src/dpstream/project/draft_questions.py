@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,10 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.odds import best_guess
 from dpstream.project.reader import exact_number
 
-__all__ = ["Ask", "Question", "question"]
+__all__ = ["POINTS", "Ask", "Question", "about_person", "about_points", "question"]
+
+#: The mechanism that follows coordinates.
+POINTS = "points"
 
 
 @dataclass(frozen=True)
@@ -134,3 +137,35 @@ _QUESTIONS: Mapping[str, Question] = {
 def question(key: str) -> Question | None:
     """The question about a key of the file; None where there is none."""
     return _QUESTIONS.get(key)
+
+
+def about_person(columns: Sequence[str]) -> Question:
+    """Which column says whose a record is, where several records may be of one person."""
+
+    def read(text: str) -> str:
+        if text not in columns:
+            raise ConfigError(
+                f"there is no column {text!r}", allowed="a column of the data, or an empty answer"
+            )
+        return text
+
+    words = (
+        "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
+        "together: the column that says whose a record is."
+    )
+    return Question("user_column", words, "", read)
+
+
+def about_points(place: tuple[str, str]) -> Question:
+    """Whether columns that look like coordinates are to be followed as such."""
+
+    def read(text: str) -> str:
+        if text != POINTS:
+            raise ConfigError(f"{text!r} cannot be used", allowed=f"{POINTS}, or an empty answer")
+        return text
+
+    words = (
+        f"Columns {place[0]!r} and {place[1]!r} look like coordinates. Follow them more finely than bins do? Then "
+        f"answer {POINTS}: the number of records of every step is declared public. Else an empty answer."
+    )
+    return Question("mechanism", words, "", read)

@@ -30,6 +30,13 @@ _WORDS = {
 #: Words in the name of a column of operations, which may then hold inserts only.
 _OPERATION = ("op", "operation", "dml", "cdc", "change", "action")
 _DEFAULT_WORDS = {"insert", "update", "update-after", "delete", "update-before"}
+#: Whole sets of words of known feeds: the sample need not have all of them.
+_FEEDS: Sequence[Mapping[str, list[str]]] = (
+    {INSERT: ["c", "r"], UPDATE: ["u"], DELETE: ["d"]},
+    {INSERT: ["i"], UPDATE: ["u"], DELETE: ["d"]},
+    {INSERT: ["I"], UPDATE: ["U"], DELETE: ["D"]},
+    {INSERT: ["INSERT"], UPDATE: ["UPDATE"], DELETE: ["DELETE"]},
+)
 #: Words in the name of a column that holds ends.
 _ENDS = (
     "end",
@@ -224,6 +231,14 @@ def are_operations(name: str, words: Sequence[str]) -> bool:
     return whole and (_named_operation(name) or bool(known[DELETE] or known[UPDATE]))
 
 
+def _whole_feed(words: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+    """The words of the known feed that these belong to; else themselves."""
+    for feed in _FEEDS:
+        if all(set(found) <= set(feed.get(kind, ())) for kind, found in words.items()):
+            return feed
+    return words
+
+
 def _named_operation(name: str) -> bool:
     return bool(set(words_in(name)) & set(_OPERATION))
 
@@ -265,7 +280,7 @@ def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognise
                 for rows in (_FIRST, table.num_rows)
             ):
                 usual = set(meaning) <= _DEFAULT_WORDS
-                return Recognised("changes", key, name, {} if usual else words)
+                return Recognised("changes", key, name, {} if usual else _whole_feed(words))
     return None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpstream.core.contracts import ExpectedTable, StartTable
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Randomness
+from dpstream.core.privacy import Randomness, Record
 from dpstream.project.alternatives import Contender, contenders
 from dpstream.tools.choosing.outcome import ComparedMechanisms, MechanismErrors, recommend
 from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, Resemblance
@@ -78,8 +78,8 @@ def compare_mechanisms(
         raise ConfigError(
             "nothing says how large the table will be, so there is no stream of its size to invent",
             where=str(config.path),
-            allowed="[expect] with size and records_per_step, as anybody may guess them (in place of a turnover in "
-            "[mechanism])",
+            allowed="[expect] with size and records_per_step, as anybody may guess them"
+            + (" (in place of a turnover in [mechanism])" if isinstance(config.unit, Record) else ""),
         )
     chosen = contenders(config, against)
     planned = config.budget.horizon

@@ -65,8 +65,10 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
     ]
     counts = Counter(state for _, state in told)
     if counts["full"] == len(told):
-        many = f"All {integer(len(told))} releases are full tables." if len(told) > 1 else None
-        return element("p", many or "One release so far, a full table.")
+        if len(told) == 1:
+            return element("p", "One release so far, a full table.")
+        all_of = "Both" if len(told) == 2 else f"All {integer(len(told))}"
+        return element("p", f"{all_of} releases are full tables.")
     pieces = [
         element(
             "span",
