@@ -130,10 +130,10 @@ def _intervals(column: Column) -> tuple[_Ends, str | None]:
         if isinstance(column, DateTime):
             return (lowest, highest, is_open), "time" if column.timezone is None else "time with a zone"
         return (lowest, highest, is_open), "date" if isinstance(column, Date) else "number"
-    points = np.array([], dtype=object)
+    singles = np.array([], dtype=object)
     if isinstance(column, Categorical) and all(isinstance(value, int) for value in column.values):
-        points = np.array([Decimal(label) for label in column.bin_labels()], dtype=object)
-    return (points, points, np.zeros(len(points), dtype=np.bool_)), "number" if len(points) else None
+        singles = np.array([Decimal(label) for label in column.bin_labels()], dtype=object)
+    return (singles, singles, np.zeros(len(singles), dtype=np.bool_)), "number" if len(singles) else None
 
 
 def _order_of_numbers(column: Column, operator: str, value: Literal) -> Mask:
