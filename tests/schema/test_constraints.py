@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.errors import DataError, SchemaError
+from dpstream.core.errors import ConfigError, DataError, SchemaError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.predicate import parse_predicate
 
@@ -191,3 +191,82 @@ def test_a_bin_in_which_the_constraint_does_not_hold_is_refused(tmp_path: Path) 
     text = "[schema.constraints]\nforbidden = [\"not age >= 30 and employed\"]\nviolations = { age = 'missing' }\n"
     with pytest.raises(SchemaError, match="excludes records in the bin"):
         schema(tmp_path, text)
+
+
+ORDERED = """
+[schema.columns.from_year]
+type = "integer"
+min = 2001
+max = 2003
+missing = "missing"
+[schema.columns.to_year]
+type = "categorical"
+values = [2001, 2002, 2003]
+[schema.columns.rent]
+type = "real"
+edges = [0, 10, 20]
+[schema.columns.deposit]
+type = "real"
+edges = [20, 30, 40]
+[schema.columns.came]
+type = "date"
+edges = ["2026-01-01", "2026-01-02", "2026-01-03"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "compare"),
+    [("<", np.less), ("<=", np.less_equal), (">", np.greater), (">=", np.greater_equal)],
+)
+def test_an_order_of_two_columns_is_one_of_their_bins(operator: str, compare: Any) -> None:
+    own = Schema.from_toml(tomllib.loads(ORDERED))
+    found = parse_predicate(f"from_year {operator} to_year", own).mask()
+    years = np.arange(3)
+    assert (found[:3] == compare(years[:, None], years)).all()
+    assert not found[3].any()  # nobody knows
+    turned = parse_predicate(f"to_year {operator} from_year", own).mask()
+    assert (turned[:3] == compare(years, years[:, None])).all()
+    # Real bins do not hold their right edge, the last one excepted, which meets the other's first.
+    with_last = operator in ("<", ">=")
+    if with_last:
+        with pytest.raises(ConfigError, match="may have either order"):
+            parse_predicate(f"rent {operator} deposit", own)
+    else:
+        assert parse_predicate(f"rent {operator} deposit", own).mask().all() == (operator == "<=")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rent > to_year", "may have either order"),
+        ("rent > came", "no order with 'came'"),
+        ("rent < rent", "are the same column"),
+        ("rent = deposit", "unexpected 'deposit'"),
+    ],
+)
+def test_an_order_that_the_bins_do_not_tell_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_predicate(
+            text,
+            Schema.from_toml(
+                tomllib.loads(ORDERED.replace("edges = [0, 10, 20]", "edges = [0, 2001.5, 3000]"))
+            ),
+        )
+
+
+def test_an_order_may_be_forbidden() -> None:
+    text = (
+        ORDERED
+        + '[schema.constraints]\nforbidden = ["from_year > to_year"]\nviolations = { from_year = "missing" }\n'
+    )
+    own = Schema.from_toml(tomllib.loads(text))
+    codes = own.encode(
+        {
+            "from_year": [2003, 2001],
+            "to_year": [2002, 2001],
+            "rent": [1.0, 2.0],
+            "deposit": [30.0, 30.0],
+            "came": ["2026-01-01"] * 2,
+        }
+    )
+    assert codes[:, :2].tolist() == [[3, 1], [0, 0]]

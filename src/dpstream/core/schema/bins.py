@@ -16,7 +16,7 @@ from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Mask
 from dpstream.core.schema.numeric import Integer, Real
 
-__all__ = ["Literal", "equal_mask", "order_mask"]
+__all__ = ["Literal", "compare_columns", "equal_mask", "order_mask"]
 
 _Ordered = Integer | Real | Date | DateTime
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -83,6 +83,57 @@ def order_mask(column: Column, operator: str, value: Literal) -> Mask:
     mask = np.zeros(column.size, dtype=np.bool_)
     mask[: column.bins] = below if operator in ("<", "<=") else above
     return mask
+
+
+def compare_columns(column: Column, operator: str, other: Column) -> Mask:
+    """The pairs of codes that ``column < other`` (``<=``, ``>``, ``>=``) means; never ``missing`` or ``other`` of one.
+
+    Errors:
+        ConfigError: columns without a common order, or bins that do not say which value is larger.
+    """
+    (lowest, highest, is_open), kind = _intervals(column)
+    (other_lowest, other_highest, other_open), other_kind = _intervals(other)
+    if kind is None or kind != other_kind:
+        raise _wrong(
+            column, f"it has no order with {other.name!r}", "two columns of numbers, of dates or of times"
+        )
+    low, high, right = lowest[:, None], highest[:, None], is_open[:, None]
+    if operator in ("<", ">="):
+        yes = np.asarray((high < other_lowest) | ((high == other_lowest) & right), dtype=np.bool_)
+        no = np.asarray(low >= other_highest, dtype=np.bool_)
+    else:
+        yes = np.asarray(high <= other_lowest, dtype=np.bool_)
+        no = np.asarray((low > other_highest) | ((low == other_highest) & other_open), dtype=np.bool_)
+    unclear = np.argwhere(~(yes | no))
+    if len(unclear):
+        i, j = unclear[0].tolist()
+        raise _wrong(
+            column,
+            f"a value in its bin {column.labels()[i]!r} and one in the bin {other.labels()[j]!r} of {other.name!r} may "
+            "have either order",
+            "columns whose bins do not overlap, or are the same single values",
+        )
+    mask = np.zeros((column.size, other.size), dtype=np.bool_)
+    mask[: column.bins, : other.bins] = yes if operator in ("<", "<=") else no
+    return mask
+
+
+_Ends = tuple[NDArray[np.object_], NDArray[np.object_], NDArray[np.bool_]]
+
+
+def _intervals(column: Column) -> tuple[_Ends, str | None]:
+    """Lowest and highest value of each bin, whether the highest is outside; and of what kind they are, if ordered."""
+    if isinstance(column, _Ordered):
+        lowest, highest = _ends(column)
+        is_open = np.zeros(len(lowest), dtype=np.bool_)
+        is_open[:-1] = isinstance(column, Real)
+        if isinstance(column, DateTime):
+            return (lowest, highest, is_open), "time" if column.timezone is None else "time with a zone"
+        return (lowest, highest, is_open), "date" if isinstance(column, Date) else "number"
+    singles = np.array([], dtype=object)
+    if isinstance(column, Categorical) and all(isinstance(value, int) for value in column.values):
+        singles = np.array([Decimal(label) for label in column.bin_labels()], dtype=object)
+    return (singles, singles, np.zeros(len(singles), dtype=np.bool_)), "number" if len(singles) else None
 
 
 def _order_of_numbers(column: Column, operator: str, value: Literal) -> Mask:

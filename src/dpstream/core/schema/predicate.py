@@ -7,6 +7,7 @@
     negation    = "not" negation | "(" expression ")" | comparison
     comparison  = column, if it is boolean: it is true
                 | column ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+                | column ("<" | "<=" | ">" | ">=") column
                 | column ["not"] "in" "(" value { "," value } ")"
     column      = name | "name in double quotes"
     value       = number | 'text in single quotes' | true | false
@@ -20,14 +21,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema.bins import Literal, equal_mask, order_mask
+from dpstream.core.schema.bins import Literal, compare_columns, equal_mask, order_mask
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.constraints import Constraints
 from dpstream.core.schema.discrete import Boolean
@@ -106,6 +106,20 @@ def parse_predicate(text: str, schema: Declared) -> Predicate:
     return Predicate(columns, schema.domain.shape(columns), root)
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A column of a question: the measured columns that it is read off, and its code in each of their cells."""
+
+    column: Column
+    places: tuple[int, ...]
+    shape: tuple[int, ...]
+    codes: NDArray[np.int64]
+
+    def node(self, truth: Mask) -> _Node:
+        """A node with the truth on the column's codes."""
+        return _leaf(self.places, truth[self.codes].reshape(self.shape))
+
+
 @dataclass(frozen=True)
 class _Token:
     kind: str  # number, text, name, symbol, word, end
@@ -180,7 +194,8 @@ class _Parser:
     def _comparison(self) -> _Node:
         if self._peek.kind != "name":
             raise self._unexpected("a column name, not, or (")
-        column, leaf = self._column(self._take().text)
+        asked = self._column()
+        column, leaf = asked.column, asked.node
         if isinstance(column, Boolean) and self._at_the_end_of_a_term:
             return leaf(equal_mask(column, Literal("true", False)))
         negated = self._accept("word", "not")
@@ -191,23 +206,36 @@ class _Parser:
         if negated or token.kind != "symbol" or token.text not in _OPERATORS:
             raise self._unexpected("in" if negated else "= != < <= > >= or in")
         operator = _OPERATORS[self._take().text]
+        if self._peek.kind == "name" and operator not in ("=", "!="):
+            return self._order_of_columns(asked, operator, self._column())
         value = self._value()
         if operator in ("=", "!="):
             equal = equal_mask(column, value)
             return leaf(~equal if operator == "!=" else equal)
         return leaf(order_mask(column, operator, value))
 
-    def _column(self, name: str) -> tuple[Column, Callable[[Mask], _Node]]:
-        """A column, and what makes a node of the truth on its codes."""
+    def _order_of_columns(self, one: _Asked, operator: str, other: _Asked) -> _Node:
+        if set(one.places) & set(other.places):
+            raise ConfigError(
+                f"{one.column.name!r} and {other.column.name!r} are the same column, or one follows from the other",
+                where="answer",
+                allowed="an order of two measured columns",
+            )
+        truth = compare_columns(one.column, operator, other.column)[np.ix_(one.codes, other.codes)]
+        return _leaf(one.places + other.places, truth.reshape(one.shape + other.shape))
+
+    def _column(self) -> _Asked:
+        name = self._take().text
         domain, constraints = self._schema.domain, self._schema.constraints
         for one in () if constraints is None else constraints.derived:
             if one.column.name == name:
                 places = tuple(map(domain.index, one.sources))
                 self.columns.update(places)
-                return one.column, partial(_derived_leaf, places, domain.shape(places), np.array(one.codes))
+                return _Asked(one.column, places, domain.shape(places), np.array(one.codes))
         position = domain.index(name)
         self.columns.add(position)
-        return self._schema.columns[position], partial(_leaf, (position,))
+        column = self._schema.columns[position]
+        return _Asked(column, (position,), (column.size,), np.arange(column.size))
 
     def _values(self) -> list[Literal]:
         self._expect("(")
@@ -268,13 +296,6 @@ def _leaf(columns: tuple[int, ...], truth: Mask) -> _Node:
         return truth.transpose(order).reshape([sizes.get(axis, 1) for axis in range(len(axes))])
 
     return node
-
-
-def _derived_leaf(
-    sources: tuple[int, ...], shape: tuple[int, ...], codes: NDArray[np.int64], truth: Mask
-) -> _Node:
-    """A node with the truth on the codes of a column that follows from others."""
-    return _leaf(sources, truth[codes].reshape(shape))
 
 
 def _joined(terms: list[_Node], operation: np.ufunc) -> _Node:
