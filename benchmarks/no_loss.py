@@ -55,8 +55,6 @@ YEARS = {
 }  # fmt: skip
 #: Steps of each tenth that are compared with the truth, at most.
 _POINTS = 4
-#: Steps of a run of these are measured in tenths of a second: they are left out of longer streams.
-_SLOW, _SLOW_STEPS = ("aim",), 110
 TENTHS = range(10)
 
 
@@ -110,7 +108,9 @@ def table(runs: Mapping[tuple[str, str, str, int], Run], chosen: argparse.Namesp
         for epsilon in chosen.epsilons:
             own = {
                 name: [
-                    runs[key] for r in range(chosen.repeats) if (key := (stream, name, epsilon, r)) in runs
+                    runs[key]
+                    for r in range(chosen.repeats)
+                    if (key := (stream, in_full(name, stream), epsilon, r)) in runs
                 ]
                 for name in chosen.methods
             }
@@ -173,8 +173,6 @@ def main() -> None:
                     key = (stream, name, epsilon, repeat)
                     if key in there and is_same(there[key], False):
                         continue
-                    if name in _SLOW and stream_steps(there, stream) > _SLOW_STEPS:
-                        continue
                     there[key] = run(stream, name, epsilon, repeat, False, points)
                     with path.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(there[key]) + "\n")
@@ -185,11 +183,6 @@ def main() -> None:
     print(lines)
     if chosen.result:
         write_result(chosen.result, f"{lines}\n")
-
-
-def stream_steps(there: Mapping[tuple[str, str, str, int], Run], stream: str) -> int:
-    """As the first method's run says, which comes first."""
-    return next((one["steps"] for key, one in there.items() if key[0] == stream), 0)
 
 
 if __name__ == "__main__":

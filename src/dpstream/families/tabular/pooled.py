@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -409,7 +409,7 @@ class PooledPlan(StreamPlan):
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
         values, variances = self._estimates(state, shapes)
-        state.table = self._fit(values, variances, state.total)
+        state.table = self._fit(values, variances, state.total, state.fleeting)
         if len(state.sides) == 1:
             state.models = (state.table,)
         if self._season is not None and not self._holds:
@@ -447,7 +447,7 @@ class PooledPlan(StreamPlan):
         # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
-    def _fit(self, values: Any, variances: Any, total: float) -> Any:
+    def _fit(self, values: Any, variances: Any, total: float, fleeting: Collection[int] = ()) -> Any:
         return fit_table(
             self.runner.followed,
             values,
@@ -455,7 +455,7 @@ class PooledPlan(StreamPlan):
             total,
             iterations=2 * self.recipe.iterations,
             max_cells=self.recipe.max_cells,
-            shrinks=self.recipe.estimates == "joined",
+            fleeting=fleeting if self.recipe.estimates == "joined" else None,
         )
 
     def _synthesis(self, state: PooledState) -> ModelSynthesis:

@@ -95,6 +95,11 @@ class PooledState:
         return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
 
     @property
+    def fleeting(self) -> set[int]:
+        """The marginals of several columns that drift, of any side, as the last estimates found."""
+        return {index for side in self.sides for index in side.estimates.fleeting}
+
+    @property
     def rate(self) -> float:
         """Noisy growth of the table per step of the last closed epoch."""
         return self.sides[0].rate - sum(side.rate for side in self.sides[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,17 +35,20 @@ def fit_table(
     *,
     iterations: int,
     max_cells: int,
-    shrinks: bool = False,
+    fleeting: Collection[int] | None = None,
 ) -> Model:
     """The table's model: all columns, the headlines, and the marginals whose estimates say more than noise.
 
     Args:
         values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
             says that a marginal is not known: it is left to the model.
-        shrinks: whether a marginal that enters moves the model by the part of its distance only that noise does not
-            explain (as James and Stein have it).
+        fleeting: all marginals but these, entering, move the model by the part of their distance only that noise does
+            not explain (as James and Stein have it): of those that drift the noise is known too roughly. None: no
+            marginal does.
     """
     cells = followed.cells
+    shrinks = np.full(len(variances), fleeting is not None)
+    shrinks[list(fleeting or ())] = False
     least = max(
         float(variances[np.isfinite(variances)].max(initial=0.0)) / _LARGEST_WEIGHT_RATIO, LEAST_VARIANCE
     )
@@ -60,15 +63,13 @@ def fit_table(
     held += [target(index) for index in kept]
     model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
     for _ in range(_MOST_FITS):
-        repairs, believed = _repairs(
-            followed, model, values, variances, kept, _LEAST_BELIEVED if shrinks else _LEAST_WORTH
-        )
+        repairs, believed = _repairs(followed, model, values, variances, kept, shrinks)
         fresh = _next(followed, repairs, kept, max_cells)
         if not fresh:
             break
         kept += fresh
         entering = [target(index) for index in fresh]
-        if shrinks:
+        if shrinks[fresh].any():
             answers = model.marginals([one.clique for one in entering])
             entering = [
                 replace(one, values=answer + believed[index] * (one.values - answer))
@@ -85,10 +86,10 @@ def _repairs(
     values: NDArray[np.float64],
     variances: NDArray[np.float64],
     kept: Sequence[int],
-    least: float,
+    shrinks: NDArray[np.bool_],
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """What each further marginal would repair (summed error, about), for those that are worth ``least`` times their
-    noise; and the part of its distance from the model that noise does not explain."""
+    """What each further marginal would repair (summed error, about), for those that are worth their noise; and the part
+    of its distance from the model that is believed."""
     cells = followed.cells
     apart = values - model.flat_marginals(cells.cliques)
     repairs, believed = dict[int, float](), dict[int, float]()
@@ -98,10 +99,10 @@ def _repairs(
             continue
         beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
         noise = float(variances[index]) * followed.freedom[index]
-        if beside > least * noise:
+        if beside > (_LEAST_BELIEVED if shrinks[index] else _LEAST_WORTH) * noise:
             weight = float(cells.workload.weights[index])
             repairs[index] = weight * math.sqrt((beside - noise) * int(cells.sizes[index]))
-            believed[index] = 1.0 - noise / beside
+            believed[index] = 1.0 - noise / beside if shrinks[index] else 1.0
     return repairs, believed
 
 
