@@ -30,6 +30,7 @@ from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, 
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.families import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
+from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
     Given,
@@ -103,6 +104,7 @@ __all__ = [
     "PresentRecords",
     "PrintedTable",
     "PrivateBatch",
+    "PublicPrior",
     "QuestionAnswer",
     "QuestionsSoFar",
     "Recipe",

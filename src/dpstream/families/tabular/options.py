@@ -90,6 +90,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
     if values.get("come_and_go") == "counted":  # as before there was this option: facts of older streams stay
         del values["come_and_go"]
+    if "prior" in values and (prior := values.pop("prior")) is not None:
+        values["prior"] = dict(prior.facts)
     if "headline" in values:
         values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {

@@ -23,6 +23,7 @@ from dpstream.core.contracts import (
     Packed,
     Part,
     PrivateBatch,
+    PublicPrior,
     Recipe,
     StartTable,
     StreamPlan,
@@ -55,6 +56,7 @@ from dpstream.families.tabular.plans import (
     check_come_and_go,
     check_domain,
     check_fit,
+    check_prior,
     event_unit,
     read_come_and_go,
 )
@@ -62,7 +64,8 @@ from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_prediction import Prediction
 from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
-from dpstream.families.tabular.pooled_table import fit_table
+from dpstream.families.tabular.pooled_table import fit_table_to
+from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import published
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
@@ -98,6 +101,7 @@ class Pooled(Recipe["PooledPlan"]):
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
         headline_share: part of a run's budget for them, in equal parts.
+        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
     State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
@@ -112,6 +116,7 @@ class Pooled(Recipe["PooledPlan"]):
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
+    prior: PublicPrior | None = None
 
     def __post_init__(self) -> None:
         staleness = check_share(self.staleness, "staleness")
@@ -124,6 +129,7 @@ class Pooled(Recipe["PooledPlan"]):
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
+        check_prior(self.prior, self.workload.domain)
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -210,7 +216,8 @@ class PooledPlan(StreamPlan):
 
     @cached_property
     def _prediction(self) -> Prediction:
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides))
+        tests = self.recipe.prior is not None
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting."""
@@ -259,6 +266,7 @@ class PooledPlan(StreamPlan):
                 *((f"The next epochs end with the steps {following}.",) if following else ()),
                 words["errors"],
                 words["instead"],
+                *(() if self.recipe.prior is None else (self.recipe.prior.describe(),)),
             ),
             facts={
                 "pooled": {
@@ -342,7 +350,7 @@ class PooledPlan(StreamPlan):
         state.base = np.concatenate(base.marginals(self.cells.cliques))
         state.base_total = base.total
         state.base_variance = None if base.total_error is None else base.total_error**2
-        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)
+        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
         state.models = tuple(state.table for _ in state.models)
         return state
 
@@ -368,7 +376,7 @@ class PooledPlan(StreamPlan):
         first, length = state.closed + 1, state.step - state.closed
         models, measured = [], list[NoisyCounts]()
         for part, side, known in zip(self.recipe.sides, state.sides, state.models, strict=True):
-            outcome = self._run(side, known, state.step, length, randomness)
+            outcome = self._run(side, known, state.step, length, randomness, tests=side is state.sides[0])
             models.append(outcome.model)
             measured += published(outcome.outputs, f"step {state.step}, {part}", part, first, state.step)
         shapes = state.models
@@ -376,19 +384,33 @@ class PooledPlan(StreamPlan):
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
         values, variances = self._estimates(state, shapes)
-        state.table = self._fit(values, variances, state.total)
+        state.table, kept = self._fit(values, variances, state.total)
         if len(state.sides) == 1:
             state.models = (state.table,)
+        if self._prior is not None:
+            self._prior.take(state, values, variances, kept)
         return measured
 
-    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Outcome:
+    @cached_property
+    def _prior(self) -> PriorChoice | None:
+        prior, own = self.recipe.prior, self.recipe
+        if prior is None:
+            return None
+        return PriorChoice(self.runner.followed, prior, own.iterations, own.max_cells)
+
+    def _run(
+        self, side: Side, known: Any, step: int, length: int, randomness: Randomness, *, tests: bool
+    ) -> Outcome:
         """Run one side's epoch. The private counts start again at nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
+        design = self.runner.design(expected, drifts=not side.estimates.steady)
+        if self._prior is not None and tests:
+            design = self._prior.with_tests(self.runner, design, side.estimates, known)
         outcome = self.runner.run(
             side.counts,
             known,
-            self.runner.design(expected, drifts=not side.estimates.steady),
+            design,
             randomness,
             None if size is None else float(size),
             side.estimates.seen,
@@ -412,8 +434,8 @@ class PooledPlan(StreamPlan):
         # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
-    def _fit(self, values: Any, variances: Any, total: float) -> Any:
-        return fit_table(
+    def _fit(self, values: Any, variances: Any, total: float) -> tuple[Model, tuple[int, ...]]:
+        return fit_table_to(
             self.runner.followed,
             values,
             variances,
