@@ -14,6 +14,7 @@ from dpstream.core.schema.toml import load_toml
 from dpstream.project.accuracy_section import check_headline_taken, read_headline
 from dpstream.project.config import Config
 from dpstream.project.mechanism import read_recipe
+from dpstream.project.prior_section import check_prior_taken
 from dpstream.project.reader import Section, did_you_mean
 
 __all__ = ["Contender", "contenders"]
@@ -135,9 +136,11 @@ def _with(config: Config, one: Alternative) -> Config:
         budget.budget,
         None if guesses is None else guesses.records_per_step,
         getattr(config.recipe, "season", None),
+        getattr(config.recipe, "prior", None),
     )
     recipe = read_recipe(Section(file, "mechanism", options), given)
     check_headline_taken(accuracy, recipe)
+    check_prior_taken(Section(file, "prior", document.get("prior", {})), given.prior, recipe)
     return replace(config, recipe=recipe, family=family, unit=unit, budget=budget)
 
 

@@ -24,8 +24,10 @@ from dpstream.project.accuracy_section import (
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.expect_section import Expected, expected_words, read_expected
 from dpstream.project.keyed_sections import asks_for_record, default_mechanism, read_record
-from dpstream.project.keys import SECTIONS, keys_of
+from dpstream.project.keys import SECTIONS
 from dpstream.project.mechanism import named_family, read_recipe
+from dpstream.project.places import check_account, check_places
+from dpstream.project.prior_section import check_prior_taken, read_prior
 from dpstream.project.reader import Section, Used
 from dpstream.project.season import check_season_taken, read_season
 from dpstream.project.sections import (
@@ -140,7 +142,7 @@ class Config:
         )
         # Only a record's stay makes a mechanism depend on the guesses.
         turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
-        accuracies = section("accuracy")
+        accuracies, priors = section("accuracy"), section("prior")
         given = Given(
             schema.domain,
             schema,
@@ -153,10 +155,12 @@ class Config:
             budget.budget,
             None if turnover is None or expected is None else expected.records_per_step,
             read_season(stream, options),
+            read_prior(priors, base, schema) if "prior" in document else None,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)
         check_season_taken(stream, recipe)
+        check_prior_taken(priors, given.prior, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
@@ -180,7 +184,19 @@ class Config:
         accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)
-        sections = (top, stream, source, expects, mechanism, budgets, accuracies, outputs, states, bases)
+        sections = (
+            top,
+            stream,
+            source,
+            expects,
+            mechanism,
+            budgets,
+            accuracies,
+            priors,
+            outputs,
+            states,
+            bases,
+        )
         used = tuple(value for part in sections for value in part.used)
         config = cls(
             file,
@@ -200,7 +216,7 @@ class Config:
             expected,
             accuracy,
         )
-        _check_account(config, budgets)
+        check_account(config.account, state, output.dir, budgets, base)
         check_fits(source, options, config.plan(), schema)
         return config
 
@@ -464,29 +480,3 @@ def _no_schema(file: Path) -> Schema:
         where=str(file),
         allowed='a section [schema] with columns, or file = "schema.toml"',
     )
-
-
-def _check_account(config: Config, section: Section) -> None:
-    """An account belongs to several streams: not into the state or the output of one."""
-    if config.account is None:
-        return
-    section.file_path("account", config.path.parent, "file")
-    for folder in (config.state_dir, config.output.dir):
-        if folder.resolve() in config.account.resolve().parents:
-            raise section.wrong("account", f"the account lies inside {str(folder)!r}")
-
-
-def check_places(state: Path, output: Path, where: str) -> Path:
-    """The state's folder, refused where it would lie among the releases or hold them.
-
-    Errors:
-        ConfigError: the state holds private counts, and the output is public.
-    """
-    inner, outer = state.resolve(), output.resolve()
-    if inner == outer or outer in inner.parents or inner in outer.parents:
-        raise ConfigError(
-            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
-            where=where,
-            allowed=keys_of("state")["dir"].allowed,
-        )
-    return state

@@ -17,6 +17,7 @@ from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.accuracy_keys import ACCURACY_KEYS
 from dpstream.project.base_keys import BASE_KEYS
 from dpstream.project.output_keys import OUTPUT_KEYS
+from dpstream.project.prior_keys import PRIOR_KEYS
 
 __all__ = ["DEFAULT_MECHANISM", "SECTIONS", "Key", "keys_of", "rows_of"]
 
@@ -31,6 +32,8 @@ SECTIONS: dict[str, str] = {
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
     "accuracy": "Which counts have to be most exact, and what is found out about errors; public.",
+    "prior": "A public table that says what the private one may look like (see the guide on priors). It joins the "
+    "measured counts that it is near to, and costs nothing of the budget.",
     "output": "Where releases go; public.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
@@ -187,6 +190,7 @@ _SECTION_KEYS: tuple[Key, ...] = (
         fragment=TEXT,
     ),
     *ACCURACY_KEYS,
+    *PRIOR_KEYS,
     *OUTPUT_KEYS,
     *BASE_KEYS,
 )

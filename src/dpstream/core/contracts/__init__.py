@@ -29,6 +29,7 @@ from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, 
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.families import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
+from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
     Given,
@@ -111,6 +112,7 @@ __all__ = [
     "PresentRecords",
     "PrintedTable",
     "PrivateBatch",
+    "PublicPrior",
     "QuestionAnswer",
     "QuestionsSoFar",
     "Recipe",

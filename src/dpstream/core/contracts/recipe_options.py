@@ -15,6 +15,7 @@ from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
+from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
@@ -100,6 +101,7 @@ class Given:
             step is there.
         budget: of whatever the stream protects; None where the recipe may not depend on it.
         records_per_step: how many records come in a step, where the file says both ([expect]).
+        prior: public knowledge of the table ([prior]).
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
         season: steps after which what comes repeats itself, as the owner says; None: nobody says so.
@@ -117,6 +119,7 @@ class Given:
     budget: Budget | None = None
     records_per_step: int | None = None
     season: Fraction | None = None
+    prior: PublicPrior | None = None
 
 
 class SectionReader(Protocol):

@@ -98,6 +98,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
         del values["estimates"]
     if values.get("season", 0) is None:
         del values["season"]
+    if "prior" in values and (prior := values.pop("prior")) is not None:
+        values["prior"] = dict(prior.facts)
     if "headline" in values:
         values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, cast, get_args
 
-from dpstream.core.contracts import CancellingBatch, PrivateBatch, StartTable, check_unit
+from dpstream.core.contracts import CancellingBatch, PrivateBatch, PublicPrior, StartTable, check_unit
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.unit import Event, EventUnit, Unit
 from dpstream.core.schema.domain import Domain
@@ -25,6 +25,7 @@ __all__ = [
     "check_come_and_go",
     "check_domain",
     "check_fit",
+    "check_prior",
     "default_rounds",
     "event_unit",
     "read_come_and_go",
@@ -119,5 +120,19 @@ def check_domain(base: StartTable, domain: Domain) -> None:
         raise ConfigError(
             "the table that the stream would begin with has other columns than the plan",
             where="base",
+            allowed=", ".join(domain.names),
+        )
+
+
+def check_prior(prior: PublicPrior | None, domain: Domain) -> None:
+    """Refuse a prior for another table.
+
+    Errors:
+        ConfigError: it was read in columns other than the workload's.
+    """
+    if prior is not None and prior.domain != domain:
+        raise ConfigError(
+            "the prior was read for a table with other columns than the workload's",
+            where="prior",
             allowed=", ".join(domain.names),
         )

@@ -23,6 +23,7 @@ from dpstream.core.contracts import (
     Packed,
     Part,
     PrivateBatch,
+    PublicPrior,
     Recipe,
     StartTable,
     StreamPlan,
@@ -57,6 +58,7 @@ from dpstream.families.tabular.plans import (
     check_come_and_go,
     check_domain,
     check_fit,
+    check_prior,
     event_unit,
     read_come_and_go,
 )
@@ -65,7 +67,9 @@ from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_prediction import Prediction
 from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
-from dpstream.families.tabular.pooled_table import fit_table
+from dpstream.families.tabular.pooled_table import fit_table_to
+from dpstream.families.tabular.pooled_words import counts_words, epoch_words
+from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import published
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
@@ -109,6 +113,7 @@ class Pooled(Recipe["PooledPlan"]):
         noise: ``joint``: marginals of several values are measured together, in groups by their sizes, by one draw of
             joint noise each, where that has less noise (proof: docs/theory/joint-noise.md). Never under zCDP.
         season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
+        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
     State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
@@ -126,6 +131,7 @@ class Pooled(Recipe["PooledPlan"]):
     headline_share: Fraction = HEADLINE_SHARE
     noise: NoiseOf = option("apart", options.NOISE)
     season: Fraction | None = None
+    prior: PublicPrior | None = None
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -142,6 +148,7 @@ class Pooled(Recipe["PooledPlan"]):
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
+        check_prior(self.prior, self.workload.domain)
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -233,7 +240,8 @@ class PooledPlan(StreamPlan):
 
     @cached_property
     def _prediction(self) -> Prediction:
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides))
+        tests = self.recipe.prior is not None
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting."""
@@ -245,29 +253,10 @@ class PooledPlan(StreamPlan):
         while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
             ends.append(self.epochs.after(ends[-1]))
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
-        share, public = self.recipe.staleness, self.unit.relation == "replace"
-        late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
-        until = "stays as it was measured until" if self._holds else "goes on as the last epoch went, until"
-        words = {
-            "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
-            f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release {until} the next end: at "
-            f"most {late} of the steps so far is not measured yet.",
-            "errors": "No count of a released table has an exact error: counts join measurements of many epochs, by a "
-            "rule that follows what was measured. What was measured is published: dpstream measured adds it up to "
-            "unbiased counts with exact intervals. dpstream errors finds out by simulation how far tables are off. "
-            + (
-                "The number of records is declared public."
-                if public
-                else "The number of records has a standard error in the releases that end an epoch."
-            ),
-            "instead": f'For error bars of counts: name = "dpstabs" with k = {len(self.recipe.workload)}, all '
-            "marginals at every step.",
-        }
-        if self.recipe.season is not None:
-            words["season"] = (
-                f"The owner says that what comes repeats itself every {self.recipe.season} steps: tables follow "
-                "that as far as noisy counts show it."
-            )
+        recipe, public = self.recipe, self.unit.relation == "replace"
+        words = epoch_words(
+            recipe.staleness, every, len(recipe.workload), recipe.season, holds=self._holds, public=public
+        )
         following = ", ".join(str(end) for end in ends[every:])
         deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))
         own = explain_table(super().explain(), self.recipe.workload, deviation)
@@ -288,10 +277,11 @@ class PooledPlan(StreamPlan):
                 *(words[name] for name in ("season",) if name in words),
                 words["errors"],
                 words["instead"],
+                *(() if self.recipe.prior is None else (self.recipe.prior.describe(),)),
             ),
             facts={
                 "pooled": {
-                    "staleness": str(share),
+                    "staleness": str(self.recipe.staleness),
                     "epoch_ends": ends,
                     "measured_one_by_one": every,
                     "words": words,
@@ -334,22 +324,8 @@ class PooledPlan(StreamPlan):
 
     def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
         """Which steps are measured, and why no count has an error bar."""
-        last, following = self.epochs.around(step)
-        words = "All steps so far are measured."
-        if step > last:
-            behind = "the last step" if step == last + 1 else f"the last {step - last} steps"
-            words = (
-                f"The counts are those of step {last}; {behind} will be measured with step {following}."
-                if self._holds
-                else f"The counts of {behind} are expected from those before, not measured; they will be with step "
-                f"{following}."
-            )
-        if self.recipe.headline:
-            words += f" Noisy counts of the headlines up to step {last} are published beside the tables."
-        return (
-            f"{words} No other released count has an error bar: it joins measurements of whole groups of steps and "
-            "answers of models, by a rule that follows what was measured, and no public noise scale tells how wrong it "
-            "is."
+        return counts_words(
+            step, *self.epochs.around(step), holds=self._holds, headlines=bool(self.recipe.headline)
         )
 
     def options(self) -> dict[str, Any]:
@@ -375,7 +351,7 @@ class PooledPlan(StreamPlan):
         state.base = np.concatenate(base.marginals(self.cells.cliques))
         state.base_total = base.total
         state.base_variance = None if base.total_error is None else base.total_error**2
-        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)
+        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
         state.models = tuple(state.table for _ in state.models)
         return state
 
@@ -401,7 +377,7 @@ class PooledPlan(StreamPlan):
         first, length = state.closed + 1, state.step - state.closed
         models, measured = [], list[NoisyCounts]()
         for part, side, known in zip(self.recipe.sides, state.sides, state.models, strict=True):
-            outcome = self._run(side, known, state.step, length, randomness)
+            outcome = self._run(side, known, state.step, length, randomness, tests=side is state.sides[0])
             models.append(outcome.model)
             measured += published(outcome.outputs, f"step {state.step}, {part}", part, first, state.step)
         shapes = state.models
@@ -409,21 +385,35 @@ class PooledPlan(StreamPlan):
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
         values, variances = self._estimates(state, shapes)
-        state.table = self._fit(values, variances, state.total, state.fleeting)
+        state.table, kept = self._fit(values, variances, state.total, state.fleeting)
         if len(state.sides) == 1:
             state.models = (state.table,)
+        if self._prior is not None:
+            self._prior.take(state, values, variances, kept)
         if self._season is not None and not self._holds:
             state.ahead = look_ahead(state, self.cells)
         return measured
 
-    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Outcome:
+    @cached_property
+    def _prior(self) -> PriorChoice | None:
+        prior, own = self.recipe.prior, self.recipe
+        if prior is None:
+            return None
+        return PriorChoice(self.runner.followed, prior, own.iterations, own.max_cells)
+
+    def _run(
+        self, side: Side, known: Any, step: int, length: int, randomness: Randomness, *, tests: bool
+    ) -> Outcome:
         """Run one side's epoch. The private counts start again at nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
+        design = self.runner.design(expected, drifts=not side.estimates.steady)
+        if self._prior is not None and tests:
+            design = self._prior.with_tests(self.runner, design, side.estimates, known)
         outcome = self.runner.run(
             side.counts,
             known,
-            self.runner.design(expected, drifts=not side.estimates.steady),
+            design,
             randomness,
             None if size is None else float(size),
             side.estimates.seen,
@@ -447,8 +437,10 @@ class PooledPlan(StreamPlan):
         # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
-    def _fit(self, values: Any, variances: Any, total: float, fleeting: Collection[int] = ()) -> Any:
-        return fit_table(
+    def _fit(
+        self, values: Any, variances: Any, total: float, fleeting: Collection[int] = ()
+    ) -> tuple[Model, tuple[int, ...]]:
+        return fit_table_to(
             self.runner.followed,
             values,
             variances,

@@ -25,12 +25,14 @@ class Design:
 
     ``expected``: number of the epoch's events, where no column's sum tells it before the first choice.
     ``pairs``: how many pairs of columns of two values are measured with those columns.
+    ``tests``: marginals that are measured beside the columns, without a selection, to compare them with a prior.
     """
 
     fixed: int
     k: int
     expected: float
     pairs: int = 0
+    tests: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Division:
     def histograms(self, design: Design) -> int:
         """How many marginals are measured by themselves, if as many pairs of signs are chosen as ``products``
         assumes."""
-        return design.fixed - self.joint(design) + design.k - self.products(design)
+        return design.fixed - self.joint(design) + len(design.tests) + design.k - self.products(design)
 
     def groups(self, marginals: Sequence[int]) -> list[tuple[int, ...]]:
         """Marginals that are measured by histograms, in groups of one draw each."""
@@ -161,11 +163,11 @@ class Division:
         return self._part(design, Fraction(self._weights(design)[2] * chosen, design.k))
 
     def _weights(self, design: Design) -> tuple[int, int, int]:
-        """The weights of the joint draw, of all other columns, and of all chosen marginals."""
+        """The weights of the joint draw, of all other columns and the tests, and of all chosen marginals."""
         joint, products = self.joint(design), self.products(design)
         return (
             self.shares.joint(joint, design.pairs, total=not self.public_total) if joint else 0,
-            sum(map(self.weight, self.column_groups(design))),
+            sum(map(self.weight, self.column_groups(design))) + self.shares.histogram * len(design.tests),
             self.shares.products(products) + self.shares.histogram * (design.k - products),
         )
 

@@ -42,12 +42,14 @@ class Prediction:
 
     Attributes:
         sides: how many kinds of events are followed apart.
+        tests: whether runs that choose nothing may measure one marginal more, to judge a prior: then all are taken to.
         known: the noise of epochs that were asked for before, by their expected number of events.
     """
 
     runner: Runner
     epochs: Epochs
     sides: int
+    tests: bool = False
     known: dict[float, EpochNoise] = field(default_factory=dict)
 
     def errors(
@@ -93,7 +95,10 @@ class Prediction:
     def _epoch(self, events: float) -> EpochNoise:
         rounded = _rounded(events)
         if rounded not in self.known:
-            self.known[rounded] = _noise(self.runner, self.runner.design(rounded, drifts=True))
+            design = self.runner.design(rounded, drifts=True)
+            if self.tests and rounded and not design.k and self.runner.followed.choosable:
+                design = self.runner.with_tests(design, (self.runner.followed.columns,))
+            self.known[rounded] = _noise(self.runner, design)
         return self.known[rounded]
 
 

@@ -177,6 +177,12 @@ class Runner:
         # What is measured with the columns is not there to be chosen.
         return replace(design, pairs=least, k=min(design.k, self.followed.choosable - least))
 
+    def with_tests(self, design: Design, tests: tuple[int, ...]) -> Design:
+        """The design with some marginals that are measured without a selection; they are not there to be chosen."""
+        return replace(
+            design, tests=tests, k=min(design.k, self.followed.choosable - design.pairs - len(tests))
+        )
+
     @cached_property
     def signs(self) -> Signs:
         """The columns of two values."""
@@ -316,6 +322,9 @@ class Runner:
         pairs = own.order(known, np.zeros(len(cells.cliques)) if seen is None else seen)[: design.pairs]
         if joint:
             taken.joint(pairs, division.joint_budget(design))
+        for index in design.tests:
+            # Measured, and not fitted: few records would leave their noise in the models of all later epochs.
+            taken.histogram(index, division.histogram_budget(design))
         fitted = list(range(design.fixed))
         fitted += [index for index in self.followed.headlines if index not in fitted]
         room = Room(cells.workload, self.max_cells, fitted)

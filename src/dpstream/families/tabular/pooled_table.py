@@ -14,7 +14,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["fit_table"]
+__all__ = ["beside_columns", "fit_table", "fit_table_to"]
 
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).
@@ -46,6 +46,22 @@ def fit_table(
             not explain (as James and Stein have it): of those that drift the noise is known too roughly. None: no
             marginal does.
     """
+    return fit_table_to(
+        followed, values, variances, total, iterations=iterations, max_cells=max_cells, fleeting=fleeting
+    )[0]
+
+
+def fit_table_to(
+    followed: Followed,
+    values: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    total: float,
+    *,
+    iterations: int,
+    max_cells: int,
+    fleeting: Collection[int] | None = None,
+) -> tuple[Model, tuple[int, ...]]:
+    """``fit_table``, and the wider marginals that it was fitted to."""
     cells = followed.cells
     shrinks = np.full(len(variances), fleeting is not None)
     shrinks[list(fleeting or ())] = False
@@ -77,7 +93,7 @@ def fit_table(
             ]
         held += entering
         model = fit(domain, held, total=total, warm=model, iterations=iterations, max_cells=max_cells)
-    return model
+    return model, tuple(kept)
 
 
 def _repairs(
@@ -97,7 +113,8 @@ def _repairs(
     for index in known:
         if index < followed.columns or index in held:
             continue
-        beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
+        own = beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
+        beside = float((own**2).sum())
         noise = float(variances[index]) * followed.freedom[index]
         if beside > (_LEAST_BELIEVED if shrinks[index] else _LEAST_WORTH) * noise:
             weight = float(cells.workload.weights[index])
@@ -131,12 +148,12 @@ def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], ma
     return fresh
 
 
-def _beside_columns(apart: NDArray[np.float64], domain: Domain, clique: Clique) -> float:
-    """The squared length of what a marginal's residual has beside its columns' own residuals."""
+def beside_columns(apart: NDArray[np.float64], domain: Domain, clique: Clique) -> NDArray[np.float64]:
+    """What a marginal's residual has beside its columns' own residuals (flat)."""
     table = apart.reshape(domain.shape(clique))
     mean = table.mean()
     rest = table - mean
     for axis in range(table.ndim):
         others = tuple(i for i in range(table.ndim) if i != axis)
         rest = rest - (table.mean(axis=others, keepdims=True) - mean)
-    return float((rest**2).sum())
+    return np.asarray(rest.ravel())

@@ -328,9 +328,11 @@ def _beside(plan: PooledPlan) -> PooledPlan:
 class _Remembering(PooledPlan):
     """BROKEN: keeps an epoch's counts for the next epoch."""
 
-    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
+    def _run(
+        self, side: Side, known: Any, step: int, length: int, randomness: Randomness, **more: Any
+    ) -> Any:
         before = side.counts
-        result = super()._run(side, known, step, length, randomness)
+        result = super()._run(side, known, step, length, randomness, **more)
         side.counts = before
         return result
 

@@ -1,0 +1,71 @@
+"""A public table that says what the private one may look like; a mechanism decides how far to believe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.domain import Clique, Domain
+
+__all__ = ["PublicPrior"]
+
+
+@dataclass(frozen=True, eq=False)
+class PublicPrior:
+    """Records of a public table, or its counts: some columns of the private table's domain.
+
+    Attributes:
+        domain: of the private table.
+        columns: which of its columns the prior has, in increasing order.
+        codes: the prior's rows in these columns, shape (rows, columns).
+        weights: how many records each row stands for.
+        facts: where it comes from, JSON-able; they are part of what a stream is pinned to.
+
+    >>> domain = Domain(("zip", "district", "rent"), (3, 2, 4))
+    >>> rows = np.array([[0, 0], [1, 0], [2, 1]], np.int32)
+    >>> prior = PublicPrior(domain, (0, 1), rows, np.array([6.0, 3.0, 1.0]), {"sha256": "..."})
+    >>> prior.marginal((0, 1)).reshape(3, 2).tolist()
+    [[0.6, 0.0], [0.3, 0.0], [0.0, 0.1]]
+    """
+
+    domain: Domain
+    columns: Clique
+    codes: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    facts: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        """
+        Errors:
+            ConfigError: it holds no record.
+        """
+        if not self.total > 0.0:
+            raise ConfigError("the prior holds no record", where="prior", allowed="one record or more")
+
+    @cached_property
+    def total(self) -> float:
+        """Number of its records."""
+        return float(self.weights.sum())
+
+    def describe(self) -> str:
+        """What a plan says of it, in a sentence."""
+        names = ", ".join(self.domain.names[i] for i in self.columns)
+        return (
+            f"A public table (columns {names}; {self.total:,.0f} records) joins the estimates that it is near to. How "
+            "near it is follows from released counts only, so it costs nothing."
+        )
+
+    def marginal(self, clique: Clique) -> NDArray[np.float64]:
+        """The share of its records in every cell, flat in C order; the clique's columns are among its own.
+
+        Cost: one pass over the rows.
+        """
+        axes = [self.columns.index(column) for column in clique]
+        cells = np.ravel_multi_index(tuple(self.codes[:, axes].T), self.domain.shape(clique))
+        return np.bincount(cells, self.weights, minlength=self.domain.cells(clique)) / self.total

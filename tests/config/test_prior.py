@@ -1,0 +1,95 @@
+"""``[prior]``: a public table reaches the plan and is pinned by its hash, or one sentence says what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from config_files import load
+
+from dpstream.cli.main import main
+from dpstream.core.errors import ConfigError
+from dpstream.stream.identity import require_same_plan
+
+PRIOR = '[prior]\nfile = "register.csv"\nweight = "homes"\npublic = true'
+TABLE = "kind,zip,homes,street\nx,a,6,Elm\ny,b,3.5,Oak\nx,b,0,Ash\n"
+
+
+def with_table(folder: Path, table: str = TABLE) -> Path:
+    (folder / "register.csv").write_text(table)
+    return folder
+
+
+def test_the_table_reaches_the_plan(tmp_path: Path) -> None:
+    config = load(with_table(tmp_path), rest=PRIOR)
+    prior = config.recipe.prior
+    assert prior.columns == (0, 2)
+    assert prior.total == 9.5
+    assert prior.marginal((0, 2)) == pytest.approx([6 / 9.5, 0, 0, 3.5 / 9.5, 0, 0])
+    facts = config.plan().options()["prior"]
+    digest = hashlib.sha256(TABLE.encode()).hexdigest()
+    assert facts == {"sha256": digest, "columns": ["zip", "kind"], "records": 9.5, "weight": "homes"}
+    used = {(one.section, one.key): one.value for one in config.used}
+    assert used["prior", "file"] == "register.csv"
+
+
+def test_another_table_is_another_plan(tmp_path: Path) -> None:
+    began = load(with_table(tmp_path), rest=PRIOR).facts()
+    now = load(with_table(tmp_path, TABLE.replace("3.5", "3")), rest=PRIOR).facts()
+    with pytest.raises(ConfigError, match=r"options\.prior\.sha256 was .* and is "):
+        require_same_plan(began, now, "state")
+    assert "prior" not in load(tmp_path).facts()["options"]
+
+
+def test_rows_are_records_without_a_weight(tmp_path: Path) -> None:
+    rest = PRIOR.replace('weight = "homes"\n', "")
+    assert load(with_table(tmp_path), rest=rest).recipe.prior.total == 3.0
+
+
+WRONG = {
+    "not confirmed": (PRIOR.replace("true", "false"), TABLE, "[prior] public", "does not confirm"),
+    "nothing said": (PRIOR.replace("public = true", ""), TABLE, "[prior] public", "the key is missing"),
+    "no file": (PRIOR.replace("register", "other"), TABLE, "[prior] file", "no such file"),
+    "no table": (PRIOR, "", "[prior] file", "empty"),
+    "no column": (
+        PRIOR,
+        TABLE.replace("kind,zip", "sort,code"),
+        "[prior] file",
+        "none of the schema's columns",
+    ),
+    "unknown value": (PRIOR, TABLE.replace("Oak", "Oak\nx,d,1,Fir"), "[prior] file, register.csv", "zip"),
+    "null": (PRIOR, TABLE.replace("y,b", ",b"), "[prior] file, register.csv", "kind"),
+    "no weight": (PRIOR.replace("homes", "flats"), TABLE, "[prior] weight", "no column 'flats'"),
+    "weight of the schema": (PRIOR.replace("homes", "paid"), TABLE, "[prior] weight", "in the schema"),
+    "text": (PRIOR, TABLE.replace("3.5", "few"), "[prior] weight", "no number"),
+    "negative": (PRIOR, TABLE.replace("3.5", "-1"), "[prior] weight", "below 0"),
+    "not finite": (PRIOR, TABLE.replace("3.5", "inf"), "[prior] weight", "none where one is needed"),
+    "no record": (PRIOR, "kind,zip,homes\nx,a,0\n", "[prior] file", "no record"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_table_is_told_in_one_sentence(case: str, tmp_path: Path) -> None:
+    rest, table, place, what = WRONG[case]
+    with pytest.raises(ConfigError) as caught:
+        load(with_table(tmp_path, table), rest=rest)
+    assert caught.value.where == f"{tmp_path / 'dpstream.toml'} {place}"
+    assert what in caught.value.what
+    assert caught.value.allowed
+
+
+def test_other_mechanisms_refuse_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\[prior\].*takes no prior"):
+        load(with_table(tmp_path), mechanism='name = "dpstabs"', rest=PRIOR)
+    told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")])
+    assert told.exit_code == 2
+    assert "Traceback" not in told.output
+
+
+def test_the_plan_tells_of_it(tmp_path: Path) -> None:
+    load(with_table(tmp_path), rest=PRIOR)
+    told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")])
+    assert told.exit_code == 0, told.output
+    assert "columns zip, kind; 10 records" in " ".join(told.output.split())
