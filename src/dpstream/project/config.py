@@ -24,9 +24,10 @@ from dpstream.project.accuracy_section import (
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.expect_section import Expected, expected_words, read_expected
 from dpstream.project.keyed_sections import asks_for_record, default_mechanism, read_record
-from dpstream.project.keys import SECTIONS, keys_of
+from dpstream.project.keys import SECTIONS
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section, Used
+from dpstream.project.release_sink import check_places, sink_of
 from dpstream.project.sections import (
     BudgetOptions,
     OutputOptions,
@@ -298,31 +299,9 @@ class Config:
         )
 
     def publisher(self, out: str | Path | None = None) -> Sink:
-        """Where releases go: the folder, and the database or the standard output that it is followed by."""
-        from dpstream.io.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
-        from dpstream.io.sinks.sink_kinds import SINKS
-        from dpstream.stream.release.described import describe_tables
-
-        output = self.output
-        folder = Publisher(output.dir if out is None else out, format=output.format)
-        feed: Feed
-        if output.sink == "duckdb" and output.database is not None:
-            check_places(self.state_dir, Path(output.database), "output database")
-            feed = DuckDBFeed(Path(output.database), table=output.table)
-        elif output.sink == "postgresql" and output.database is not None:
-            feed = PostgresFeed(output.database, table=output.table)
-        elif output.sink == "stdout":
-            feed = StandardOutput()
-        elif output.sink == "folder":
-            return folder
-        else:
-            feed = SINKS.get(output.sink).open(output.database, output.table)
-        plan = self.plan()
-        book = describe_tables(
-            plan, plan.released_schema(self._schema), self.name, folder.table_name, with_ids=False
-        )
-        rows = book["dpstream"].get("panel", {}).get("fields", [])
-        return Tee(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
+        """Where releases go: the folder, and what stands beside it."""
+        folder = self.output.dir if out is None else Path(out)
+        return sink_of(self.output, folder, self.state_dir, self.name, self.plan, self._schema)
 
     def open_stream(
         self,
@@ -482,19 +461,3 @@ def _check_account(config: Config, section: Section) -> None:
     for folder in (config.state_dir, config.output.dir):
         if folder.resolve() in config.account.resolve().parents:
             raise section.wrong("account", f"the account lies inside {str(folder)!r}")
-
-
-def check_places(state: Path, output: Path, where: str) -> Path:
-    """The state's folder, refused where it would lie among the releases or hold them.
-
-    Errors:
-        ConfigError: the state holds private counts, and the output is public.
-    """
-    inner, outer = state.resolve(), output.resolve()
-    if inner == outer or outer in inner.parents or inner in outer.parents:
-        raise ConfigError(
-            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
-            where=where,
-            allowed=keys_of("state")["dir"].allowed,
-        )
-    return state
