@@ -128,7 +128,7 @@ def test_the_names_are_in_the_json_schema(toy: Path) -> None:
         ),
         ("end = 3", "end = 3\nvalids = 1", ("unknown key 'valids'", "did you mean 'valid'?")),
         ('kind = "toy"', 'kind = "toys"', ("unknown kind = 'toys'", "postgres-changes, spark, toy")),
-        ('sink = "toy"', 'sink = "toys"', ("[output] sink", "stdout, toy")),
+        ('sink = "toy"', 'sink = "toys"', ("[output] sink", "stdout, spark, toy")),
         ('"public.sqlite"', '"password=x"', ("holds a password",)),
     ],
 )

@@ -29,6 +29,7 @@ from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.places import check_account, check_places
 from dpstream.project.prior_section import check_prior_taken, read_prior
 from dpstream.project.reader import Section, Used
+from dpstream.project.release_sink import sink_of
 from dpstream.project.season import check_season_taken, read_season
 from dpstream.project.sections import (
     BudgetOptions,
@@ -318,31 +319,9 @@ class Config:
         )
 
     def publisher(self, out: str | Path | None = None) -> Sink:
-        """Where releases go: the folder, and the database or the standard output that it is followed by."""
-        from dpstream.io.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
-        from dpstream.io.sinks.sink_kinds import SINKS
-        from dpstream.stream.release.described import describe_tables
-
-        output = self.output
-        folder = Publisher(output.dir if out is None else out, format=output.format)
-        feed: Feed
-        if output.sink == "duckdb" and output.database is not None:
-            check_places(self.state_dir, Path(output.database), "output database")
-            feed = DuckDBFeed(Path(output.database), table=output.table)
-        elif output.sink == "postgresql" and output.database is not None:
-            feed = PostgresFeed(output.database, table=output.table)
-        elif output.sink == "stdout":
-            feed = StandardOutput()
-        elif output.sink == "folder":
-            return folder
-        else:
-            feed = SINKS.get(output.sink).open(output.database, output.table)
-        plan = self.plan()
-        book = describe_tables(
-            plan, plan.released_schema(self._schema), self.name, folder.table_name, with_ids=False
-        )
-        rows = book["dpstream"].get("panel", {}).get("fields", [])
-        return Tee(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
+        """Where releases go: the folder, and what stands beside it."""
+        folder = self.output.dir if out is None else Path(out)
+        return sink_of(self.output, folder, self.state_dir, self.name, self.plan, self._schema)
 
     def open_stream(
         self,

@@ -99,21 +99,23 @@ OUTPUT_KEYS: tuple[Key, ...] = (
     Key(
         "output",
         "sink",
-        "folder, duckdb, postgresql, stdout",
+        "folder, duckdb, postgresql, stdout, spark",
         "folder",
         "files need no program to be read",
         "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
-        "of a PostgreSQL database, or every one as NDJSON on standard output. All but standard output is read back "
+        "of a PostgreSQL database, or every one as NDJSON on standard output. With `spark` the folder has no tables: "
+        "executors of Spark draw each one as a partition of a table of its own. All but standard output is read back "
         "before a step counts as published.",
-        fragment=words("folder", "duckdb", "postgresql", "stdout"),
+        fragment=words("folder", "duckdb", "postgresql", "stdout", "spark"),
     ),
     Key(
         "output",
         "database",
-        "a DuckDB file outside of the state, or a PostgreSQL connection string without a password",
-        "not set; releases.duckdb for duckdb",
+        "a DuckDB file or (spark) a folder outside of the state, or a PostgreSQL connection string without a password",
+        "not set; releases.duckdb for duckdb, tables for spark",
         "needed with sink = postgresql; passwords belong into PGPASSWORD or ~/.pgpass",
-        'The database of `sink = "duckdb"` or `"postgresql"`.',
+        'The database of `sink = "duckdb"` or `"postgresql"`; of `"spark"` the folder of tables, which driver and '
+        "executors see under one path.",
         fragment=TEXT,
     ),
     Key(
@@ -122,7 +124,8 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "a name of letters, digits and underscores",
         "synthetic",
         "it says what it is",
-        "Name of the table in that database; `<table>_steps` beside it says which step it holds.",
+        "Name of the table in that database; `<table>_steps` beside it says which step it holds. With `spark` a folder "
+        "with a partition `step=...` for each step.",
         fragment=TEXT,
     ),
     Key(

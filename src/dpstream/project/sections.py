@@ -321,6 +321,11 @@ def read_output(section: Section, base: Path, limits: Limits) -> OutputOptions:
     publishing = _read_publishing(section, limits.records)
     sink = section.choice("sink", SINKS.names(), "folder")
     database, table = _read_database(section, sink, base)
+    if sink not in OWN_SINKS and SINKS.get(sink).draws_tables:
+        if publishing.records != "fresh":
+            raise section.wrong("sink", f"sink = {sink!r} draws each table anew", 'records = "fresh"')
+        if form == "csv":
+            raise section.wrong("format", f"the tables of sink = {sink!r} are Parquet", "parquet")
     if limits.no_changes and sink in ("duckdb", "postgresql") and publishing.publish == "changes":
         raise section.wrong("publish", f"sink = {sink!r} {limits.no_changes}", 'publish = "full" or "both"')
     return OutputOptions(
@@ -368,13 +373,18 @@ def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None,
     if sink in ("folder", "stdout"):
         for key in ("database", "table"):
             if section.has(key):
-                raise section.wrong(key, f"sink = {sink!r} has no database", "only with duckdb or postgresql")
+                raise section.wrong(
+                    key, f"sink = {sink!r} has no database", "only with duckdb, postgresql or spark"
+                )
         return None, table
     table = section.text("table", table)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", table):
         raise section.wrong("table", f"{shown(table)} cannot be used")
     if sink == "duckdb":
         return str(section.file_path("database", base, "file", "releases.duckdb")), table
+    folder = "" if sink in OWN_SINKS else SINKS.get(sink).folder
+    if folder:
+        return str(section.file_path("database", base, "folder", folder)), table
     if sink not in OWN_SINKS and not section.has("database"):
         return None, table
     place = section.text("database")

@@ -160,11 +160,14 @@ def gone(where: str) -> UnreadableError:
 
 
 @contextlib.contextmanager
-def shielded_from_spark(where: str, *, names: str = "the table or the query") -> Iterator[None]:
+def shielded_from_spark(
+    where: str, *, names: str = "the table or the query", doing: str = "read or count the records"
+) -> Iterator[None]:
     """Replace Spark's exceptions, whose messages and tracebacks quote values.
 
     Args:
         names: what may be wrong if Spark refuses names and types before it reads anything.
+        doing: what fails otherwise.
 
     Errors:
         ConfigError: Spark refuses ``names``. UnreadableError: the session is gone. DataError: anything else. Only the
@@ -214,7 +217,7 @@ def shielded_from_spark(where: str, *, names: str = "the table or the query") ->
         )
     else:
         told = DataError(
-            f"Spark could not read or count the records ({condition})",
+            f"Spark could not {doing} ({condition})",
             where=where,
             allowed="a table and a query that Spark can read to the end; its own message, which may quote values, is "
             "not shown",

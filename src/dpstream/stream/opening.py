@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.threads import thread_count
 from dpstream.stream.arguments import check_options
@@ -89,6 +90,16 @@ def open_stream(
         schema.require_exact(name)
     policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
     policy.check_columns(schema.names)
+    if (
+        publish_to is not None
+        and publish_to.draws_tables
+        and (policy.records != "fresh" or plan.reads == "reports")
+    ):
+        raise ConfigError(
+            "the sink draws each table anew, and these records persist",
+            where="publish_to",
+            allowed='a folder, a database or standard output; or records = "fresh"',
+        )
     facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)
     random = randomness or Randomness.system()
     member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))

@@ -47,6 +47,7 @@ from dpstream.core.contracts.recipe_options import (
 from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
 from dpstream.core.contracts.releases import (
     CellEstimate,
+    Dealing,
     GrowingTable,
     Measured,
     Packed,
@@ -84,6 +85,7 @@ __all__ = [
     "Counted",
     "CounterFile",
     "CounterShards",
+    "Dealing",
     "EngineBatch",
     "Events",
     "ExpectedErrors",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CellEstimate",
+    "Dealing",
     "GrowingTable",
     "Measured",
     "Packed",
@@ -181,9 +182,10 @@ class Synthesis(ABC):
         """The released table as a pyarrow Table in the columns of ``StreamPlan.released_schema``; equal for equal
         arguments and program versions. Another number of rows, where there are answers, gives another draw."""
 
-    def blocks(self, rows: int, seed: int, size: int) -> Iterator[Callable[[], Codes]] | None:
+    def blocks(self, rows: int, seed: int, size: int) -> Iterable[Callable[[], Codes]] | None:
         """Another draw of ``rows`` synthetic records, as makers of blocks of ``size`` of them, in order; None where a
         table is drawn as a whole only. Equal arguments give equal blocks; a maker may be called in any thread.
+        ``Dealing`` blocks may also be made on other machines.
 
         The records as a whole have no more sampling error than those of a table that is drawn at once.
         """
@@ -211,6 +213,16 @@ class Synthesis(ABC):
     def predictor(self) -> Any:
         """What predicts a column of new records."""
         return None
+
+
+@runtime_checkable
+class Dealing(Protocol):
+    """Blocks that other machines can make (``Synthesis.blocks``)."""
+
+    def dealt(self) -> Iterable[Callable[[], Codes]]:
+        """The same makers, iterated as often as wanted, from an object that can be pickled. Nothing that is left to
+        compute depends on a machine's own floating-point functions."""
+        ...
 
 
 class SyntheticTable(Synthesis):

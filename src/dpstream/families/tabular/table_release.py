@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.law import Law, unpack_law
 from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
 from dpstream.core.tables import count_marginals
+
+if TYPE_CHECKING:
+    from dpstream.core.graphical.compiled.blocks import DrawnBlocks
 
 __all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models", "unpack_models"]
 
@@ -133,7 +136,7 @@ class ModelSynthesis(SyntheticTable):
         table = np.concatenate(drawn)
         return table[generator.permutation(rows)]
 
-    def blocks(self, rows: int, seed: int, size: int) -> Iterator[Callable[[], NDArray[np.int32]]]:
+    def blocks(self, rows: int, seed: int, size: int) -> DrawnBlocks:
         """See ``Synthesis.blocks``."""
         from dpstream.core.graphical.compiled.blocks import draw_blocks
 

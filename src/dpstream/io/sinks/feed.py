@@ -10,17 +10,19 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import ID, OP
+from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
 from dpstream.io.sinks.release_reader import has_periods, read_table
 from dpstream.io.sinks.staged_file import Content, StagedFile
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, blocks_of, from_bytes
 
-__all__ = ["Feed", "Piece", "StandardOutput", "Tee"]
+__all__ = ["DrawingFeed", "Feed", "Piece", "StandardOutput", "Tee"]
 
 _OWN = ({"name": ID, "type": "integer"}, {"name": OP, "type": "string"})
 
@@ -31,9 +33,16 @@ class Piece:
     Args:
         files: the files of the step by name, in memory or on the disk.
         fields: the fields of the codebook, which give the types of CSV files.
+        drawing: for a feed that draws its tables: what the table is drawn from.
     """
 
-    def __init__(self, step: int, files: Mapping[str, Content], fields: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        step: int,
+        files: Mapping[str, Content],
+        fields: Sequence[Mapping[str, Any]],
+        drawing: Callable[[], Drawing] | None = None,
+    ) -> None:
         manifest = files[MANIFEST]
         assert isinstance(manifest, bytes)
         self.step = step
@@ -41,6 +50,13 @@ class Piece:
         self.manifest: dict[str, Any] = json.loads(manifest)
         self._files = files
         self._fields = [*fields, *_OWN]
+        self._drawing = drawing
+
+    @property
+    def drawing(self) -> Drawing:
+        """What the table is drawn from, for a feed that draws its tables."""
+        assert self._drawing is not None
+        return self._drawing()
 
     @property
     def has_periods(self) -> bool:
@@ -111,6 +127,16 @@ class Feed(Protocol):
         ...
 
 
+@runtime_checkable
+class DrawingFeed(Feed, Protocol):
+    """A feed that draws the tables itself (``Piece.drawing``), after their steps were committed. The folder holds none,
+    so this one keeps the tables of all steps, and is told when one goes."""
+
+    def expire(self, step: int) -> None:
+        """Remove a step's table, if the feed has it: the owner keeps the last ones only."""
+        ...
+
+
 class Tee:
     """A ``Sink`` that writes to the folder first, and then to the feed.
 
@@ -124,6 +150,7 @@ class Tee:
         self._folder = folder
         self._feed = feed
         self._fields = tuple(fields)
+        self._drawing: Callable[[int], Drawing] | None = None
 
     @property
     def directory(self) -> Path:
@@ -133,12 +160,21 @@ class Tee:
     @property
     def table_name(self) -> str:
         """The name of the table's file in each step's directory."""
-        return self._folder.table_name
+        return DRAWN_TABLE if self.draws_tables else self._folder.table_name
 
     @property
     def reads_whole(self) -> bool:
         """Whether the feed reads back and compares whole tables, as databases do and standard output does not."""
-        return not isinstance(self._feed, StandardOutput)
+        return not isinstance(self._feed, StandardOutput | DrawingFeed)
+
+    @property
+    def draws_tables(self) -> bool:
+        """Whether the feed draws the tables."""
+        return isinstance(self._feed, DrawingFeed)
+
+    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
+        """What gives the ``Drawing`` of a step, for such a feed."""
+        self._drawing = drawing
 
     def render(self, table: Any) -> dict[str, bytes]:
         """A table as named files."""
@@ -171,7 +207,7 @@ class Tee:
     def publish(self, step: int, files: Mapping[str, Content]) -> None:
         """Publish to the folder, then to the feed."""
         self._folder.publish(step, files)
-        self._feed.publish(Piece(step, files, self._fields))
+        self._feed.publish(self._piece(step, files))
 
     def compare(
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
@@ -207,13 +243,15 @@ class Tee:
             if whole:
                 wanted = {name for name in names if name.startswith("table.")} or {self.table_name}
                 wanted.add(MANIFEST)
-            return Piece(step, {name: make(name) for name in sorted(wanted)}, self._fields)
+            return self._piece(step, {name: make(name) for name in sorted(wanted)})
 
         self._feed.restore(step, piece, withdrawn or {})
 
     def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove files of a step from the folder; a feed holds no old tables."""
+        """Remove files of a step from the folder; of the feeds only one that draws tables holds old ones."""
         self._folder.expire(step, names)
+        if isinstance(self._feed, DrawingFeed):
+            self._feed.expire(step)
 
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
         """Withdraw a step from both."""
@@ -223,6 +261,10 @@ class Tee:
     def write_public(self, name: str, data: bytes) -> None:
         """Write a public file into the folder."""
         self._folder.write_public(name, data)
+
+    def _piece(self, step: int, files: Mapping[str, Content]) -> Piece:
+        drawing = None if self._drawing is None else partial(self._drawing, step)
+        return Piece(step, files, self._fields, drawing)
 
     def _manifest_of(self, step: int) -> Piece | None:
         path = self.directory / step_name(step) / MANIFEST

@@ -15,6 +15,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, read_bytes
 from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
+from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256, sha256_of
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, csv_label, to_bytes
 
@@ -98,6 +99,14 @@ class Publisher:
     def reads_whole(self) -> bool:
         """False: files that wait on the disk are linked or copied."""
         return False
+
+    @property
+    def draws_tables(self) -> bool:
+        """False: it gets files."""
+        return False
+
+    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
+        """Does nothing: it draws no tables."""
 
     def render(self, table: Any) -> dict[str, bytes]:
         """The files of a table by name: the table itself, and beside a CSV file its label, which CSV cannot hold."""

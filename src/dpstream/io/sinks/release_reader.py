@@ -15,6 +15,7 @@ from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue
+from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 
@@ -143,6 +144,13 @@ def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     """The manifest of a step, and its table or its changes."""
     manifest = read_manifest(root, step)
     names = [name for name in manifest["files"] if name.removeprefix(f"{kind}.") in FORMATS]
+    if not names and kind == "table" and DRAWN_TABLE in manifest["files"]:
+        raise ConfigError(
+            f"the table of step {step} is not in this folder: it is the partition step={step} of a table that was "
+            "drawn elsewhere",
+            where=str(root),
+            allowed="that table, such as spark.read.parquet of the folder that [output] database and table name",
+        )
     if len(names) != 1:
         raise StoreDamagedError(f"the manifest names no {kind}", where=str(root / step_name(step)))
     path = root / step_name(step) / names[0]

@@ -62,6 +62,7 @@ class Outlet:
         self._plan_hash = plan_hash(facts)
         self._describe = describe
         self._remade = remade
+        sink.draw_from(lambda step: self._remade().drawing(step))
         self._stream_id = store.meta["stream_id"].hex()
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0

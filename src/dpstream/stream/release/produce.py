@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
+from dpstream.io.sinks.drawing import DRAWN_TABLE, drawn_table
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.release import table_blocks
@@ -136,6 +137,11 @@ def make_files(
         carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
         if sink is None:
             return ReleaseFiles({}, carries, None, policy.keep)
+        if sink.draws_tables:
+            # Not before the step is committed: what is drawn elsewhere could be read there.
+            size = block if rows > block and synthesis.blocks(rows, seed, block) is not None else None
+            told = {DRAWN_TABLE: drawn_table(step, rows, seed, size)}
+            return ReleaseFiles({**told}, carries, None, policy.keep, size)
         blocks = None
         if rows > block:
             blocks = table_blocks.decoded_blocks(synthesis, schema, rows, seed, block, dictionaries=True)

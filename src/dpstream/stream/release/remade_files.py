@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import content_sha256
+from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
 from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.release.table_blocks import decoded_blocks, write_blocks
+from dpstream.stream.release.table_blocks import decoded_blocks, drawing, write_blocks
 from dpstream.stream.store.store import Store
 
 if TYPE_CHECKING:
@@ -92,6 +93,24 @@ class RemadeFiles:
             )
         return content
 
+    def drawing(self, step: int) -> Drawing:
+        """What the table of a committed step is drawn from.
+
+        Errors:
+            NotMadeError: its model is gone.
+        """
+        facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
+        if synthesis is None:
+            raise NotMadeError(
+                f"the model of step {step} is gone, and its table cannot be drawn again",
+                where=str(self._sink.directory),
+                allowed="the partition from a copy of the table; or dpstream withdraw, which tells readers that it is "
+                "gone",
+            )
+        label = facts.get("label")
+        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
+        return drawing(synthesis, self._schema_of(label), rows, seed, facts.get(DRAWN), label)
+
     def _whole(self, step: int) -> bytes:
         """The table that a step's changes led to; its manifest has the hash of the content."""
         if step == self._store.last_step and self._last is not None:
@@ -122,6 +141,9 @@ class RemadeFiles:
         if synthesis is not None:
             rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
             schema = self._schema_of(label)
+            if self._sink.draws_tables:
+                self._files = {DRAWN_TABLE: drawn_table(step, rows, seed, facts.get(DRAWN))}
+                return
             if (size := facts.get(DRAWN)) is not None:
                 blocks = decoded_blocks(synthesis, schema, rows, seed, size, dictionaries=True)
                 assert blocks is not None

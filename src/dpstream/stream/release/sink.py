@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.publisher import Differences
 from dpstream.io.sinks.staged_file import Content
 from dpstream.io.sinks.table_files import BlockWriter
@@ -27,6 +28,15 @@ class Sink(Protocol):
     @property
     def reads_whole(self) -> bool:
         """Whether it has a whole table in memory, also one that is made in blocks."""
+        ...
+
+    @property
+    def draws_tables(self) -> bool:
+        """Whether it draws the tables itself (``draw_from``), and the folder has none."""
+        ...
+
+    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
+        """Called once, before anything is published: what gives the ``Drawing`` of a committed step."""
         ...
 
     def render(self, table: Any) -> dict[str, bytes]:

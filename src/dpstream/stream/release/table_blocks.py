@@ -6,7 +6,6 @@ its counts and a seed of its own, and blocks are written in their order by one t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import call
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.threads import in_order
+from dpstream.io.sinks.drawing import Drawing, decoded_block
 from dpstream.io.sinks.staged_file import Content
 from dpstream.io.sinks.table_files import BlockWriter
 from dpstream.stream.release.label import Label, labelled
@@ -24,7 +24,7 @@ from dpstream.stream.store.staging import Staging
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["BLOCK", "decoded_blocks", "whole_table", "write_blocks"]
+__all__ = ["BLOCK", "decoded_blocks", "drawing", "whole_table", "write_blocks"]
 
 #: A larger table is drawn in blocks of so many rows; a smaller one at once, as all tables once were.
 BLOCK = 2**18
@@ -42,7 +42,8 @@ def decoded_blocks(
     if drawn is None:
         return None
     return (
-        partial(_decoded, schema, codes, seed, number, dictionaries) for number, codes in enumerate(drawn)
+        partial(decoded_block, schema, codes, seed, number, dictionaries)
+        for number, codes in enumerate(drawn)
     )
 
 
@@ -55,10 +56,16 @@ def whole_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int, size
     return pa.concat_tables(in_order(call, blocks))
 
 
-def _decoded(schema: Schema, codes: Callable[[], Any], seed: int, number: int, dictionaries: bool) -> Any:
-    # Another seed inside the bins, as where a table is drawn at once.
-    inner = int.from_bytes(hashlib.sha256(b"decode:%d:%d" % (seed, number)).digest()[:8], "little") >> 1
-    return schema.decode(codes(), inner, dictionaries=dictionaries)
+def drawing(
+    synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int | None, label: Label | None
+) -> Drawing:
+    """A table that a sink draws itself. In blocks of ``size`` rows; None: it is drawn at once."""
+    arrow = labelled(schema.arrow_schema().empty_table(), label).schema
+    if size is None:
+        return Drawing(schema, arrow, rows, seed, None, None, partial(synthesis.released, schema, rows, seed))
+    blocks = synthesis.blocks(rows, seed, size)
+    assert blocks is not None
+    return Drawing(schema, arrow, rows, seed, size, blocks)
 
 
 def write_blocks(

@@ -12,6 +12,7 @@ Public post-processing, as in ``sampling``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.compiling import njit
+from dpstream.core.graphical.compiled.arrays import TreeArrays
 from dpstream.core.graphical.compiled.inference import index_map
 from dpstream.core.graphical.compiled.inner import inner
 from dpstream.core.graphical.compiled.sampling import _below, _uniform
@@ -26,36 +28,73 @@ from dpstream.core.graphical.compiled.sampling import _below, _uniform
 if TYPE_CHECKING:
     from dpstream.core.graphical.model import Model
 
-__all__ = ["draw_blocks"]
+__all__ = ["DealtBlocks", "DrawnBlocks", "draw_blocks"]
 
 
-def draw_blocks(
-    models: Sequence[Model], shares: NDArray[np.int64], seed: int, size: int
-) -> Iterator[Callable[[], NDArray[np.int32]]]:
+def draw_blocks(models: Sequence[Model], shares: NDArray[np.int64], seed: int, size: int) -> DrawnBlocks:
     """A table of ``shares[k]`` records of each model, in random order, as makers of blocks of ``size`` records.
 
     A maker gives codes, shape (records, attributes), column-major; any thread may call it. Equal arguments give equal
-    blocks.
+    blocks. Nothing is computed before the blocks are asked for.
 
     Cost: the integers of all cells of all models, and to take a block's share a look at each of them.
     """
-    state = _state(seed)
-    left = np.array(shares, dtype=np.int64)
-    decks = []
-    for model, share in zip(models, left, strict=True):
-        tables, _ = model._shape.calibrated()
-        cells = np.empty(len(tables), dtype=np.int64)
-        _deal_cells(model.tree.arrays, tables, int(share), state, cells)
-        decks.append((model.tree.arrays, cells))
-    for number in range(-(-int(left.sum()) // size)):
-        rows = np.empty_like(left)
-        _take_share(left, min(size, int(left.sum())), state, rows)
-        parts = []
-        for (tree, cells), some in zip(decks, rows, strict=True):
-            own = np.empty_like(cells)
-            _take_cells(tree, int(some), state, cells, own)
-            parts.append((tree, own, int(some)))
-        yield partial(_block, parts, seed, number)
+    return DrawnBlocks(tuple(models), np.array(shares, dtype=np.int64), seed, size)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnBlocks:
+    """See ``draw_blocks``."""
+
+    models: tuple[Model, ...]
+    shares: NDArray[np.int64]
+    seed: int
+    size: int
+
+    def __iter__(self) -> Iterator[Callable[[], NDArray[np.int32]]]:
+        return iter(self.dealt())
+
+    def dealt(self) -> DealtBlocks:
+        """The same blocks, after the last step that computes with the models' probabilities."""
+        state, decks = _state(self.seed), []
+        for model, share in zip(self.models, self.shares, strict=True):
+            tables, _ = model._shape.calibrated()
+            cells = np.empty(len(tables), dtype=np.int64)
+            _deal_cells(model.tree.arrays, tables, int(share), state, cells)
+            decks.append((model.tree.arrays, cells))
+        return DealtBlocks(tuple(decks), self.shares, state, self.seed, self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class DealtBlocks:
+    """Makers of blocks, from the number of records in each cell of each clique. What is left to compute are whole
+    numbers and random words, which are equal on every machine; so this may be sent to another one (models may not:
+    the last digits of their probabilities differ).
+
+    Attributes:
+        decks: the tree of each model, and the records in its cells.
+        shares: records of each model.
+        state: of the generator, after the cells were dealt.
+    """
+
+    decks: tuple[tuple[TreeArrays, NDArray[np.int64]], ...]
+    shares: NDArray[np.int64]
+    state: NDArray[np.uint64]
+    seed: int
+    size: int
+
+    def __iter__(self) -> Iterator[Callable[[], NDArray[np.int32]]]:
+        left, state = self.shares.copy(), self.state.copy()
+        decks = [(tree, cells.copy()) for tree, cells in self.decks]
+        for number in range(-(-int(left.sum()) // self.size)):
+            rows = np.empty_like(left)
+            _take_share(left, min(self.size, int(left.sum())), state, rows)
+            parts = []
+            for (tree, cells), some in zip(decks, rows, strict=True):
+                own = np.empty_like(cells)
+                _take_cells(tree, int(some), state, cells, own)
+                parts.append((tree, own, int(some)))
+            yield partial(_block, parts, self.seed, number)
 
 
 def _block(parts, seed, number):

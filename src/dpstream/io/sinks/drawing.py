@@ -1,0 +1,87 @@
+"""A released table that is drawn where its readers are, instead of in the folder of releases."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.schema.domain import Codes
+from dpstream.io.sinks.table_files import BlockWriter
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["DRAWN_TABLE", "Drawing", "decoded_block", "drawn_table"]
+
+#: In the place of a table's file.
+DRAWN_TABLE = "table.json"
+
+
+def drawn_table(step: int, rows: int, seed: int, block: int | None) -> bytes:
+    """What lies in a step's folder instead of its table. Public."""
+    told = {
+        "format": 1,
+        "step": step,
+        "rows": rows,
+        "sampling_seed": seed,
+        "drawn_in_blocks_of": block,
+        "words": f"The records of this step are not in this folder. They are the partition step={step} of a table "
+        "that was drawn, after the step was committed, from the step's model and the seed above.",
+    }
+    return (json.dumps(told, indent=1) + "\n").encode()
+
+
+def decoded_block(
+    schema: Schema, codes: Callable[[], Codes], seed: int, number: int, dictionaries: bool
+) -> Any:
+    """A block as a pyarrow Table, with other seeds inside the bins than for the codes."""
+    inner = int.from_bytes(hashlib.sha256(b"decode:%d:%d" % (seed, number)).digest()[:8], "little") >> 1
+    return schema.decode(codes(), inner, dictionaries=dictionaries)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """What the table of a committed step is drawn from: its noisy model and a seed. Post-processing of what the step
+    released; nothing private, and no randomness that a guarantee rests on.
+
+    Attributes:
+        schema: the released columns.
+        arrow: the ``pyarrow.Schema`` of the table, with its label.
+        rows: of the table.
+        seed: public; the same one that is in the manifest.
+        block: rows of a block; None where it is drawn at once.
+        blocks: makers of its blocks; None where it is drawn at once.
+        whole: draws a table that is drawn at once, as a pyarrow Table.
+    """
+
+    schema: Schema
+    arrow: Any
+    rows: int
+    seed: int
+    block: int | None
+    blocks: Iterable[Callable[[], Codes]] | None
+    whole: Callable[[], Any] | None = None
+
+    def tables(self, first: int, last: int) -> Iterator[Any]:
+        """The blocks ``first`` to ``last`` (exclusive)."""
+        if self.blocks is None:
+            assert self.whole is not None
+            yield self.whole()
+            return
+        for number, codes in enumerate(islice(self.blocks, first, last), first):
+            yield decoded_block(self.schema, codes, self.seed, number, True)
+
+    def write(self, first: int, last: int, put: Callable[[bytes], None]) -> int:
+        """Write these blocks as a Parquet file, a row group each, and give its number of rows. Of all blocks it is the
+        file that the folder of releases would have."""
+        writer = BlockWriter(self.arrow, "parquet", put)
+        rows = 0
+        for table in self.tables(first, last):
+            writer.write(writer.prepare(table))
+            rows += table.num_rows
+        writer.close()
+        return rows

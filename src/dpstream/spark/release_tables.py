@@ -1,0 +1,261 @@
+"""Releases as a table of Spark: a partition for each step, drawn in executors after the step was committed.
+
+::
+
+    tables/synthetic/step=17/part-000000.parquet    the records, a few million in a part
+    tables/synthetic/step=17/_parts.json            its parts with their hashes, and the manifest that it belongs to
+    tables/.synthetic.staged/                       what is being written, or leaves
+
+A partition appears whole, by one rename, and goes by one. What lies in the folder of staged files is never believed:
+the next call removes it. Driver and executors see the folder under one path, on a file system whose renames are atomic.
+
+Nothing is drawn before the step is committed. So a driver that dies, or a disk that is full, leaves a step that waits
+to be published, and never a second draw of noise; and a step that is held for approval exists in the state only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpstream.core import durable
+from dpstream.core.contracts import Dealing
+from dpstream.core.errors import InputError, StoreDamagedError, StoreError
+from dpstream.core.paths import parse_json, read_bytes
+from dpstream.io.sinks.drawing import Drawing
+from dpstream.io.sinks.feed import Piece
+from dpstream.io.sinks.publisher import Differences
+from dpstream.io.sinks.sink_kinds import SinkKind
+from dpstream.io.sinks.staged_file import file_sha256
+from dpstream.spark.release_tasks import DRAWN_TYPE, DrawingParts, Part
+from dpstream.spark.sessions import session, shielded_from_spark
+
+__all__ = ["BLOCKS", "SINK", "SparkTables"]
+
+_FORMAT = 1
+_PARTS = "_parts.json"
+_PARTITION = re.compile(r"step=(\d+)")
+#: Blocks of a part: about four million rows. Whatever the cluster is: a table has the same files wherever it is drawn.
+BLOCKS = 16
+_AWAY = "moving the partition away and running again, which publishes it from the store"
+
+
+class SparkTables:
+    """A ``DrawingFeed``: one table, whose partitions are the steps.
+
+    Guarantee: post-processing. What executors get follows from what the step released (``release_tasks``).
+
+    Args:
+        folder: of tables; made if it is not there.
+        table: its name.
+        blocks: how many blocks of rows a part has.
+
+    Errors (of all methods):
+        StoreDamagedError: a partition is not the one that was published, or another stream's. StoreError: Spark could
+        not draw the table; the step is committed, and the same call goes on. OSError: the disk is full or fails.
+
+    Cost: the driver holds the integers of the model's cells, whatever the number of rows; it sends them to each task.
+    """
+
+    def __init__(self, folder: str | Path, table: str = "synthetic", *, blocks: int = BLOCKS) -> None:
+        self._table = Path(folder) / table
+        self._staged = Path(folder) / f".{table}.staged"
+        self._blocks = blocks
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """See ``Feed``."""
+        hashes = {}
+        for step, folder in self._partitions():
+            told = _told(folder)
+            if told["stream_id"] != stream_id:
+                raise StoreDamagedError(
+                    "the partition belongs to another stream",
+                    where=str(folder),
+                    allowed="a table of its own for each stream ([output] table)",
+                )
+            hashes[step] = str(told["manifest_sha256"])
+        return hashes
+
+    def publish(self, piece: Piece) -> None:
+        """See ``Feed``. A partition that is there is compared with the step, and not drawn again."""
+        self._sweep()
+        final = self._partition(piece.step)
+        if not final.exists():
+            place = self._new_place(piece.step)
+            for folder in (place / "attempts", place / "table"):
+                folder.mkdir(parents=True)
+            parts = self._drawn(piece.step, piece.drawing, place / "attempts")
+            for part in parts:
+                durable.rename(place / "attempts" / part.name, place / "table" / _file(part.part))
+            durable.write_file(place / "table" / _PARTS, _entry(piece, parts), mode=0o644)
+            durable.sync_directory(place / "table")
+            self._table.mkdir(parents=True, exist_ok=True)
+            durable.sync_directory(self._table.parent)
+            durable.rename(place / "table", final)
+        durable.sync_directory(self._table)
+        if self._difference(piece, deep=False) is not None:
+            raise StoreDamagedError(
+                f"the partition of step {piece.step} is not what was committed",
+                where=str(final),
+                allowed=_AWAY,
+            )
+        self._sweep()
+
+    def compare(
+        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+    ) -> Differences:
+        """See ``Feed``. Without ``deep`` only the sizes of the files are compared."""
+        differences: Differences = {}
+        for step, piece in committed.items():
+            how = self._difference(piece, deep=deep)
+            if how is not None:
+                differences[step, f"{self._table.name}/step={step}"] = how
+        return differences
+
+    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+        """Draw a partition again that is not there."""
+        if not self._partition(step).exists():
+            self.publish(piece(False))
+
+    def withdraw(self, step: int) -> None:
+        """Drop the partition of a step, at once."""
+        final = self._partition(step)
+        if final.exists():
+            place = self._new_place(step)
+            place.mkdir(parents=True)
+            durable.rename(final, place / "table")
+            durable.sync_directory(self._table)
+        self._sweep()
+
+    def expire(self, step: int) -> None:
+        """See ``DrawingFeed``."""
+        self.withdraw(step)
+
+    # Inside
+
+    def _drawn(self, step: int, drawing: Drawing, folder: Path) -> list[Part]:
+        """The parts of a table, in order."""
+        from dpstream import __version__
+
+        task = DrawingParts(__version__, drawing, str(folder.absolute()), self._blocks)
+        blocks, count = drawing.blocks, 1
+        if drawing.block is not None and isinstance(blocks, Dealing):
+            count = -(-drawing.rows // (drawing.block * self._blocks))
+            sent = replace(task, drawing=replace(drawing, blocks=blocks.dealt()))
+            parts = self._in_executors(step, sent, count)
+        else:  # small, or of a kind that only this process draws: one part
+            parts = [replace(task, blocks=drawing.rows + 1).write(0)]
+        if [one.part for one in parts] != list(range(count)) or sum(
+            one.rows for one in parts
+        ) != drawing.rows:
+            raise StoreError(
+                f"Spark did not give all parts of the table of step {step}",
+                where=str(self._table),
+                allowed="running again: the step is committed, and its table is drawn anew",
+            )
+        return parts
+
+    def _in_executors(self, step: int, task: DrawingParts, count: int) -> list[Part]:
+        try:
+            spark = session()
+            with shielded_from_spark(str(self._table), doing="draw the table"):
+                # No lambda: Spark sends the object and the name of its class, and no code.
+                numbers = spark.range(0, count, 1, count)
+                found = numbers.mapInArrow(task.__call__, DRAWN_TYPE).toArrow().to_pylist()
+        except InputError as error:
+            told = error.what
+        else:
+            return sorted((Part(**one) for one in found), key=lambda one: one.part)
+        raise StoreError(
+            f"the table of step {step} could not be drawn: {told}",
+            where=str(self._table),
+            allowed="a Spark session that runs, whose executors can write there; the step is committed, and running "
+            "again publishes it",
+        )
+
+    def _difference(self, piece: Piece, *, deep: bool) -> Any:
+        """How the partition of a step differs from what was published; None where it does not."""
+        folder = self._partition(piece.step)
+        if not folder.is_dir():
+            return "missing"
+        told = _told(folder)
+        names = {path.name: path for path in folder.iterdir() if path.name != _PARTS}
+        listed = {str(one["name"]): one for one in told["parts"]}
+        same = (
+            told["stream_id"] == piece.manifest["stream_id"]
+            and told["manifest_sha256"] == hashlib.sha256(piece.manifest_bytes).hexdigest()
+            and names.keys() == listed.keys()
+            and all(path.stat().st_size == listed[name]["bytes"] for name, path in names.items())
+        )
+        if same and deep:
+            same = all(file_sha256(path) == listed[name]["sha256"] for name, path in names.items())
+        return None if same else "changed"
+
+    def _partitions(self) -> Iterator[tuple[int, Path]]:
+        for folder in sorted(self._table.iterdir()) if self._table.is_dir() else ():
+            found = _PARTITION.fullmatch(folder.name)
+            if found is not None:
+                yield int(found[1]), folder
+
+    def _partition(self, step: int) -> Path:
+        return self._table / f"step={step}"
+
+    def _new_place(self, step: int) -> Path:
+        """A folder that no earlier attempt knows: its executors may still be writing."""
+        return self._staged / f"step-{step}-{os.urandom(8).hex()}"
+
+    def _sweep(self) -> None:
+        """Remove what attempts have left; where one of their executors is still writing, the next call does."""
+        shutil.rmtree(self._staged, ignore_errors=True)
+
+
+def _file(part: int) -> str:
+    return f"part-{part:06}.parquet"
+
+
+def _entry(piece: Piece, parts: list[Part]) -> bytes:
+    """What a partition says about itself. Public."""
+    told = {
+        "format": _FORMAT,
+        "stream": piece.manifest["stream"],
+        "stream_id": piece.manifest["stream_id"],
+        "step": piece.step,
+        "manifest_sha256": hashlib.sha256(piece.manifest_bytes).hexdigest(),
+        "parts": [
+            {"name": _file(one.part), "rows": one.rows, "bytes": one.bytes, "sha256": one.sha256}
+            for one in parts
+        ],
+    }
+    return (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    """What a partition says about itself.
+
+    Errors:
+        StoreDamagedError: it says nothing, or something else.
+    """
+    try:
+        told: dict[str, Any] = parse_json(read_bytes(folder / _PARTS))
+        if told["format"] == _FORMAT and f"step={told['step']}" == folder.name:
+            told["stream_id"], told["manifest_sha256"]  # raises KeyError where one is missing
+            for one in told["parts"]:
+                one["name"], one["bytes"], one["sha256"]
+            return told
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise StoreDamagedError(f"{_PARTS} is missing or damaged", where=str(folder), allowed=_AWAY)
+
+
+def _open(database: str | None, table: str) -> SparkTables:
+    return SparkTables(Path(database or SINK.folder), table)
+
+
+SINK = SinkKind(_open, folder="tables", reserved=("step",), draws_tables=True)
