@@ -85,7 +85,7 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     config = simulate("census", 1, tmp_path)
     code = (
         "import dpstream.project.plan_description as d\n"
-        "def broken(config): raise RuntimeError('planted')\n"
+        "def broken(config, at): raise RuntimeError('planted')\n"
         "d.describe = broken\n"
         "from dpstream.cli import main\n"
         f"main(['plan', {str(config)!r}])"
