@@ -1,7 +1,7 @@
 """One step of a large table with the default mechanism, end to end: ``dpstream run`` on a Parquet file.
 
-    python benchmarks/large_tables.py [--rows 10000000] [--columns 20] [--threads 1 2]
-        [--out benchmarks/results/large_tables.txt]
+    python benchmarks/large_tables.py [--rows 10000000] [--repeat 1] [--columns 20] [--threads 1 2]
+        [--no-duckdb] [--out benchmarks/results/large_tables.txt]
 
 The file is invented: columns of text with 2 to 42 values, 1 % null and 1 % undeclared values. Each run is a process of
 its own with warm compiled loops, and with Python's compiled files, as an installed package has them: CPU seconds of all
@@ -109,6 +109,23 @@ def measured(command: list[str], folder: Path, threads: int) -> tuple[float, flo
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, elapsed, peak[0]
 
 
+def repeat(path: Path, out: Path, times: int) -> None:
+    """A Parquet file with the groups of rows of another one, several times."""
+    import pyarrow.parquet
+
+    if times == 1:
+        path.rename(out)
+        return
+    with (
+        pyarrow.parquet.ParquetFile(path) as file,
+        pyarrow.parquet.ParquetWriter(out, file.schema_arrow) as writer,
+    ):
+        for _ in range(times):
+            for number in range(file.num_row_groups):
+                writer.write_table(file.read_row_group(number))
+    path.unlink()
+
+
 def starts(folder: Path, columns: int) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """What a first step of 1,000 records takes without and with compiled loops; Python's files are there in both."""
     small = folder / "small"
@@ -131,11 +148,14 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--columns", type=int, default=20)
+    parser.add_argument("--repeat", type=int, default=1, help="how often the file holds these records")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--no-duckdb", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     lines = [
-        f"{given.rows:,} records x {given.columns} columns from Parquet, one step, default mechanism, epsilon 1; "
+        f"{given.rows * given.repeat:,} records x {given.columns} columns from Parquet, one step, default mechanism, "
+        "epsilon 1; "
         f"python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start",
         "",
         f"{'what':<28}{'threads':>8}{'CPU s':>9}{'elapsed s':>11}{'peak MB':>9}{'published MB':>14}",
@@ -143,7 +163,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_files(folder, given.rows, 1000)
-        (folder / "large.parquet").rename(folder / "big.parquet")
+        repeat(folder / "large.parquet", folder / "big.parquet", given.repeat)
         configuration(folder, given.columns)
         run = [sys.executable, "-m", "dpstream", "run", "dpstream.toml"]
         cold, warm = starts(folder, given.columns)
@@ -157,17 +177,18 @@ def main() -> None:
             size = sum(path.stat().st_size for path in (folder / f"r{threads}").rglob("*") if path.is_file())
             lines.append(_line("dpstream run", threads, used, size))
         names = ",".join(NAMES[: given.columns])
-        for threads in given.threads:
+        for threads in () if given.no_duckdb else given.threads:
             print(f"DuckDB, {threads} threads", file=sys.stderr, flush=True)
             out = folder / f"again{threads}.parquet"
             command = [sys.executable, "-c", _DUCKDB, names, "big.parquet", str(out), str(threads)]
             used = measured(command, folder, threads)
             lines.append(_line("DuckDB", threads, used, out.stat().st_size))
     pairs = len(list(itertools.combinations(range(given.columns), 2)))
-    lines.append("")
-    lines.append(
-        f"DuckDB codes the texts, counts {pairs} pairs, each by a query, and writes the table again."
-    )
+    if not given.no_duckdb:
+        lines.append("")
+        lines.append(
+            f"DuckDB codes the texts, counts {pairs} pairs, each by a query, and writes the table again."
+        )
     text = "\n".join(lines) + "\n"
     print(text)
     if given.out is not None:

@@ -9,7 +9,6 @@ with them by the rule of their time. That rule can go when stores of these forma
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.tables import MultisetHash
+from dpstream.core.tables.sorted_rows import sorted_words
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import BatchRows
@@ -32,9 +32,6 @@ RULE = b"\x02"
 _UNMARKED_BYTES = 32
 
 RowWords = NDArray[np.int64]
-
-# A mixed-radix word must stay below 2**63.
-_WORD = 2**63
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +63,7 @@ class RecordRows:
             part.whole() if isinstance(part, CodeBlocks) else part for part in (self.inserts, self.deletes)
         ]
         pairs = zip(rows, given, strict=True)
-        return [part for codes, words in pairs for part in _sorted_words(codes, self.domain.sizes, words)]
+        return [part for codes, words in pairs for part in sorted_words(codes, self.domain.sizes, words)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,17 +84,3 @@ class BatchContent:
             return hmac.compare_digest(content, self.stored)
         parts = self.rows.in_order()
         return parts is not None and hmac.compare_digest(content, self.store.fingerprint(parts))
-
-
-def _sorted_words(codes: Codes, sizes: Sequence[int], owners: RowWords | None) -> list[bytes]:
-    words: list[RowWords] = [] if owners is None else list(owners.T)
-    span = _WORD
-    for position, size in enumerate(sizes):
-        if span * size >= _WORD:
-            words.append(np.zeros(len(codes), dtype=np.int64))
-            span = 1
-        words[-1] *= size
-        words[-1] += codes[:, position]
-        span *= size
-    order = np.lexsort(words)
-    return [len(codes).to_bytes(8, "little"), *(word[order].astype("<i8").tobytes() for word in words)]

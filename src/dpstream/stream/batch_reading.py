@@ -23,6 +23,7 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import User
 from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, KeyedBatch, Snapshot
+from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.batch_content import RecordRows
 from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
 from dpstream.stream.frames import Batch, encode_batch, encode_blocks
@@ -57,6 +58,8 @@ def grant_batch(
     if isinstance(batch, (KeyedBatch, Snapshot)):
         _require_kind(plan, where, keyed=True)
         return read_keyed(batch, wanted)
+    if isinstance(batch, CountedFile) and (plan.reads != "counts" or most is not None):
+        batch = Batch(batch.whole())  # who reads more than counts has the records in memory
     if isinstance(batch, EngineBatch):
         granted = batch.grant(wanted)
         _require_kind(plan, where, keyed=granted.keyed is not None)

@@ -6,7 +6,7 @@ import datetime
 import glob
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.core.schema import Schema
 from dpstream.io.sources.calendar import Grid, StepNumbers
+from dpstream.io.sources.counted_file import CountedFile, is_large
 from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
@@ -30,7 +31,7 @@ from dpstream.io.sources.positions import (
     other_files,
     still_first,
 )
-from dpstream.io.sources.read_block import Ahead, ReadBlock, chosen, read_block
+from dpstream.io.sources.read_block import Ahead, ReadBlock, ReadFile, chosen, read_block
 from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
@@ -42,23 +43,6 @@ __all__ = ["MAX_STEPS", "FileSource"]
 MAX_STEPS = 10**6
 #: Bytes of codes that the first pass over text files may keep, so that there is no second one.
 _AHEAD = 2**28
-
-
-@dataclass(frozen=True)
-class _File:
-    """What the first pass learns about one file.
-
-    Attributes:
-        name: its path from the base folder.
-        records: how many it has.
-        blocks: for each block with records that are due: how many records the file has up to its end, and the smallest
-            step in it. So the second pass knows how far to read for a step. Empty where the first pass kept them all.
-    """
-
-    path: Path
-    name: str
-    records: int
-    blocks: tuple[tuple[int, int], ...]
 
 
 class FileSource(Source):
@@ -87,6 +71,7 @@ class FileSource(Source):
     codes of all records (up to 256 MiB), and these files are read once. Blocks are read and encoded in a few threads.
     Memory: the blocks of about 4 MB that hold the step's records, and records that were read ahead; with ``schema``
     their codes, 1, 2 or 4 bytes a cell. That is little for files sorted by time, and up to all records for other files.
+    A Parquet file that is a step is handed out as ``CountedFile`` where its codes take more than 128 MiB.
 
     Errors:
         DataError: there is no file, a file is damaged or inconsistent, a time or an operation is bad, or a record is
@@ -243,7 +228,7 @@ class FileSource(Source):
             if (
                 name not in here
                 or None in expected
-                or expected != list(self._fingerprint(here[name], expected[0]))
+                or expected != list(fingerprint(here[name], expected[0], key=self._key))
             ):
                 raise StepError(
                     "the file is gone, or the part of it that was read before has changed, and its records could be "
@@ -251,14 +236,11 @@ class FileSource(Source):
                     where=name,
                     allowed='with late = "next-step": files that stay, and only grow at their end',
                 )
-        prints = {name: self._fingerprint(path) for name, path in here.items()}
+        prints = {name: fingerprint(path, key=self._key) for name, path in here.items()}
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
         return lengths | {f"{DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
 
-    def _fingerprint(self, path: Path, limit: int | None = None) -> tuple[int, int]:
-        return fingerprint(path, limit, key=self._key)
-
-    def _scan(self, path: Path, place: Place, ahead: Ahead, add: Callable[..., None]) -> _File:
+    def _scan(self, path: Path, place: Place, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
         """Pass 1: read and check the times and operations of one file. ``add`` gets the records, if it keeps them."""
         name, ends, records = self._name(path), [], 0
         op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
@@ -286,10 +268,10 @@ class FileSource(Source):
             )
         for table, gone, steps in waiting:
             add(table, gone, steps=steps)
-        return _File(path, name, records, () if whole else tuple(ends))
+        return ReadFile(path, name, records, () if whole else tuple(ends))
 
     def _assemble(
-        self, grid: Grid, files: list[_File], place: Place, pieces: Pieces, last: int
+        self, grid: Grid, files: list[ReadFile], place: Place, pieces: Pieces, last: int
     ) -> Iterator[StepInput]:
         """Pass 2: for each step, read every file forward until it has no more records of the step."""
         readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
@@ -314,14 +296,32 @@ class FileSource(Source):
         names = FileNames(self._key)
         for step, path in enumerate(files, start=1):
             name = self._name(path)
-            if step >= start_step:
-                pieces, records = self._pieces(), 0
-                for block in self._read(path, counted=True):
-                    pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
-                    records += block.num_rows
+            entry = self._file_step(step, path) if step >= start_step else None
             self._position = names.then(name)
-            if step >= start_step:
-                yield self._input(step, name, None, *pieces.take(step))
+            if entry is not None:
+                yield entry
+            del entry  # or its records would be there while the next file is read
+
+    def _file_step(self, step: int, path: Path) -> StepInput:
+        engine = self._counted(path)
+        if engine is not None:
+            return StepInput(step, self._name(path), None, None, None, engine=engine)
+        return self._input(step, self._name(path), None, *self._file_records(path))
+
+    def _file_records(self, path: Path) -> tuple[Any, Any]:
+        name, pieces, records = self._name(path), self._pieces(), 0
+        for block in self._read(path, counted=True):
+            pieces.add(*self._split(block, name, records), steps=np.ones(block.num_rows, np.int64))
+            records += block.num_rows
+        return pieces.take(1)
+
+    def _counted(self, path: Path) -> CountedFile | None:
+        """A large file whose records have no operations and no users; None for others."""
+        plain = (self.options.op_column, self.options.user_column) == (None, None)
+        if self._encoder is None or not plain or not is_large(path, self._encoder):
+            return None
+        read = partial(self._read, path, counted=True)
+        return CountedFile(self._encoder, lambda then: read(then=then), lambda: self._file_records(path)[0])
 
     def _row_steps(self, rows: int, start_step: int, seen: Position | None) -> Iterator[StepInput]:
         """The full steps. Records that do not fill a step wait for more records."""
@@ -427,14 +427,18 @@ class FileSource(Source):
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
 
-    def _read(self, path: Path, *, counted: bool = False) -> Iterator[ReadBlock]:
-        """The blocks of a file with all columns, encoded where the source has a schema. ``counted`` as above."""
+    def _read(
+        self, path: Path, *, counted: bool = False, then: Callable[[ReadBlock], Any] | None = None
+    ) -> Iterator[Any]:
+        """The blocks of a file with all columns, encoded where the source has a schema, or what ``then`` makes of them
+        in several threads. ``counted`` as above."""
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         each = partial(read_block, marks=self._marks(), columns=self._columns, encoder=self._encoder)
         if self._encoder is None:
             return map(each, blocks(path, columns=self._names, reveal=self._reveal, rules=rules))
         coded = self._encoder.names - {*self._marks(), *self._encoder.kept}
-        return blocks(path, columns=self._names, reveal=self._reveal, rules=rules, each=each, coded=coded)
+        last = each if then is None else lambda table: then(each(table))
+        return blocks(path, columns=self._names, reveal=self._reveal, rules=rules, each=last, coded=coded)
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
@@ -461,7 +465,7 @@ class FileSource(Source):
 class _Reader:
     """Reads one file forward in pass 2."""
 
-    def __init__(self, source: FileSource, number: int, file: _File, place: Place) -> None:
+    def __init__(self, source: FileSource, number: int, file: ReadFile, place: Place) -> None:
         self._source, self._number, self._file, self._place = source, number, file, place
         self._blocks: Iterator[Any] | None = None
         self._read = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 
-__all__ = ["Ahead", "ReadBlock", "chosen", "read_block"]
+__all__ = ["Ahead", "ReadBlock", "ReadFile", "chosen", "read_block"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,6 +38,23 @@ class ReadBlock:
         """The memory of the records."""
         records = self.records
         return int(records.codes.nbytes if isinstance(records, EncodedBlock) else records.nbytes)
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """What the first pass learns about one file.
+
+    Attributes:
+        name: its path from the base folder.
+        records: how many it has.
+        blocks: for each block with records that are due: how many records the file has up to its end, and the smallest
+            step in it. So the second pass knows how far to read for a step. Empty where the first pass kept them all.
+    """
+
+    path: Path
+    name: str
+    records: int
+    blocks: tuple[tuple[int, int], ...]
 
 
 def read_block(

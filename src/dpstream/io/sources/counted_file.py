@@ -1,0 +1,248 @@
+"""A large file that is one step: hashed and counted while it is read, so that no record waits in memory."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import LifoQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Events, Granted, Wanted
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
+from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
+from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
+from dpstream.core.tables.counting import add_counts, check_codes, count_plan
+from dpstream.core.tables.sorted_rows import sorted_words
+from dpstream.core.threads import thread_count
+from dpstream.io.sources.file_opening import file_format, readable
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+    from dpstream.core.schema.domain import Clique
+    from dpstream.io.sources.read_block import ReadBlock
+
+__all__ = ["CountedFile", "is_large"]
+
+#: Bytes of codes from which on a file is counted while it is read.
+_LARGE = 2**27
+#: The most cells that each thread may have for itself.
+_THREAD_CELLS = 2**21
+
+Read = Callable[[Callable[["ReadBlock"], Any]], Iterator[Any]]
+
+
+def is_large(path: Path, encoder: BlockEncoder) -> bool:
+    """Whether a file's codes would take more memory than they may. Of Parquet files only: others do not say.
+
+    Errors:
+        DataError: the file is damaged.
+    """
+    if file_format(path) != "parquet":
+        return False
+    import pyarrow.parquet
+
+    with readable(path), pyarrow.parquet.ParquetFile(path) as file:
+        cells = int(file.metadata.num_rows) * len(encoder.columns)
+    return cells * narrow_type([column.size for column in encoder.columns]).itemsize > _LARGE
+
+
+@dataclass(repr=False)
+class CountedFile:
+    """The records of a file; an ``EngineBatch`` that grants counts. Private.
+
+    A pass reads all records, hashes them, and counts what was asked; the first one counts what the mechanism says that
+    it will ask. Passes that read other records are refused. Nothing is written: another copy of private records, even
+    of their codes, would need a key of its own.
+
+    A file with a record that has no code is read as every other one is, which says what is wrong.
+
+    Args:
+        encoder: as whose codes the records are read.
+        read: gives what a function makes of each block, which several threads call.
+        whole: the records as one table, as ``StepInput.inserts`` has them.
+
+    Memory: two blocks for each thread, and the counts; for a mechanism that reads records, all codes.
+    """
+
+    encoder: BlockEncoder
+    read: Read
+    whole: Callable[[], Any]
+
+    def __repr__(self) -> str:
+        return "CountedFile(records hidden)"
+
+    def grant(self, wanted: Wanted) -> Granted:
+        """See ``EngineBatch``. The records are read when their hash is asked for.
+
+        Errors:
+            ConfigError: a mechanism that reads more than counts gets the records from ``whole``.
+        """
+        if wanted.reads != "counts" or wanted.max_events is not None:
+            raise ConfigError(
+                "of a file that is counted while it is read only counts are granted", where=wanted.where
+            )
+        passes = _Passes(self, wanted)
+        return Granted(_View(passes), _Rows(passes))
+
+
+class _Passes:
+    """The passes over the records of a file, and what they have found."""
+
+    def __init__(self, file: CountedFile, wanted: Wanted) -> None:
+        self._file = file
+        self._where = f"{wanted.where}, inserts"
+        self._known: dict[Clique, NDArray[np.int64]] = {}
+        self._content: tuple[bytes, MultisetHash] | None = None
+        self._in_memory: CodeBlocks | None = None
+        self.schema: Schema = wanted.schema
+        self.asked = tuple(dict.fromkeys(wanted.cliques))
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """The hash of all records; the first call reads them, and counts what is known to be asked."""
+        if self._content is None or not hmac.compare_digest(self._content[0], key):
+            self._run([one for one in self.asked if one not in self._known], key)
+        assert self._content is not None
+        return self._content[1].finish(self.schema.domain.sizes, key)
+
+    def counts(self, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
+        """One array a clique; reads the records again where some are missing."""
+        missing = [one for one in dict.fromkeys(cliques) if one not in self._known]
+        if missing:
+            # Without a fingerprint before it there is nothing to compare with, and any key will do.
+            self._run(missing, bytes(HASH_KEY_BYTES) if self._content is None else self._content[0])
+        return [self._known[one].copy() for one in cliques]
+
+    def codes(self) -> CodeBlocks:
+        """All records, in memory."""
+        if self._in_memory is None:
+            self._in_memory = self.schema.encode_blocks(self._file.whole(), where=self._where)
+        return self._in_memory
+
+    def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
+        domain, encoder = self.schema.domain, self._file.encoder
+        plan = count_plan(domain, tuple(cliques))
+        # Tables for threads that count at the same time; large ones are not there twice.
+        tables: LifoQueue[NDArray[np.int64]] = LifoQueue()
+        sums = [
+            np.zeros(plan.cells, np.int64)
+            for _ in range(thread_count() if plan.cells <= _THREAD_CELLS else 1)
+        ]
+        for table in sums:
+            tables.put(table)
+
+        def taken(codes: AnyCodes) -> MultisetHash:
+            check_codes(codes, domain, self._where)
+            found = MultisetHash()
+            for start in range(0, len(codes), BLOCK_ROWS):
+                found = found.merge(MultisetHash.of(codes[start : start + BLOCK_ROWS], None, key))
+            own = tables.get()
+            try:
+                add_counts(plan, CodeBlocks(len(domain), [codes]), 1, own, "auto")
+            finally:
+                tables.put(own)
+            return found
+
+        def work(block: ReadBlock) -> MultisetHash | None:
+            return taken(block.records.codes) if isinstance(block.records, EncodedBlock) else None
+
+        content = MultisetHash()
+        same = (encoder.columns, encoder.null_values) == (self.schema.columns, self.schema.null_values)
+        coded = self._in_memory is None and same
+        if coded:
+            for found in self._file.read(work):
+                if found is None:
+                    coded = False
+                    break
+                content = content.merge(found)
+        if not coded:
+            content = MultisetHash()
+            for table in sums:
+                table[:] = 0
+            for block in self.codes().blocks:
+                content = content.merge(taken(block))
+        self._keep(key, content, cliques, plan.bounds, sum(sums[1:], sums[0]))
+
+    def _keep(
+        self,
+        key: bytes,
+        content: MultisetHash,
+        cliques: Sequence[Clique],
+        bounds: Sequence[tuple[int, int]],
+        counts: NDArray[np.int64],
+    ) -> None:
+        before = self._content
+        if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
+            raise DataError(
+                "the file changed while it was read", where=self._where, allowed="a file that stays as it is"
+            )
+        self._content = (key, content)
+        for clique, (begin, end) in zip(cliques, bounds, strict=True):
+            self._known[clique] = counts[begin:end]
+
+
+@dataclass(frozen=True, repr=False)
+class _View:
+    """Counts of the records; a ``PrivateBatch``."""
+
+    _passes: _Passes
+
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+        """See ``PrivateBatch``.
+
+        Errors:
+            DataError: the records changed since they were read first. LimitError: too many cells.
+        """
+        if part not in ("net", "inserts", "deletes"):
+            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
+        found = self._passes.counts(cliques)
+        return [0 * counts for counts in found] if part == "deletes" else found
+
+    def without_cancelled(self) -> _View:
+        """See ``CancellingBatch``: there are no deletes."""
+        return self
+
+    @property
+    def declares_deletes(self) -> bool:
+        """See ``PrivateBatch``."""
+        return False
+
+    @property
+    def records(self) -> None:
+        """None: only counts are granted."""
+        return None
+
+    @property
+    def marks(self) -> None:
+        """None: whose records they are is not granted."""
+        return None
+
+    @property
+    def present(self) -> None:
+        """None: the records have no keys."""
+        return None
+
+
+@dataclass(frozen=True, repr=False)
+class _Rows:
+    """The records as a multiset; a ``BatchRows``."""
+
+    _passes: _Passes
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``."""
+        return self._passes.fingerprint(key)
+
+    def in_order(self) -> list[bytes]:
+        """See ``BatchRows``. Memory: all records, as 4 bytes a cell and more."""
+        sizes, none = self._passes.schema.domain.sizes, np.empty((0, len(self._passes.schema)), np.int32)
+        return [
+            part
+            for codes in (self._passes.codes().whole(), none)
+            for part in sorted_words(codes, sizes, None)
+        ]
