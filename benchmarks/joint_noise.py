@@ -21,10 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from changing_tables import differences, moments
+from changing_tables import run as run_keyed
 from keyed_streams import load
 from made_by import write_result
 
@@ -32,13 +34,14 @@ from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.joint_groups import deviations, together
+from dpstream.families.tabular.joint_groups import deviations, draw_shares
 from dpstream.lab.experiments import kumar_stream
 from dpstream.lab.experiments.replayed_streams import ConfigSource
 from dpstream.tools.evaluate import total_variation, workload_errors
 from dpstream.tools.simulate import simulate
 
 LONG = "about 10 minutes of one core"
+KEYED = ("stock:200:3:60", "stock:5000:3:60", "stock:5000:60:100")
 STREAMS = ("columns", "evictions", "census", "stock", "Adult-randomized-bs-50", "Adult-ordered-bs-50")
 _Rows = np.ndarray
 
@@ -85,7 +88,7 @@ def stream(name: str) -> Stream:
                 tuple((replay.inserts(step), replay.deletes(step)) for step in range(1, len(replay) + 1)),
             )
     if name == "stock":
-        keyed = load("stock:5000:3:100", 0)
+        keyed = load("stock:2000:3:50", 0)
         every = (differences(moment) for _, moment in moments(keyed, keyed.steps, set()))
         return Stream(keyed.domain, tuple(every))
     replay = kumar_stream(name, Path(os.environ["DPSTREAM_DATA"]))
@@ -126,21 +129,46 @@ def run(name: str, noise: str, epsilon: Fraction) -> np.ndarray:
     return np.mean(found, axis=0)
 
 
+def census_lines(names: Sequence[str], epsilons: Sequence[str], repeats: int) -> Iterator[str]:
+    """One line a keyed stream and epsilon: censuses, the same stream for both kinds of noise in a repetition."""
+    yield f"{'census of':<24}{'epsilon':>8}" + "".join(
+        f"{what + ' apart':>13}{'joint':>10}{'ratio':>15}" for what in ("AvgWE", "TV")
+    )
+    for name in names:
+        for epsilon in epsilons:
+            found = np.zeros((repeats, 2, 2))
+            for repeat in range(repeats):
+                for place, noise in enumerate(("apart", "joint")):
+                    points = run_keyed(name, f"census:noise={noise}", epsilon, repeat, True)[
+                        "points"
+                    ].values()
+                    found[repeat, place] = [
+                        np.mean([p[key] for p in points]) for key in ("we_model", "tv_model")
+                    ]
+            line = f"{name:<24}{epsilon:>8}"
+            for kind in range(2):
+                a, b = found[:, 0, kind], found[:, 1, kind]
+                # Streams of a repetition are the same, so their ratios are compared.
+                spread = (b / a).std(ddof=1) / math.sqrt(repeats)
+                line += f"{a.mean():>13.5f}{b.mean():>10.5f}{f'{b.mean() / a.mean():.2f} ({spread:.2f})':>15}"
+            yield line
+
+
 def noise_lines() -> Iterator[str]:
     """What joint noise gains for all columns of each domain, by public arithmetic."""
-    yield "Standard deviation of independent noise over that of joint noise, best shares, summed over columns"
+    yield "Standard deviation of independent noise over that of joint noise, summed over columns"
     for label, sizes in (
         ("12 columns of 3", [3] * 12),
         ("20 columns of 5", [5] * 20),
         ("Adult's 13 columns", [2, 2, 5, 6, 7, 9, 15, 16, 42, 100, 99, 100, 10]),
         ("8 columns of 16", [16] * 8),
     ):
-        root = 0.0
-        for group in together(sizes, level=False):
+        found = 0.0
+        for group, share in draw_shares(sizes, level=False):
             own = [sizes[place] for place in group]
-            errors = deviations(own, level=False)
-            root += math.sqrt(sum(errors[c] for c in own) if len(own) > 1 else math.sqrt(2.0))
-        yield f"{label:<24}{len(sizes) * len(sizes) * math.sqrt(2.0) / root**2:>8.2f}"
+            errors = deviations(own, level=False) if len(own) > 1 else {own[0]: math.sqrt(2.0)}
+            found += sum(errors[cells] for cells in own) / float(share)
+        yield f"{label:<24}{len(sizes) ** 2 * math.sqrt(2.0) / found:>8.2f}"
 
 
 def measured_lines(epsilons: Sequence[str]) -> Iterator[str]:
@@ -186,17 +214,25 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--epsilons", default="1")
     parser.add_argument("--streams", default=",".join(STREAMS))
+    parser.add_argument("--keyed", default=",".join(KEYED), help="streams of keyed records, for censuses")
     parser.add_argument("--result", type=Path)
     chosen = parser.parse_args()
     names = [
-        n for n in chosen.streams.split(",") if not n.startswith("Adult") or "DPSTREAM_DATA" in os.environ
+        n
+        for n in chosen.streams.split(",")
+        if n and (not n.startswith("Adult") or "DPSTREAM_DATA" in os.environ)
     ]
     lines = []
     epsilons = chosen.epsilons.split(",")
     for line in (*noise_lines(), "", *measured_lines(epsilons), ""):
         print(line, flush=True)
         lines.append(line)
-    for line in stream_lines(names, epsilons, chosen.repeats):
+    keyed = [name for name in chosen.keyed.split(",") if name]
+    for line in chain(
+        stream_lines(names, epsilons, chosen.repeats) if names else (),
+        [""],
+        census_lines(keyed, epsilons, chosen.repeats) if keyed else (),
+    ):
         print(line, flush=True)
         lines.append(line)
     if chosen.result:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpstream.core.errors import DpstreamError
-from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
@@ -55,6 +55,36 @@ def test_every_census_of_every_level_measures_the_headlines_with_its_share(
         assert plan.run_of(level).budget == plan.amounts.of_level(level).scaled(Fraction(3, 4))
 
 
+@pytest.mark.parametrize("unit", [Record(), Record("replace")])
+def test_headlines_and_columns_may_be_drawn_together(unit: Record) -> None:
+    """What is published is what was drawn; one draw for all headlines, with all of their share."""
+    plain = transcript_plan(CensusPlan, PureDP.of(2), unit, headline=(("a",), ("c",)))
+    plan = transcript_plan(CensusPlan, PureDP.of(2), unit, headline=(("a",), ("c",)), noise="joint")
+    assert plan.options() == {**plain.options(), "noise": "joint"}
+    assert sum(part.total for part in plan.parts()) == sum(part.total for part in plain.parts()) == 2
+    drawn, counts = drawn_and_published(
+        plan, keyed_ends(stays(80, drift=False), STEPS, DOMAIN), Randomness.seeded(1)
+    )
+    assert only_drawn(drawn, counts)
+    heads = [one for one in counts if "headline" in one.draw]
+    for one in heads:
+        level = int(one.draw.split(", ")[1][-1])
+        ((group, noise),) = plan.terms.headline_noises(level)
+        assert group == (0, 1)
+        assert one.noise == noise == HistogramsNoise(1 / _epsilon(plan, level), (2, 2), noise.level)
+        assert noise.level == (unit == Record("replace"))
+        assert one.query == {"kind": "marginals", "columns": [["a"], ["c"]]}
+        ((_, alone), *_) = plain.terms.headline_noises(level)
+        assert max(noise.variances) < alone.variance
+    columns = [one for one in counts if one.draw.endswith("marginals together") and one not in heads]
+    assert len(columns) == len(heads) > 3
+    assert {tuple(map(tuple, one.query["columns"])) for one in columns} == {(("a",), ("b",), ("c",))}
+
+
+def _epsilon(plan: CensusPlan, level: int) -> Fraction:
+    return plan.amounts.of_level(level).amount * plan.terms.headline_share
+
+
 @pytest.mark.parametrize("tracker", [True, False])
 def test_cohorts_keep_to_the_headlines_as_far_as_noise_allows(tracker: bool) -> None:
     """Seeded, so that it cannot fail by chance: within two standard errors in 95 % of the cells, of two streams."""
@@ -90,8 +120,8 @@ def test_the_plan_shows_share_and_noise_and_old_plans_have_no_new_facts() -> Non
     assert new.options() == {**old.options(), "headline": [["a"], ["b", "c"]], "headline_share": "1/5"}
     assert sum(part.total for part in new.parts()) == sum(part.total for part in old.parts()) == 1
     assert [part.total for part in new.parts()] == [part.total for part in old.parts()]
-    noise = new.terms.headline_noise(0)
-    assert noise is not None
+    noise = new.terms.headline_noises(0)[0][1]
+    assert {one for _, one in new.terms.headline_noises(0)} == {noise}
     assert noise.describe() in new.parts()[0].detail
     facts = new.explain().facts["headline"]
     assert facts["standard_deviation"] == pytest.approx(noise.variance**0.5, rel=1e-5)

@@ -22,7 +22,7 @@ from dpstream.lab.audits.growing_subjects import arrivals, growing_subjects
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
 subjects = cache(growing_subjects)
-MANY = 18
+MANY = 20
 
 
 def test_all_subjects_are_looked_at() -> None:

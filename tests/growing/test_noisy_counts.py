@@ -29,6 +29,8 @@ HONEST = [replace(one, steps=one.steps[:4]) for one in growing_subjects() if not
 
 def exact(one: NoisyCounts, plan: GrowingPlan, steps: tuple[np.ndarray, ...]) -> np.ndarray:
     """What a query says of the records themselves."""
+    if one.query["kind"] == "marginals":
+        return np.concatenate([exact(marginal, plan, steps) for marginal in one.marginals])
     codes = np.concatenate(steps[one.first - 1 : one.last])
     columns = [plan.domain.names.index(name) for name in one.query["columns"]]
     sizes = [plan.domain.sizes[i] for i in columns]

@@ -402,6 +402,7 @@ def _mechanism(
     written: dict[str, Any] = {"name": name}
     written |= {key: _Asked() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
+    written |= family.draft_decided.get(name, {})
     if deletes:
         written |= {key: value for key, value in family.draft_deletes.items() if key in rows}
     about = [] if not reason else [f"{name} is proposed because {reason}."]

@@ -117,7 +117,9 @@ class Family:
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
             is a better start; the owner is asked to look at each.
         bins: whether drafted columns have bins for nulls and for other values.
-        draft_deletes: the same under ``[mechanism]`` where the source deletes; decided, nobody is asked.
+        draft_decided: what it writes under ``[mechanism]``, by mechanism: a better start than the default, which files
+            of streams that began before there was the key rest on; nobody is asked.
+        draft_deletes: the same where the source deletes.
         alternatives: what could take the place of a recipe that protects a unit; the recipe itself may be among them.
     """
 
@@ -132,6 +134,7 @@ class Family:
     asked: bool = False
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
     bins: bool = True
+    draft_decided: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     draft_deletes: Mapping[str, str] = field(default_factory=dict)
     alternatives: Callable[[Any, Unit], Sequence[Alternative]] | None = None
 

@@ -20,6 +20,7 @@ __all__ = [
     "LEAVING_BY_VALUE",
     "LEVELS",
     "MAX_CELLS",
+    "NOISE",
     "RATIO",
     "TOTALS",
     "TRACKER",
@@ -179,6 +180,7 @@ DEPARTURES_EVERY = Option(
     read=_departures_every,
     fragment={"anyOf": [COUNT, {"enum": ["expected", "census"]}]},
 )
+NOISE = options.NOISE.but()
 TOTALS = Option(
     meaning="How numbers of records are followed between censuses: `simple` by levels alone; `full` keeps how errors "
     "of numbers and of hazards depend on each other, and lets the rate of newcomers drift as fast as they say.",

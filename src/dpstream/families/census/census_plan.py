@@ -28,12 +28,13 @@ from dpstream.core.contracts import (
     Terms,
     check_share,
     check_unit,
+    check_words,
     marginal_query,
     option,
 )
 from dpstream.core.errors import ConfigError
-from dpstream.core.graphical import Measurement
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
@@ -57,10 +58,9 @@ from dpstream.families.census.totals_filter import (
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit
+from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit
 from dpstream.families.tabular.pooled_run import Followed
-from dpstream.families.tabular.run_outputs import RunOutput, published
-from dpstream.families.tabular.targets import LEAST_VARIANCE
+from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, published
 
 __all__ = ["Census", "CensusPlan"]
 
@@ -82,10 +82,11 @@ class Census(Recipe["CensusPlan"]):
         departures_share: part of the budget for counting who left.
         departures_every: steps from one count of departures to the next; they are counted at every census besides.
             None: at censuses only.
+        noise: ``joint``: a census draws the noise of several marginals together (pure DP only).
         totals, tracker, leaving_by_value: how numbers and distributions are followed; post-processing.
         iterations, max_cells: of the fits.
-        headline: marginals, by names of columns, that every census measures by themselves, whatever it does else.
-        headline_share: part of each census's amount for them, in equal parts.
+        headline: marginals, by names of columns, that every census measures, whatever it does else.
+        headline_share: part of each census's amount for them, in equal parts where noise is drawn apart.
 
     Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
     State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
@@ -102,6 +103,7 @@ class Census(Recipe["CensusPlan"]):
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
     departures_every: int | None = option(None, options.DEPARTURES_EVERY)
+    noise: NoiseOf = option("apart", options.NOISE)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
 
@@ -113,6 +115,7 @@ class Census(Recipe["CensusPlan"]):
         options.check_departures_every(self.departures_every)
         if self.totals not in ("simple", "full"):
             raise ConfigError(f"totals = {self.totals!r}", where="mechanism", allowed="simple, full")
+        check_words(self)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
@@ -179,7 +182,7 @@ class CensusPlan(StreamPlan):
             turnover=turnover,
             schedule=CensusSchedule(gap, own.ratio, levels, every_count),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
-            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
+            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells, noise=own.noise),
             headline=headline_cliques(own.workload.domain, own.headline),
             headline_share=own.headline_share,
         )
@@ -264,6 +267,7 @@ class CensusPlan(StreamPlan):
             "max_cells": own.max_cells,
             # Facts of streams that count at censuses only stay as they were before there was this option.
             **({} if every is None else {"departures_every": every}),
+            **({} if own.noise == "apart" else {"noise": own.noise}),
             **headline_options(own.headline, own.headline_share),
         }
 
@@ -347,23 +351,23 @@ class CensusPlan(StreamPlan):
         known = next((model for model in reversed(state.latest[: level + 1]) if model is not None), None)
         prior = None if known is None else known.bounded(PRIOR_BOUND)
         run = plan.run_on(counts, randomness, prior=prior)
-        noise = self.terms.headline_noise(level)
-        if noise is None:
+        heads, draws = self.terms.headline, self.terms.headline_noises(level)
+        if not draws:
             return run
         measured, outputs = list(run.measurements), list(run.outputs)
-        for clique, exact in zip(self.terms.headline, present.count(self.terms.headline, after), strict=True):
-            values = self.noisy_cells(exact, noise, randomness)
-            measured.append(
-                Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
-            )
-            outputs.append(RunOutput.of_marginal(self.domain, clique, values, noise, "headline"))
+        private = present.count(heads, after)
+        for group, noise in draws:
+            cliques = [heads[i] for i in group]
+            values = self.noisy_cells(np.concatenate([private[i] for i in group]), noise, randomness)
+            outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, "headline"))
+            measured += measurements_of(cliques, values, noise)
         return replace(run, measurements=tuple(measured), outputs=tuple(outputs))
 
     def noisy_cells(
-        self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness
+        self, exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
     ) -> NDArray[np.int64]:
-        """One headline; audits put one there that follows a script."""
-        return exact + randomness.draw(noise, len(exact))
+        """One draw of headlines; audits put one there that follows a script."""
+        return drawn(exact, noise, randomness)
 
     def pack_state(self, state: CensusState) -> Packed:
         """The whole state; it holds private numbers of departures."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import HEADLINE_SHARE
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
@@ -17,7 +19,8 @@ from dpstream.core.tables import Workload
 from dpstream.families.census.amounts import Amounts
 from dpstream.families.census.census_schedule import CensusSchedule
 from dpstream.families.tabular.aim import AIM, AIMPlan
-from dpstream.families.tabular.headlines import split_budget
+from dpstream.families.tabular.headlines import headline_draws, split_budget
+from dpstream.families.tabular.joint_groups import joint_noise
 
 __all__ = ["CensusTerms", "NoiseOfCounts"]
 
@@ -74,10 +77,27 @@ class CensusTerms:
             self._runs[level] = self.census.calibrate(self.workload, budget, self.unit.counted)
         return self._runs[level]
 
-    def headline_noise(self, level: int) -> Noise | None:
-        """The noise of each cell of a headline in a census of a level; None without any."""
-        each, changed = self._split(level)[1], self.unit.counted.changed_cells
-        return None if each is None else noise_for(each, changed, changed)
+    def headline_noises(self, level: int) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
+        """Places of the headlines, in groups of one draw each in a census of a level, with their noise."""
+        each, unit = self._split(level)[1], self.unit.counted
+        if each is None:
+            return []
+        sizes, changed = [self.workload.domain.cells(clique) for clique in self.headline], unit.changed_cells
+        joint = self.census.noise == "joint"
+        draws = headline_draws(sizes, each, level=self.public_presence, joint=joint)
+        return [
+            (
+                group,
+                noise_for(budget, changed, changed)
+                if len(group) == 1
+                else self.joint_noise(budget, [sizes[i] for i in group]),
+            )
+            for group, budget in draws
+        ]
+
+    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        """The noise of several headlines that are drawn together; audits put another one there."""
+        return joint_noise(budget, sizes, self.unit.counted)
 
     def _split(self, level: int) -> tuple[Budget, Budget | None]:
         return split_budget(self.amounts.of_level(level), len(self.headline), self.headline_share)

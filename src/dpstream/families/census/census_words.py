@@ -13,6 +13,7 @@ from dpstream.families.census.census_schedule import last_of, with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.counted_total import column_deviation, predicted_errors
 from dpstream.families.tabular.description import explain_table, with_headline
+from dpstream.families.tabular.headlines import headline_words
 
 __all__ = ["Told", "explain_census"]
 
@@ -41,11 +42,9 @@ class Told:
         plan, found = self.plan, list[Part]()
         for level in range(self.levels):
             runs = "; ".join(f"{part.name}: {part.detail}" for part in plan.run_of(level).parts())
-            detail, head = f"an AIM run: {runs}", plan.headline_noise(level)
-            if head is not None:
-                detail += (
-                    f"; and {plan.headline_share} for the headlines, each by itself with {head.describe()}"
-                )
+            detail, heads = f"an AIM run: {runs}", plan.headline_noises(level)
+            if heads:
+                detail += f"; and {plan.headline_share} for the headlines, {headline_words(heads)}"
             found.append(Part(f"census of level {level}", 1, plan.amounts.of_level(level), detail))
         if plan.schedule.levels is None:
             detail = f"each further level gets half of what the one before it has; level {self.levels} and on"
@@ -186,7 +185,7 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
         own,
         [domain.label(clique) for clique in plan.headline],
         plan.headline_share,
-        plan.headline_noise(0),
+        plan.headline_noises(0),
         "at every census",
         all_columns=False,
         of="what a census of each level costs (here of level 0)",

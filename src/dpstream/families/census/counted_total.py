@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +12,8 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, PredictedError
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import estimate_total
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
@@ -31,11 +31,10 @@ def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
     if plan.unit.relation == "replace":
         return run.total, 0.0
     if plan.whole:
-        return estimate_total(run.measurements)
-    own = run.measurements[1:]
+        return estimate_total(run.sums)
     # The columns come first; with few records to a group, one by one.
-    columns = len(plan.candidates.groups) if _grouped(plan, run) else len(plan.candidates.columns)
-    return estimate_total(own[:columns])
+    columns = plan.candidates.groups if _grouped(plan, run) else plan.candidates.columns
+    return estimate_total(run.sums[1:][: len(plan.draws(columns))])
 
 
 def _grouped(plan: AIMPlan, run: AIMRun) -> bool:
@@ -48,30 +47,44 @@ def largest_variance(plan: AIMPlan) -> float:
     """Of ``counted_total``: rounds that follow from noisy numbers can only make it smaller."""
     if plan.unit.relation == "replace":
         return 0.0
-    domain, (cliques, variance) = plan.workload.domain, _first_measured(plan)
-    return 1.0 / sum(1.0 / (variance * domain.cells(clique)) for clique in cliques)
+    domain, whole = plan.workload.domain, 0.0
+    for cliques, noise in _first_measured(plan):
+        own = noise.sum_variance if isinstance(noise, HistogramsNoise) else None
+        whole += 1.0 / (noise.variance * domain.cells(cliques[0]) if own is None else own)
+    return 1.0 / whole
 
 
 def column_deviation(plan: AIMPlan) -> float:
     """Standard deviation of the noise in a column's cell, on average over the columns, at most."""
-    domain, (cliques, variance) = plan.workload.domain, _first_measured(plan)
-    cells = [domain.cells(clique) / domain.sizes[column] for clique in cliques for column in clique]
-    return math.sqrt(variance * sum(cells) / len(cells))
+    domain, measured = plan.workload.domain, _cell_variances(plan)
+    first = measured[0][1]
+    cells = [
+        variance / first * (domain.cells(clique) / domain.sizes[column])
+        for clique, variance in measured
+        for column in clique
+    ]
+    return math.sqrt(first * sum(cells) / len(cells))
 
 
-def _first_measured(plan: AIMPlan) -> tuple[list[Clique], float]:
-    """The marginals that every run measures: the cover, or the columns; and the largest variance of one cell."""
+def _first_measured(plan: AIMPlan) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
+    """The marginals that every run measures: the cover, or the columns; by draws, with the noise that they have at
+    most."""
     own = plan.candidates
     if plan.whole:
-        each, cliques = plan.budget.scaled(Fraction(1, len(own.cover))), [own.cliques[i] for i in own.cover]
+        budget, cliques = plan.budget, [own.cliques[i] for i in own.cover]
     else:
-        each, cliques = _least_of_columns(plan), list(own.groups)
-    return cliques, plan.noise(each).variance
+        rest = next(part for part in plan.parts() if part.name == "columns and rounds").budget
+        budget, cliques = rest.scaled(plan.recipe.columns_share), list(own.groups)
+    return [(group, plan.noise_together(group, budget.scaled(share))) for group, share in plan.draws(cliques)]
 
 
-def _least_of_columns(plan: AIMPlan) -> Any:
-    rest = next(part for part in plan.parts() if part.name == "columns and rounds").budget
-    return rest.scaled(plan.recipe.columns_share / len(plan.candidates.groups))
+def _cell_variances(plan: AIMPlan) -> list[tuple[Clique, float]]:
+    """The same marginals, each with the variance of one of its cells."""
+    found = list[tuple[Clique, float]]()
+    for group, noise in _first_measured(plan):
+        own = noise.variances if isinstance(noise, HistogramsNoise) else (noise.variance,)
+        found += zip(group, own, strict=True)
+    return found
 
 
 def predicted_errors(plan: CensusTerms, steps: Sequence[int]) -> tuple[PredictedError, ...]:
@@ -149,8 +162,8 @@ def _count_on(plan: CensusTerms, until: int) -> None:
 
 def _column_variances(plan: AIMPlan) -> NDArray[np.float64]:
     """The variance of the noise in a cell of each column, at most: from the best of the marginals that have it."""
-    domain, (cliques, variance) = plan.workload.domain, _first_measured(plan)
+    domain, measured = plan.workload.domain, _cell_variances(plan)
     return np.array([
-        min((variance * domain.cells(c) / size for c in cliques if i in c), default=math.inf)
+        min((variance * domain.cells(c) / size for c, variance in measured if i in c), default=math.inf)
         for i, size in enumerate(domain.sizes)
     ])  # fmt: skip

@@ -22,12 +22,11 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
-from dpstream.families.tabular.joint_groups import together
+from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.families.tabular.plans import NoiseOf, check_fit
-from dpstream.families.tabular.pooled_division import PartWeights
-from dpstream.families.tabular.run_outputs import RunOutput
+from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, sum_of
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
@@ -101,11 +100,13 @@ class AIMRun:
 
     Attributes:
         model: fitted to everything measured (and known before), with ``total`` records.
-        measurements: of this run alone: first columns, then one per round; independent noise of known variance.
+        measurements: of this run alone: first columns, then one per round; noise of known variance, independent but
+            for marginals of one joint draw.
         total, total_variance: noisy number of records from these, and the variance of its noise (0 where it is public).
         rounds: how many selections were made; 0 where there was nothing to select.
         spent: the amount of the budget that the parts add up to.
         outputs: the same measurements as whole numbers, for publishing.
+        sums: what each draw says of the number of records, in the order of draws; their errors are independent.
     """
 
     model: Model
@@ -115,6 +116,7 @@ class AIMRun:
     rounds: int
     spent: Fraction
     outputs: tuple[RunOutput, ...] = ()
+    sums: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,27 +142,27 @@ class AIMPlan(OfflinePlan):
 
     def draws(self, cliques: Sequence[Clique]) -> list[tuple[tuple[Clique, ...], Fraction]]:
         """Marginals that are measured at one time, in groups of one draw each, with their shares of the budget."""
-        sizes, level = [self.workload.domain.cells(c) for c in cliques], self.unit.relation == "replace"
-        groups = together(sizes, level=level) if self.joint else [(i,) for i in range(len(cliques))]
-        shares = PartWeights(self._pure)
-        weights = [shares.histograms([sizes[i] for i in group], level=level) for group in groups]
-        return [
-            (tuple(cliques[i] for i in group), Fraction(weight, sum(weights)))
-            for group, weight in zip(groups, weights, strict=True)
-        ]
+        if not self.joint:
+            return [((clique,), Fraction(1, len(cliques))) for clique in cliques]
+        sizes = [self.workload.domain.cells(clique) for clique in cliques]
+        shares = draw_shares(sizes, level=self.unit.relation == "replace")
+        return [(tuple(cliques[i] for i in group), share) for group, share in shares]
 
     def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
         """The noise of several histograms of the same records."""
-        assert isinstance(budget, PureDP)
-        return HistogramsNoise(1 / budget.epsilon, tuple(sizes), self.unit.relation == "replace")
+        return joint_noise(budget, sizes, self.unit)
+
+    def noise_together(self, cliques: Sequence[Clique], budget: Budget) -> Noise | HistogramsNoise:
+        """The noise of marginals that are measured by one draw."""
+        if len(cliques) == 1:
+            return self.noise(budget)
+        return self.joint_noise(budget, [self.workload.domain.cells(clique) for clique in cliques])
 
     def _draw_words(self, cliques: Sequence[Clique], budget: Budget) -> str:
         """The noise of marginals that are measured at one time."""
         laws = []
         for group, share in self.draws(cliques):
-            own, sizes = budget.scaled(share), [self.workload.domain.cells(c) for c in group]
-            noise = self.noise(own) if len(group) == 1 else self.joint_noise(own, sizes)
-            laws.append(noise.describe())
+            laws.append(self.noise_together(group, budget.scaled(share)).describe())
         return ", ".join(dict.fromkeys(laws))
 
     @property
@@ -366,39 +368,22 @@ class _Progress:
             return self.public_total
         return estimate_total(self.sums or self.known)[0]
 
-    def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
-        noise = self.plan.noise(budget)
-        exact = self.of[clique]
-        values = exact + self.randomness.draw(noise, len(exact))
-        self.outputs.append(RunOutput.of_marginal(self.domain, clique, values, noise, chosen=chosen))
-        measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
+    def _measure(self, cliques: Sequence[Clique], budget: Budget, *, chosen: bool = False) -> None:
+        """Measure marginals by one draw."""
+        noise = self.plan.noise_together(cliques, budget)
+        values = drawn(np.concatenate([self.of[clique] for clique in cliques]), noise, self.randomness)
+        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, chosen=chosen))
         self.spent += budget.amount
-        self.measured.append(measurement)
-        self.sums.append(measurement)
-        self._note(measurement)
+        own = measurements_of(cliques, values, noise)
+        self.measured += own
+        self.sums.append(sum_of(own, noise))
+        for measurement in own:
+            self._note(measurement)
 
     def _measure_together(self, cliques: Sequence[Clique], budget: Budget) -> None:
         """Measure marginals that are fixed beforehand, in groups of one draw each."""
         for group, share in self.plan.draws(cliques):
-            if len(group) == 1:
-                self._measure(group[0], budget.scaled(share))
-            else:
-                self._measure_group(group, budget.scaled(share))
-
-    def _measure_group(self, group: Sequence[Clique], budget: Budget) -> None:
-        noise = self.plan.joint_noise(budget, [self.domain.cells(clique) for clique in group])
-        exact = np.concatenate([self.of[clique] for clique in group])
-        noise.check(exact)
-        values = exact + self.randomness.draw_joint(noise)
-        self.outputs.append(RunOutput.of_marginals(self.domain, group, values, noise))
-        self.spent += budget.amount
-        parts = np.split(values.astype(np.float64), noise.starts[1:])
-        for clique, own, variance in zip(group, parts, noise.variances, strict=True):
-            self.measured.append(Measurement(clique, own, max(variance, LEAST_VARIANCE)))
-            self._note(self.measured[-1])
-        # All of them have the same sum, with the same error.
-        spread = max(noise.sum_variance, LEAST_VARIANCE)
-        self.sums.append(Measurement((), parts[0].sum(keepdims=True), spread))
+            self._measure(group, budget.scaled(share))
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
@@ -416,7 +401,7 @@ class _Progress:
     def measure_total(self) -> float:
         """Measure the number of records, unless it is public."""
         if self.public_total is None:
-            self._measure((), self.plan.budget.scaled(_TOTAL_SHARE))
+            self._measure([()], self.plan.budget.scaled(_TOTAL_SHARE))
         return self.total
 
     def measure_columns(self, share: Fraction) -> None:
@@ -477,7 +462,7 @@ class _Progress:
             )
             self.spent += select.amount
             self.rounds += 1
-            self._measure(own.cliques[chosen], measure, chosen=True)
+            self._measure([own.cliques[chosen]], measure, chosen=True)
             tree.add(own.cliques[chosen])
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
@@ -494,4 +479,5 @@ class _Progress:
         variance = 0.0 if self.public_total is not None else estimate_total(self.sums)[1]
         model = self.model.with_total(self.total)
         measured, outputs = tuple(self.measured), tuple(self.outputs)
-        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs)
+        sums = tuple(self.sums)
+        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs, sums)

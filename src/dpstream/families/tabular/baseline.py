@@ -149,7 +149,7 @@ class BaselinePlan(StreamPlan):
 
     def explain(self) -> Explanation:
         """The noise of a run. Every step adds an independent one, so the variances add up."""
-        variance = self.offline.noise.variance if isinstance(self.offline, MWEMPGMPlan) else None
+        variance = self.offline.cell_variance if isinstance(self.offline, MWEMPGMPlan) else None
         sums = {} if variance is None else {str(n): math.sqrt(variance) * math.sqrt(n) for n in TICKS}
         own = explain_table(super().explain(), self.recipe.workload, sums.get("1"), sums)
         numbers = self.offline.numbers()
@@ -234,7 +234,7 @@ class BaselinePlan(StreamPlan):
         if not isinstance(self.offline, MWEMPGMPlan):
             return None
         sides = 2 if self.recipe.deletions else 1
-        cell, total = self.offline.noise.variance * sides, self.offline.total_variance() * sides
+        cell, total = self.offline.cell_variance * sides, self.offline.total_variance() * sides
         share = self.offline.k / len(self.recipe.workload.cliques)
 
         def deviation(variance: float, runs: int) -> float:

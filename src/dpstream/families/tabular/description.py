@@ -10,8 +10,10 @@ from typing import Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, shown_bytes
 from dpstream.core.counters import CalibratedCounter, Choice
-from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.tables import Workload
+from dpstream.families.tabular.headlines import headline_words
 
 __all__ = [
     "TICKS",
@@ -92,7 +94,7 @@ def with_headline(
     own: Explanation,
     labels: Sequence[str],
     share: Fraction,
-    noise: Noise | None,
+    draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]],
     when: str,
     *,
     all_columns: bool,
@@ -101,24 +103,30 @@ def with_headline(
     """The same, with what is measured whenever anything is.
 
     Args:
-        labels: of the headline marginals; ``noise``: of each of their cells; None without any.
+        labels: of the headline marginals; ``draws``: their groups of one draw each, with their noise.
         when: "where a group of steps ends".
         of: what their share is part of.
         all_columns: whether every column is measured then, headline or not.
     """
     words = []
-    if noise is not None:
+    if draws:
+        how = f"Together they get {share} of {of}: {headline_words(draws)}, each time."
+        apart = ""
+        if all(isinstance(noise, DiscreteLaplace | DiscreteGaussian) for _, noise in draws):
+            how = f"Together they get {share} of {of}: {draws[0][1].describe()} in every cell, each time."
+            apart = ", by itself"
         words.append(
-            f"Headlines: {', '.join(labels)}. Each is measured {when}, by itself, whatever is measured besides. "
-            f"Together they get {share} of {of}: {noise.describe()} in every cell, each time."
+            f"Headlines: {', '.join(labels)}. Each is measured {when}{apart}, whatever is measured besides. {how}"
         )
     if all_columns:
         words.append(f"All columns are measured {when}: for single columns no headline is needed.")
     if not words:
         return own
     facts: dict[str, Any] = {"columns_measured_anyway": all_columns, "words": " ".join(words)}
-    if noise is not None:
-        deviation = float(f"{math.sqrt(noise.variance):.6g}")
+    if draws:
+        # Of cells of those that are drawn together: the largest.
+        variances = [v for _, own in draws for v in getattr(own, "variances", (own.variance,))]
+        deviation = float(f"{math.sqrt(max(variances)):.6g}")
         facts |= {"marginals": list(labels), "share": str(share), "standard_deviation": deviation}
     return replace(own, further=(*own.further, *words), facts={**(own.facts or {}), "headline": facts})
 

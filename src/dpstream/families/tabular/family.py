@@ -34,7 +34,8 @@ TABULAR = Family(
     "a stream of tables",
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
-    # Not the default: files of streams that began before there was this key do not name it.
+    # No defaults: files of streams that began before there were these keys do not name them.
+    draft_decided={"pooled": {"noise": "joint"}},
     draft_deletes={"come_and_go": "cancelled"},
     alternatives=_alternatives,
 )

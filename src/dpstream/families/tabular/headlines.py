@@ -9,11 +9,21 @@ from typing import Any
 from dpstream.core.contracts import HEADLINE_SHARE, Headline, check_share
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
+from dpstream.families.tabular.joint_groups import draw_shares
 
-__all__ = ["check_headline", "headline_cliques", "headline_options", "split_budget"]
+__all__ = [
+    "check_headline",
+    "headline_cliques",
+    "headline_draws",
+    "headline_options",
+    "headline_words",
+    "split_budget",
+]
 
 _WHERE = "[accuracy] headline"
 
@@ -69,6 +79,32 @@ def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budge
     if not headlines:
         return budget, None
     return budget.scaled(1 - share), budget.scaled(share / headlines)
+
+
+def headline_draws(
+    sizes: Sequence[int], each: Budget, *, level: bool, joint: bool
+) -> list[tuple[tuple[int, ...], Budget]]:
+    """Places of headline marginals in groups of one draw each, with the group's budget.
+
+    Args:
+        each: what each of them has where it is measured by itself.
+        level: whether the number of records is public.
+        joint: whether they are drawn together where that has less noise (under zCDP never).
+    """
+    if not joint or not isinstance(each, PureDP):
+        return [((place,), each) for place in range(len(sizes))]
+    return [(group, each.scaled(share * len(sizes))) for group, share in draw_shares(sizes, level=level)]
+
+
+def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]]) -> str:
+    """How headlines get their noise, by the groups of one draw each; for plans."""
+    alone = [noise.describe() for group, noise in draws if len(group) == 1]
+    shared = [
+        f"{'all' if len(draws) == 1 else len(group)} together with {noise.describe()}"
+        for group, noise in draws
+        if len(group) > 1
+    ]
+    return ", ".join([*shared, *(f"each by itself with {one}" for one in dict.fromkeys(alone))])
 
 
 def headline_options(headline: Headline, share: Fraction) -> dict[str, Any]:

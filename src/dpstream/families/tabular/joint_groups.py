@@ -4,31 +4,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_CELLS", "deviations", "together"]
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.unit import Event
+
+__all__ = ["MOST_CELLS", "cost", "deviations", "draw_shares", "joint_noise", "together", "weight_of"]
 
 #: Larger histograms gain less than a twentieth, and take others along.
 MOST_CELLS = 32
 #: Dimensions of a joint draw: one of so many takes some ten milliseconds.
 _MOST_DIMENSIONS = 128
+#: Shares of a budget are whole numbers of this part of a cost of 1.
+_GRID = 1 << 10
+#: The standard deviation of Laplace noise at a budget of 1, and what a histogram costs that is measured by itself.
+_ALONE = math.sqrt(2.0)
+_ALONE_COST = math.sqrt(_ALONE)
 _Floats = NDArray[np.float64]
 
 
 def together(sizes: Sequence[int], *, level: bool) -> list[tuple[int, ...]]:
     """Places of histograms, in groups that are drawn together; the others get noise of their own, one a group.
 
-    Groups hold neighbours in the order of sizes. Those are taken whose errors are least in sum, if every group gets its
-    best share of a budget: the sum of ``sqrt(A)``, A the summed standard deviations of a group at a budget of 1.
+    Groups hold neighbours in the order of sizes. Those are taken that have the least sum of ``cost``: where every group
+    gets a share in proportion to its cost, no histogram has more noise than by itself, with an equal share.
 
     Cost: some milliseconds for a new list of sizes.
     """
     order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
     groups = _cut(tuple(sizes[place] for place in order), level)
     return [tuple(sorted(order[first:last])) for first, last in groups]
+
+
+def cost(sizes: Sequence[int], *, level: bool) -> float:
+    """What the share of a budget that histograms of one draw get is in proportion to.
+
+    ``sqrt(A)``, A their summed standard deviations at a budget of 1, makes the errors of all groups least in sum. It is
+    never less than ``c = s / sqrt(a)``, s the largest of these deviations and a that of a histogram by itself: among n
+    histograms whose groups cost C in sum, ``C <= n sqrt(a)``, s becomes ``s C / c = C sqrt(a) <= n a``, which is what
+    each of n histograms by itself has.
+    """
+    if len(sizes) == 1:
+        return _ALONE_COST
+    # Under replacement noise by itself is twice as large, too.
+    errors = {
+        cells: error / (2.0 if level else 1.0) for cells, error in deviations(sizes, level=level).items()
+    }
+    return max(math.sqrt(sum(errors[cells] for cells in sizes)), max(errors.values()) / _ALONE_COST)
+
+
+def draw_shares(sizes: Sequence[int], *, level: bool) -> list[tuple[tuple[int, ...], Fraction]]:
+    """The groups of ``together``, each with its exact share of a budget; the shares add up to 1."""
+    groups = together(sizes, level=level)
+    weights = [weight_of(cost([sizes[place] for place in group], level=level)) for group in groups]
+    return [(group, Fraction(weight, sum(weights))) for group, weight in zip(groups, weights, strict=True)]
+
+
+def joint_noise(budget: Budget, sizes: Sequence[int], unit: Event) -> HistogramsNoise:
+    """The noise of several histograms of the same records, which costs ``budget``, an epsilon."""
+    assert isinstance(budget, PureDP), "under zCDP nothing is drawn together"
+    return HistogramsNoise(1 / budget.epsilon, tuple(sizes), unit.relation == "replace")
+
+
+def weight_of(cost: float) -> int:
+    """A cost as a whole number, by which budgets are divided exactly."""
+    return max(1, round(_GRID * cost))
 
 
 def deviations(sizes: Sequence[int], *, level: bool) -> dict[int, float]:
@@ -46,10 +91,9 @@ def deviations(sizes: Sequence[int], *, level: bool) -> dict[int, float]:
 @lru_cache(maxsize=256)
 def _cut(sizes: tuple[int, ...], level: bool) -> tuple[tuple[int, int], ...]:
     """The best cut of sizes in order, as (first, last + 1)."""
-    alone = math.sqrt(math.sqrt(2.0) * (2.0 if level else 1.0))
     best: list[tuple[float, int]] = [(0.0, 0)]
     for last in range(1, len(sizes) + 1):
-        found = (best[last - 1][0] + alone, last - 1)
+        found = (best[last - 1][0] + _ALONE_COST, last - 1)
         # Equal sizes are not torn apart, unless there are too many of them.
         for first in range(last - 2, -1, -1):
             group = sizes[first:last]
@@ -63,10 +107,9 @@ def _cut(sizes: tuple[int, ...], level: bool) -> tuple[tuple[int, int], ...]:
                 and sum(group) + group[0] - len(group) <= _MOST_DIMENSIONS
             ):
                 continue
-            own = deviations(group, level=level)
-            cost = best[first][0] + math.sqrt(sum(own[cells] for cells in group))
-            if cost < found[0] - 1e-9:
-                found = (cost, first)
+            whole = best[first][0] + cost(group, level=level)
+            if whole < found[0] - 1e-9:
+                found = (whole, first)
         best.append(found)
     groups, at = list[tuple[int, int]](), len(sizes)
     while at:

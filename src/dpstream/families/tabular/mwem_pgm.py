@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,19 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, option
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_words, option
 from dpstream.core.errors import ConfigError
-from dpstream.core.graphical import Measurement, Model, estimate_total, fit
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
+from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import Room, check_each
-from dpstream.families.tabular.plans import check_fit
-from dpstream.families.tabular.run_outputs import RunOutput
+from dpstream.families.tabular.plans import NoiseOf, check_fit
+from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, sum_of
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
@@ -112,6 +115,9 @@ class MWEMPGM(OfflineMechanism):
             if drawn from it).
         max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
             rule), and where none is left the run ends early.
+        noise: ``joint``: where ``k`` is the whole workload and the tree holds it, nothing is selected; all marginals
+            share the budget and get joint noise in groups by their sizes (pure DP only; proof:
+            docs/theory/joint-noise.md).
 
     Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
 
@@ -124,8 +130,10 @@ class MWEMPGM(OfflineMechanism):
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
+    noise: NoiseOf = option("apart", options.NOISE)
 
     def __post_init__(self) -> None:
+        check_words(self)
         if self.k is not None and self.k < 1:
             raise ConfigError(f"k = {self.k}", where="mechanism", allowed="1 or more")
         object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
@@ -154,11 +162,38 @@ class MWEMPGMPlan(OfflinePlan):
     unit: Event
     k: int
 
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all marginals are measured together, and nothing is selected. Public: it follows from their sizes."""
+        joint = self.recipe.noise == "joint" and isinstance(self.budget, PureDP)
+        return (
+            joint
+            and self.k == len(self.workload.cliques)
+            and tree_cells(self.workload.domain, self.workload.cliques) <= self.recipe.max_cells
+        )
+
+    @cached_property
+    def draws(self) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
+        """All marginals in groups of one draw each, with their noise; for runs of the whole workload."""
+        cliques, changed = self.workload.cliques, self.unit.changed_cells
+        sizes, draws = [self.workload.domain.cells(clique) for clique in cliques], []
+        for group, share in draw_shares(sizes, level=self.unit.relation == "replace"):
+            budget = self.budget.scaled(share)
+            noise: Noise | HistogramsNoise = noise_for(budget, changed, changed)
+            if len(group) > 1:
+                noise = self.joint_noise(budget, [sizes[i] for i in group])
+            draws.append((tuple(cliques[i] for i in group), noise))
+        return draws
+
+    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        """The noise of several marginals that are drawn together; audits put another one there."""
+        return joint_noise(budget, sizes, self.unit)
+
     def _split(self) -> tuple[Budget, Budget | None]:
         """The budgets of one measurement and of one selection; with k = 1 nothing is selected, and measuring gets it
         all."""
-        if self.k == 1:
-            return self.budget, None
+        if self.k == 1 or self.whole:
+            return self.budget.scaled(Fraction(1, self.k)), None
         share = self.recipe.measure_share
         return (
             self.budget.scaled(share / self.k),
@@ -170,6 +205,14 @@ class MWEMPGMPlan(OfflinePlan):
         """The noise of every measured cell: a histogram moves by 1 in ``unit.changed_cells`` cells."""
         measure, _ = self._split()
         return noise_for(measure, self.unit.changed_cells, self.unit.changed_cells)
+
+    @property
+    def cell_variance(self) -> float:
+        """Of the noise in a measured cell; where marginals have different noise, on average over these."""
+        if not self.whole:
+            return self.noise.variance
+        own = [v for _, noise in self.draws for v in getattr(noise, "variances", (noise.variance,))]
+        return float(sum(own) / len(own))
 
     def _selector(self, budget: Budget) -> Selector:
         """What makes the choices; audits put one there that follows a script."""
@@ -183,6 +226,9 @@ class MWEMPGMPlan(OfflinePlan):
     def parts(self) -> tuple[Part, ...]:
         """Selections and measurements of one run."""
         measure, select = self._split()
+        if self.whole:
+            laws = ", ".join(dict.fromkeys(noise.describe() for _, noise in self.draws))
+            return (Part("measure", 1, self.budget, f"all marginals with {laws}"),)
         lines = [Part("measure", self.k, measure, f"marginals with {self.noise.describe()}")]
         if select is not None:
             detail = f"{Selector(select).describe()}, score {self.recipe.score}"
@@ -211,14 +257,50 @@ class MWEMPGMPlan(OfflinePlan):
         """
         if self.unit.relation == "replace":
             return 0.0
+        if self.whole:
+            return 1.0 / sum(1.0 / self._sum_variance(*draw) for draw in self.draws)
         precisions = np.sort(1.0 / Cells(self.workload).sizes)[::-1]
         others = precisions[1:].mean() if self.k > 1 else 0.0
         return float(self.noise.variance / (precisions[0] + (self.k - 1) * others))
+
+    def _sum_variance(self, cliques: Sequence[Clique], noise: Noise | HistogramsNoise) -> float:
+        """Of the number of records as one draw tells it."""
+        if isinstance(noise, HistogramsNoise):
+            return noise.sum_variance
+        return noise.variance * self.workload.domain.cells(cliques[0])
+
+    def _run_together(
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None
+    ) -> OfflineRun:
+        """A run that measures the whole workload and selects nothing."""
+        own, domain = self.workload.cliques, self.workload.domain
+        counts = dict(zip(own, batch.count(own, part), strict=True))
+        public_total = float(counts[own[0]].sum()) if self.unit.relation == "replace" else None
+        measured, sums, outputs = list[Measurement](), list[Measurement](), list[RunOutput]()
+        for cliques, noise in self.draws:
+            values = drawn(np.concatenate([counts[clique] for clique in cliques]), noise, randomness)
+            outputs.append(RunOutput.of_draw(domain, cliques, values, noise))
+            found = measurements_of(cliques, values, noise)
+            measured += found
+            sums.append(sum_of(found, noise))
+        total, spread = estimate_total(sums) if public_total is None else (public_total, 0.0)
+        model = fit(
+            domain,
+            measured,
+            total=total,
+            warm=Model.uniform(domain, 0.0) if prior is None else prior,
+            iterations=self.recipe.iterations,
+            max_cells=self.recipe.max_cells,
+            regularisation=0.0 if prior is None else self.recipe.prior_weight,
+        )
+        return OfflineRun(model, spread, tuple(outputs))
 
     def full_run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> OfflineRun:
         """See ``OfflinePlan.full_run``: the variance is that of an inverse-variance mean, given what was selected."""
+        if self.whole:
+            return self._run_together(batch, part, randomness, prior)
         domain = self.workload.domain
         score, (_, select) = self._score, self._split()
         cells = score.cells

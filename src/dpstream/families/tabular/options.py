@@ -197,8 +197,8 @@ COME_AND_GO = Option(
 NOISE = Option(
     meaning="How several marginals get their noise: each by itself, or, with `joint`, groups of them by one draw where "
     "that has less noise (only with epsilon; with rho nothing changes).",
-    reason="streams that began before there was this key go on as they were; `joint` has less noise where many columns "
-    "have three to ten values",
+    reason="streams that began before there was this key go on as they were; drafts of pooled ones set `joint`, with "
+    "which columns of up to ten values have less noise, and none has more",
 )
 ESTIMATES = Option(
     meaning="How measurements are put together. `apart`: each marginal from its own. `joined`: what is measured of "

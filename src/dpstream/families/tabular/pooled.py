@@ -49,6 +49,7 @@ from dpstream.families.tabular.description import (
 from dpstream.families.tabular.headlines import (
     check_headline,
     headline_cliques,
+    headline_words,
     split_budget,
 )
 from dpstream.families.tabular.limits import check_each
@@ -219,9 +220,9 @@ class PooledPlan(StreamPlan):
             f"event's budget: {columns}"
         )
         heads: tuple[Part, ...] = ()
-        if own.headline_budget is not None and own.headline_noise is not None:
+        if own.headline_budget is not None:
             many = len(own.followed.headlines)
-            detail = f"an epoch's headline marginals, each by itself with {own.headline_noise.describe()}"
+            detail = f"an epoch's headline marginals, {headline_words(own.headline_noises)}"
             heads = (Part("headline", times * many, own.headline_budget, detail),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
@@ -297,7 +298,7 @@ class PooledPlan(StreamPlan):
             own,
             labels,
             self.recipe.headline_share,
-            runner.headline_noise,
+            runner.headline_noises,
             when,
             all_columns=runner.measures_all_columns,
         )

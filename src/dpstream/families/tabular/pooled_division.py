@@ -10,13 +10,10 @@ from functools import cached_property
 
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.cube import MAX_DIMENSION
-from dpstream.families.tabular.joint_groups import deviations, together
+from dpstream.families.tabular.joint_groups import cost, together, weight_of
 from dpstream.families.tabular.pooled_signs import Signs
 
 __all__ = ["Design", "Division", "PartWeights"]
-
-#: Shares of a budget are whole numbers of this part of a histogram's.
-_GRID = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,7 @@ class PartWeights:
 
     def histograms(self, sizes: Sequence[int], *, level: bool) -> int:
         """Weight of histograms that are drawn together; of one, that of a histogram."""
-        if len(sizes) == 1:
-            return self.histogram
-        errors = deviations(sizes, level=level)
-        # Under replacement all other errors here are those of a budget that is twice as large.
-        return self._weight(sum(errors[cells] for cells in sizes) / (2.0 if level else 1.0))
+        return self.histogram if len(sizes) == 1 else weight_of(cost(sizes, level=level))
 
     def products(self, pairs: int) -> int:
         """Weight of the joint draw of so many pairs alone."""
@@ -75,7 +68,7 @@ class PartWeights:
         return math.sqrt((sums + 1) * (sums + 2) / 3.0) if self.pure else math.sqrt(sums / 2.0)
 
     def _weight(self, error: float) -> int:
-        return max(1, round(_GRID * math.pow(error, 1.0 / 2.0 if self.pure else 2.0 / 3.0)))
+        return weight_of(math.pow(error, 1.0 / 2.0 if self.pure else 2.0 / 3.0))
 
 
 @dataclass(frozen=True)

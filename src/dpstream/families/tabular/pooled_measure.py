@@ -19,7 +19,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_division import Division
 from dpstream.families.tabular.pooled_signs import Signs
-from dpstream.families.tabular.run_outputs import RunOutput, signs_query
+from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, signs_query, sum_of
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells
 
@@ -78,33 +78,25 @@ class RunMeasurements:
 
     def histogram(self, index: int, budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
         """Measure a marginal's cells with independent noise; ``kind`` names the draw where there may be another."""
-        noise = self.by.histogram_noise(budget)
-        values = self.by.noisy(self.counts[self.cells.part(index)], noise, self.randomness)
-        clique = self.cells.cliques[index]
-        domain = self.cells.workload.domain
-        self.outputs.append(RunOutput.of_marginal(domain, clique, values, noise, kind, chosen=chosen))
-        measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
-        self._book(index, measurement)
-        self.sums.append(measurement)
+        self._draw([index], self.by.histogram_noise(budget), kind, chosen=chosen)
 
-    def together(self, group: Sequence[int], budget: Budget, *, chosen: bool = False) -> None:
-        """Measure the cells of marginals by one draw: of several, by joint noise."""
+    def together(self, group: Sequence[int], budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
+        """Measure the cells of marginals by one draw: of several, by joint noise. ``kind`` as of ``histogram``."""
         if len(group) == 1:
-            self.histogram(group[0], budget, chosen=chosen)
+            self.histogram(group[0], budget, kind, chosen=chosen)
             return
         noise = self.by.histograms_noise(budget, [int(self.cells.sizes[index]) for index in group])
+        self._draw(group, noise, kind, chosen=chosen)
+
+    def _draw(self, group: Sequence[int], noise: Noise | HistogramsNoise, kind: str, *, chosen: bool) -> None:
         exact = np.concatenate([self.counts[self.cells.part(index)] for index in group])
         values = self.by.noisy(exact, noise, self.randomness)
-        cliques = [self.cells.cliques[index] for index in group]
-        domain = self.cells.workload.domain
-        self.outputs.append(RunOutput.of_marginals(domain, cliques, values, noise, chosen=chosen))
-        parts = np.split(values.astype(np.float64), noise.starts[1:])
-        for index, clique, own, variance in zip(group, cliques, parts, noise.variances, strict=True):
-            self._book(index, Measurement(clique, own, max(variance, LEAST_VARIANCE)))
-        # All of them have the same sum, with the same error.
-        self.sums.append(
-            Measurement((), parts[0].sum(keepdims=True), max(noise.sum_variance, LEAST_VARIANCE))
-        )
+        cliques, domain = [self.cells.cliques[index] for index in group], self.cells.workload.domain
+        self.outputs.append(RunOutput.of_draw(domain, cliques, values, noise, kind, chosen=chosen))
+        own = measurements_of(cliques, values, noise)
+        for index, measurement in zip(group, own, strict=True):
+            self._book(index, measurement)
+        self.sums.append(sum_of(own, noise))
 
     def _book(self, index: int, measurement: Measurement) -> None:
         """Note a measurement; of a marginal that was measured before, the mean by precision."""

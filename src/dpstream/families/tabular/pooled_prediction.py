@@ -123,17 +123,15 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     division, cells = runner.division, runner.followed.cells
     joint = runner.signs.singles if division.joint(design) else ()
     single = runner.noise(design).variance if division.histograms(design) else math.inf
-    own, sums = dict[int, float](), list[float]()
-    for group, noise in runner.column_draws(design):
-        if isinstance(noise, HistogramsNoise):
-            own |= dict(zip(group, noise.variances, strict=True))
-            sums += [] if division.public_total else [1.0 / noise.sum_variance]
-        else:
-            own[group[0]] = noise.variance
-            sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
-    headline = None if runner.headline_noise is None else runner.headline_noise.variance
-    if headline is not None:
-        sums += [1.0 / (headline * int(cells.sizes[i])) for i in runner.followed.headlines]
+    own, headline, sums = dict[int, float](), dict[int, float](), list[float]()
+    for found, draws in ((own, runner.column_draws(design)), (headline, runner.headline_noises)):
+        for group, noise in draws:
+            if isinstance(noise, HistogramsNoise):
+                found |= dict(zip(group, noise.variances, strict=True))
+                sums += [] if division.public_total else [1.0 / noise.sum_variance]
+            else:
+                found[group[0]] = noise.variance
+                sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
     signs = 0.0
     if joint:
         signs = runner.joint_draws(design)[0][0].variance
@@ -146,8 +144,7 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
         wide = cells.sizes[runner.followed.columns :]
         sums.append(chosen * float((1.0 / wide).mean()) / single)
     columns = [(first + signs) / 4.0 if i in joint else own[i] for i in range(runner.followed.columns)]
-    if headline is not None:
-        for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
-            columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline)
-        columns += [headline] * len(runner.followed.wide_headlines)
+    for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
+        columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline[at])
+    columns += [headline[at] for at in runner.followed.wide_headlines]
     return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))

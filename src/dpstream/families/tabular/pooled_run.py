@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Model, fit
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
@@ -21,6 +21,8 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.column_answers import move_to_columns
+from dpstream.families.tabular.headlines import headline_draws
+from dpstream.families.tabular.joint_groups import joint_noise
 from dpstream.families.tabular.limits import Room
 from dpstream.families.tabular.plans import PRIOR_BOUND
 from dpstream.families.tabular.pooled_division import Design, Division
@@ -113,7 +115,7 @@ class Outcome:
 class Runner:
     """Measures pooled counts once, within ``budget`` and, for each headline marginal, ``headline_budget``.
 
-    Guarantee: these together for one record of the counts. Headlines are measured first, each by itself. Of ``budget``,
+    Guarantee: these together for one record of the counts. Headlines are measured first. Of ``budget``,
     ``1 - select_share`` of it is divided between all columns (or none) and ``k`` further marginals; columns of two
     values, and some of their pairs, are measured by one joint draw, all else with noise of its own, or (``together``)
     by joint draws of groups of histograms; ``k`` selections share the rest. With nothing to select, measuring gets
@@ -219,23 +221,36 @@ class Runner:
 
     def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
         """The noise of several histograms of the same records."""
-        assert isinstance(budget, PureDP)
-        return HistogramsNoise(1 / budget.epsilon, tuple(sizes), self.unit.relation == "replace")
+        return joint_noise(budget, sizes, self.unit)
+
+    def noise_together(self, group: Sequence[int], budget: Budget) -> Noise | HistogramsNoise:
+        """The noise of one draw: of each cell of a histogram, or of several histograms."""
+        if len(group) == 1:
+            return self.histogram_noise(budget)
+        return self.histograms_noise(budget, self.followed.cells.sizes[list(group)].tolist())
 
     def column_draws(self, design: Design) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
         """Columns that are measured by histograms, in groups of one draw each, with their noise."""
-        draws = list[tuple[tuple[int, ...], Noise | HistogramsNoise]]()
-        for group in self.division.column_groups(design):
-            budget, sizes = self.division.group_budget(design, group), self.followed.cells.sizes[list(group)]
-            one = len(group) == 1
-            noise = self.histogram_noise(budget) if one else self.histograms_noise(budget, sizes.tolist())
-            draws.append((group, noise))
-        return draws
+        own = self.division
+        return [
+            (group, self.noise_together(group, own.group_budget(design, group)))
+            for group in own.column_groups(design)
+        ]
+
+    @cached_property
+    def headline_budgets(self) -> list[tuple[tuple[int, ...], Budget]]:
+        """Headline marginals in groups of one draw each, with their budgets; none without headlines."""
+        if self.headline_budget is None:
+            return []
+        indices, level = self.followed.headlines, self.unit.relation == "replace"
+        sizes = self.followed.cells.sizes[list(indices)].tolist()
+        draws = headline_draws(sizes, self.headline_budget, level=level, joint=self.together)
+        return [(tuple(indices[place] for place in group), budget) for group, budget in draws]
 
     @property
-    def headline_noise(self) -> Noise | None:
-        """The noise of each cell of a headline marginal; None without any."""
-        return None if self.headline_budget is None else self.histogram_noise(self.headline_budget)
+    def headline_noises(self) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
+        """The groups of headline marginals with their noise."""
+        return [(group, self.noise_together(group, budget)) for group, budget in self.headline_budgets]
 
     def noise(self, design: Design) -> Noise:
         """The noise of every cell of a histogram that is measured by itself."""
@@ -313,9 +328,8 @@ class Runner:
         cells, k, own = self.followed.cells, design.k, self.signs
         taken = RunMeasurements(self, cells, own, self.division, counts, randomness, public_total)
         start = known.bounded(PRIOR_BOUND)
-        if self.headline_budget is not None:
-            for index in self.followed.headlines:
-                taken.histogram(index, self.headline_budget, "headline")
+        for group, budget in self.headline_budgets:
+            taken.together(group, budget, "headline")
         division, joint = self.division, own.singles if design.fixed else ()
         for group in division.column_groups(design):
             taken.together(group, division.group_budget(design, group))

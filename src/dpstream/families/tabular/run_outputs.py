@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Counted, NoisyCounts, marginal_query
+from dpstream.core.graphical import Measurement
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["RunOutput", "published", "signs_query"]
+__all__ = ["RunOutput", "drawn", "measurements_of", "published", "signs_query", "sum_of"]
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,31 @@ class RunOutput:
         cliques: Sequence[Clique],
         values: NDArray[np.int64],
         noise: HistogramsNoise,
+        kind: str = "",
         *,
         chosen: bool = False,
     ) -> RunOutput:
         """All cells of several marginals, from one joint draw; the other arguments as of ``of_marginal``."""
         columns = [[domain.names[i] for i in clique] for clique in cliques]
         query = {"kind": "marginals", "columns": columns, **({"chosen": True} if chosen else {})}
-        return cls("marginals together", query, values, noise)
+        return cls(f"{kind} marginals together".strip(), query, values, noise)
+
+    @classmethod
+    def of_draw(
+        cls,
+        domain: Domain,
+        cliques: Sequence[Clique],
+        values: NDArray[np.int64],
+        noise: AnyNoise,
+        kind: str = "",
+        *,
+        chosen: bool = False,
+    ) -> RunOutput:
+        """All cells of a marginal, or of several from one joint draw."""
+        if isinstance(noise, HistogramsNoise):
+            return cls.of_marginals(domain, cliques, values, noise, kind, chosen=chosen)
+        (clique,) = cliques
+        return cls.of_marginal(domain, clique, values, noise, kind, chosen=chosen)
 
     @classmethod
     def of_cell(
@@ -87,6 +109,42 @@ class RunOutput:
             **({"chosen": True} if chosen else {}),
         }
         return cls(f"{' x '.join(columns)}, cell {', '.join(map(str, codes))}", query, values, noise)
+
+
+def drawn(
+    exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
+) -> NDArray[np.int64]:
+    """Private cells with noise: of a histogram, or of several of the same records.
+
+    Errors:
+        ConfigError: several histograms with different sums, for which joint noise has no guarantee.
+    """
+    if isinstance(noise, HistogramsNoise):
+        noise.check(exact)
+        values: NDArray[np.int64] = exact + randomness.draw_joint(noise)
+        return values
+    return exact + randomness.draw(noise, len(exact))
+
+
+def measurements_of(
+    cliques: Sequence[Clique], values: NDArray[np.int64], noise: Noise | HistogramsNoise
+) -> list[Measurement]:
+    """What one draw says of each of its marginals."""
+    if not isinstance(noise, HistogramsNoise):
+        (clique,) = cliques
+        return [Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))]
+    parts = np.split(values.astype(np.float64), noise.starts[1:])
+    return [
+        Measurement(clique, own, max(variance, LEAST_VARIANCE))
+        for clique, own, variance in zip(cliques, parts, noise.variances, strict=True)
+    ]
+
+
+def sum_of(measured: Sequence[Measurement], noise: Noise | HistogramsNoise) -> Measurement:
+    """What one draw says of the number of records: its histograms have one sum between them, with one error."""
+    if not isinstance(noise, HistogramsNoise):
+        return measured[0]
+    return Measurement((), measured[0].values.sum(keepdims=True), max(noise.sum_variance, LEAST_VARIANCE))
 
 
 def signs_query(domain: Domain, terms: Sequence[Clique], chosen: Sequence[Clique] = ()) -> dict[str, Any]:

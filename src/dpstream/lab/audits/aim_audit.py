@@ -54,9 +54,11 @@ from dpstream.lab.audits.transcript_tape import (
 )
 
 __all__ = [
+    "BrokenTogether",
     "Transcript",
     "aim_loss",
     "audit_aim",
+    "cells_of",
     "exact_aim",
     "first_run",
     "loss_between",
@@ -77,7 +79,6 @@ _RECIPES = {
     "pairs": AIM(rounds=3, unions=False),
     "pairs and unions": AIM(rounds=3, max_cells=60),
     "columns together, then pairs": AIM(rounds=3, unions=False, noise="joint"),
-    "all together": AIM(noise="joint"),
 }
 
 MarginalCounts = Sequence[NDArray[np.int64]]
@@ -98,7 +99,8 @@ def audit_aim(length: AuditLength, randomness: Randomness, progress: AuditProgre
                 yield exact_aim(recipe.calibrate(workload, budget, unit), runs, randomness, subject)
         if isinstance(budget, PureDP):
             progress("control: AIM, joint noise drawn apart")
-            apart = BrokenTogether(_RECIPES["all together"], workload, budget, Event())
+            recipe = replace(_RECIPES["columns together, then pairs"], columns_share=Fraction(9, 10))
+            apart = BrokenTogether(recipe, workload, budget, Event())
             yield exact_aim(
                 apart, runs, randomness, "AIM with joint noise drawn apart", _as_it_is, control=True
             )
@@ -225,19 +227,19 @@ def run_again(
     """The run on the neighbour, with the choices of ``first`` and the noise that gives the same measurements."""
     changes = {clique: base[i] - neighbour[i] for i, clique in enumerate(plan.counted)}
     changes[()] = changes[plan.counted[0]].sum(keepdims=True)
-    moved = in_order([_changed(plan.workload.domain, changes, output) for output in first.run.outputs])
+    moved = in_order([cells_of(plan.workload.domain, changes, output) for output in first.run.outputs])
     tape, outer = Tape(script=first.tape), wrap or _as_it_is
     taped = outer(TapedNoise(randomness, tape, moved))
     return Transcript(_scripted(plan, tape).run_on(neighbour, taped, prior=prior), tape)
 
 
-def _changed(
-    domain: Domain, changes: Mapping[Clique, NDArray[np.int64]], output: RunOutput
+def cells_of(
+    domain: Domain, counts: Mapping[Clique, NDArray[np.int64]], output: RunOutput
 ) -> NDArray[np.int64]:
-    """How the counts of one draw change: of a marginal, or of several."""
+    """The cells of one draw: of a marginal, or of several."""
     columns = output.query["columns"]
     every = columns if output.query["kind"] == "marginals" else [columns]
-    return np.concatenate([changes[tuple(map(domain.index, names))] for names in every])
+    return np.concatenate([counts[tuple(map(domain.index, names))] for names in every])
 
 
 def loss_between(plan: AIMPlan, first: Transcript, second: Transcript, *, largest: bool = False) -> float:

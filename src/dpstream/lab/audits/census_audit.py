@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PresentRecords
-from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.census.census_schedule import last_of
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
+from dpstream.lab.audits.aim_audit import BrokenTogether
 from dpstream.lab.audits.census_stays import (
     CountedPlan,
     ReadRule,
@@ -46,6 +47,7 @@ from dpstream.lab.audits.census_transcripts import (
     transcript_plan,
 )
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.transcript_tape import each_alone
 
 __all__ = ["audit_census", "exact_census", "exact_stays"]
 
@@ -62,6 +64,8 @@ _PLANS: dict[str, dict[str, Any]] = {
     "nothing selected": {"max_cells": 1000, "totals": "simple"},
     "headlines": {"max_cells": 13, "headline": (("a",), ("b", "c"))},
 }
+#: Pure DP only.
+_JOINT: dict[str, Any] = {"noise": "joint", "headline": (("a",), ("c",))}
 
 
 def audit_census(
@@ -83,7 +87,8 @@ def audit_census(
     runs = _TRANSCRIPTS[length]
     for budget in (PureDP.of(2), ZCDP.of("1/2")):
         for unit in (Record(), Record("replace")):
-            for how, options in _PLANS.items():
+            together = {"columns and headlines together": _JOINT} if isinstance(budget, PureDP) else {}
+            for how, options in (_PLANS | together).items():
                 plan = transcript_plan(CensusPlan, budget, unit, **options)
                 subject = f"census, {budget}, {unit.name}, {how}"
                 progress(subject)
@@ -98,15 +103,18 @@ def audit_census(
     twice = at_times(PublishedTwice, rare_times(TRANSCRIPT_STEPS))
     plan = transcript_plan(twice, PureDP.of(2), Record(), **_PLANS["nothing selected"])
     yield exact_census(plan, 1, randomness, subject, control=True)
-    for name, kind, scene in (
-        ("a window that begins too early", _EarlyPlan, {}),
-        ("2/3 of the noise", _QuietPlan, {}),
-        ("headlines beside the budget", _HeadlinesBeside, {}),
-        ("rounds by the private number of records", _KnowingPlan, {"first": _border_of_rounds()}),
-        ("a first step that an update within a step renews", CensusPlan, {"renewed": True}),
-    ):
+    scenes: list[tuple[str, type[CensusPlan], dict[str, Any], dict[str, Any]]] = [
+        ("joint noise drawn apart", _Apart, _JOINT, {}),
+        ("joint headlines drawn apart", _HeadlinesApart, _JOINT, {}),
+        ("a window that begins too early", _EarlyPlan, {}, {}),
+        ("2/3 of the noise", _QuietPlan, {}, {}),
+        ("headlines beside the budget", _HeadlinesBeside, {}, {}),
+        ("rounds by the private number of records", _KnowingPlan, {}, {"first": _border_of_rounds()}),
+        ("a first step that an update within a step renews", CensusPlan, {}, {"renewed": True}),
+    ]
+    for name, kind, options, scene in scenes:
         progress(f"control: census with {name}")
-        plan = transcript_plan(kind, PureDP.of(2), Record())
+        plan = transcript_plan(kind, PureDP.of(2), Record(), **options)
         yield exact_census(plan, 1, randomness, f"census with {name}", control=True, **scene)
 
 
@@ -327,6 +335,30 @@ class _HeadlinesBeside(CensusPlan):
     def run_of(self, level: int) -> AIMPlan:
         own = super().run_of(level)
         return own.recipe.calibrate(own.workload, self.amounts.of_level(level), own.unit)
+
+
+class _Apart(CensusPlan):
+    """BROKEN: marginals that share a joint draw get separate noise, each as if it were the only one."""
+
+    def run_of(self, level: int) -> AIMPlan:
+        own = super().run_of(level)
+        return BrokenTogether(own.recipe, own.workload, own.budget, own.unit)
+
+
+class _ApartTerms(CensusTerms):
+    """BROKEN: see ``_HeadlinesApart``."""
+
+    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+        return each_alone(super().joint_noise(budget, sizes))
+
+
+class _HeadlinesApart(CensusPlan):
+    """BROKEN: headlines that share a joint draw get separate noise; all else is as it should be."""
+
+    @cached_property
+    def terms(self) -> CensusTerms:
+        honest = CensusPlan(self.recipe, self.budget, self.unit, self.horizon).terms
+        return _ApartTerms(**{one.name: getattr(honest, one.name) for one in fields(honest) if one.init})
 
 
 class _KnowingRun(AIMPlan):

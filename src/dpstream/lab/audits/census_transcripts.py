@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import AnyNoise, DiscreteGaussian, Noise, Randomness, Record
+from dpstream.core.privacy import AnyNoise, DiscreteGaussian, HistogramsNoise, Noise, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
-from dpstream.lab.audits.aim_audit import Transcript, first_run, loss_between, run_again
+from dpstream.lab.audits.aim_audit import Transcript, cells_of, first_run, loss_between, run_again
 from dpstream.lab.audits.published_list import released_arrays
+from dpstream.lab.audits.transcript_tape import joint_loss
 
 __all__ = [
     "TRANSCRIPT_DOMAIN",
@@ -146,7 +147,9 @@ def census_loss(
             loss += float(moved / noise.scale)
     for (law, _, one_exact), (_, _, other_exact) in zip(first.headlines, second.headlines, strict=True):
         change = np.abs(one_exact - other_exact)
-        if isinstance(law, DiscreteGaussian):
+        if isinstance(law, HistogramsNoise):
+            loss += joint_loss(law, one_exact - other_exact)
+        elif isinstance(law, DiscreteGaussian):
             loss += float((change**2).sum() / (2 * law.sigma_squared))
         else:
             loss += float(change.sum() / law.scale)
@@ -163,7 +166,7 @@ class _Log:
         lean: the sign of all noise, or 0 for random noise.
         runs: each census, with the counts that it read and its transcript.
         counts: each count of departures: noise, output, exact count.
-        headlines: each headline that was measured: noise, output, exact counts.
+        headlines: each draw of headlines: noise, output, exact counts.
         drawn: the noise and the output of every draw, in order.
     """
 
@@ -171,7 +174,9 @@ class _Log:
     lean: int = 0
     runs: list[tuple[AIMPlan, tuple[Sequence[NDArray[np.int64]], Transcript]]] = field(default_factory=list)
     counts: list[tuple[Noise | None, int, int]] = field(default_factory=list)
-    headlines: list[tuple[Noise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    headlines: list[tuple[Noise | HistogramsNoise, NDArray[np.int64], NDArray[np.int64]]] = field(
+        default_factory=list
+    )
     drawn: list[tuple[AnyNoise, NDArray[np.int64]]] = field(default_factory=list)
 
 
@@ -199,10 +204,10 @@ class _ScriptedRun:
             base, one = log.script.runs[len(log.runs)][1]
             transcript = run_again(self.plan, one, base, counts, randomness, None, prior)
         log.runs.append((self.plan, (counts, transcript)))
-        tape, exact = transcript.tape, dict(zip(self.plan.counted, counts, strict=True))
-        for measurement, (noise, drawn) in zip(transcript.run.measurements, tape.draws, strict=True):
-            true = exact[measurement.clique] if measurement.clique else counts[0].sum(keepdims=True)
-            log.drawn.append((noise, true + drawn))
+        exact = {(): counts[0].sum(keepdims=True)} | dict(zip(self.plan.counted, counts, strict=True))
+        domain = self.plan.workload.domain
+        for output, (noise, drawn) in zip(transcript.run.outputs, transcript.tape.draws, strict=True):
+            log.drawn.append((noise, cells_of(domain, exact, output) + drawn))
         return transcript.run
 
 
@@ -236,7 +241,7 @@ def _releases(
             return output
 
         def noisy_cells(
-            self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness
+            self, exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
         ) -> NDArray[np.int64]:
             if log.script is None:
                 output: NDArray[np.int64] = super().noisy_cells(exact, noise, randomness)

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from dpstream.core.contracts import Part
 from dpstream.core.counters import CalibratedCounter, SimpleCounter
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import CubeNoise, Event, HistogramsNoise, InsertedRecord, Randomness, Unit, User
+from dpstream.core.privacy import (
+    CubeNoise,
+    DiscreteLaplace,
+    Event,
+    HistogramsNoise,
+    InsertedRecord,
+    PureDP,
+    Randomness,
+    Unit,
+    User,
+    noise_for,
+)
 from dpstream.families.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.pooled_run import Design
@@ -161,6 +172,8 @@ def _parts(plan: object) -> _Parts:
         return _Parts(lines["measure"], plan.counter, lines.get("select"), score.grid_sensitivity)
     if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
         offline = plan.offline
+        if offline.whole:
+            return _together(offline, next(part for part in plan.parts() if part.name == "measure").times)
         score = Score(Cells(offline.workload), offline.recipe.score, offline.unit)
         lines = {part.name: part for part in plan.parts()}
         return _Parts(
@@ -177,6 +190,22 @@ def _parts(plan: object) -> _Parts:
         allowed='pooled, dpstabs, or baseline with offline = "mwem-pgm"; all others are audited without a '
         "configuration (dpstream audit)",
     )
+
+
+def _together(plan: MWEMPGMPlan, times: int) -> _Parts:
+    """The parts of runs that measure all marginals in groups, and select nothing; groups of one as a counter."""
+    alone, loss = list[Fraction](), 0.0
+    for _, noise in plan.draws:
+        if isinstance(noise, HistogramsNoise):
+            loss += times * float(1 / noise.scale)
+        else:
+            assert isinstance(noise, DiscreteLaplace), "under zCDP nothing is drawn together"
+            alone.append(Fraction(plan.unit.changed_cells) / noise.scale)
+    each = PureDP.of(alone[0] if alone else plan.budget.amount)
+    score = Score(Cells(plan.workload), plan.recipe.score, plan.unit)
+    noise = noise_for(each, plan.unit.changed_cells, plan.unit.changed_cells)
+    measure = Part("measure", times * len(alone), each, noise.describe())
+    return _Parts(measure, _once(noise, measure, plan.unit), None, score.grid_sensitivity, loss)
 
 
 def _pooled_parts(plan: PooledPlan) -> _Parts:

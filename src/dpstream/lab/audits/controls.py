@@ -20,15 +20,17 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import (
     AboveThreshold,
     Budget,
+    CubeNoise,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
+    HistogramsNoise,
     Noise,
     PureDP,
     Randomness,
 )
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.transcript_tape import SameWords
+from dpstream.lab.audits.transcript_tape import SameWords, each_alone
 
 __all__ = [
     "BrokenFreshThreshold",
@@ -96,6 +98,14 @@ class QuietNoise(SameWords):
         if isinstance(noise, DiscreteLaplace):
             return self._inner.draw(DiscreteLaplace(noise.scale * _QUIET), size)
         return self._inner.draw(DiscreteGaussian(noise.sigma_squared * _QUIET**2), size)
+
+
+class LoneHistograms(SameWords):
+    """BROKEN: histograms of one joint draw get separate noise, each as if it were the only one."""
+
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
+        """Noise with the loss of separate histograms."""
+        return self._inner.draw_joint(each_alone(noise) if isinstance(noise, HistogramsNoise) else noise)
 
 
 class ReusedNoise(SameWords):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Event, Noise, PureDP, Randomness
+from dpstream.core.privacy import Event, HistogramsNoise, Noise, PureDP, Randomness
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BlackBox, Counts, Database, GrowingPlan, MWEMPGMBox, SmallDB
@@ -124,7 +124,9 @@ def growing_loss(
         return math.inf
     if not isinstance(plan.budget, PureDP):
         return worst_choice_loss(first, second, pure=False) + noise_loss(first, second)
-    return abs(first.chosen_loss(second) + noise_loss(first, second))
+    # Of joint draws the largest over all values: random ones show little of it.
+    joint = any(isinstance(noise, HistogramsNoise) for noise, _ in first.draws)
+    return abs(first.chosen_loss(second) + noise_loss(first, second, largest=joint))
 
 
 class _Moved:
@@ -145,13 +147,13 @@ class _Moved:
         self._smallest = int(np.argmin([change.shape[1] for change in self._changes]))
 
     def of(self, t: int, choice: int | None, size: int) -> NDArray[np.int64]:
-        """The difference in what was chosen: a marginal, or one of all cells; without a choice, the smallest
-        marginal."""
+        """The difference in what was chosen: a marginal, or one of all cells; without a choice, all marginals, or the
+        smallest one."""
         step = int(np.searchsorted(self._sizes, t))
         counts: list[NDArray[np.int64]] = [change[step] for change in self._changes]
-        if choice is None:
-            return counts[self._smallest]
         cells = np.concatenate(counts)
+        if choice is None:
+            return cells if size == len(cells) else counts[self._smallest]
         # A single noise, where there are several cells, is that of one cell.
         return cells[choice : choice + 1] if size == 1 and len(cells) > 1 else counts[choice]
 

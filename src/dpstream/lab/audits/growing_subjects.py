@@ -27,7 +27,7 @@ from dpstream.families.growing import (
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
-from dpstream.lab.audits.controls import QuietNoise
+from dpstream.lab.audits.controls import LoneHistograms, QuietNoise
 from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["Codes", "GrowingSubject", "growing_subjects"]
@@ -75,6 +75,7 @@ _SIZES = [5, 4, 2, 9, 1, 12, 40, 3, 60, 100, 500]
 def _honest() -> Iterator[GrowingSubject]:
     one, two = MWEMPGMBox(_ONE), MWEMPGMBox(_THREE, MWEMPGM(k=2))
     few = MWEM(_THREE, 3, passes=2)
+    yield _together("scheduler around MWEM+PGM, all marginals together")
     for name, box, workload in (
         ("MWEM+PGM, one marginal", one, _ONE),
         ("MWEM+PGM, two of three marginals", two, _THREE),
@@ -107,6 +108,18 @@ def _controls() -> Iterator[GrowingSubject]:
     yield control("2/3 of the noise, zCDP", zcdp, QuietNoise)
     added = replace(plan, box=MWEMPGMBox(_ONE, _AddedOnly()))
     yield control("noise for a record that is added", added)
+    yield _together("scheduler, joint noise drawn apart", LoneHistograms, control=True)
+
+
+def _together(
+    name: str,
+    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
+    *,
+    control: bool = False,
+) -> GrowingSubject:
+    box = MWEMPGMBox(_THREE, MWEMPGM(k=3, noise="joint"))
+    plan = BBScheduler(box, 8, gamma="1/2").calibrate(PureDP.of(2))
+    return GrowingSubject(name, plan, arrivals(_THREE.domain, _SIZES), wrap, control=control)
 
 
 # Broken plans.

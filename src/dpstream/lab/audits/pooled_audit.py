@@ -46,7 +46,7 @@ from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.published_list import released_arrays
-from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, each_alone, worst_choice_loss
+from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, each_alone, joint_loss, worst_choice_loss
 
 __all__ = ["Leaking", "audit_pooled", "drawn_and_published", "exact_pooled", "pooled_loss"]
 
@@ -79,7 +79,8 @@ def audit_pooled(
         "headlines": replace(recipe, headline=_HEADLINE).calibrate(PureDP.of(1), horizon=_STEPS),
     }
     ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2), noise="joint")
-    plans["joint histograms"] = ternary.calibrate(PureDP.of(1), horizon=_STEPS)
+    heads = replace(ternary, headline=(("a",), ("b",)))
+    plans["joint histograms"] = heads.calibrate(PureDP.of(1), horizon=_STEPS)
     plans["joint histograms, replace"] = ternary.calibrate(
         PureDP.of(1), unit=Event("replace"), horizon=_STEPS
     )
@@ -95,8 +96,10 @@ def audit_pooled(
     )
     little = replace(recipe, select_share=Fraction(1, 10)).calibrate(PureDP.of(1), horizon=_STEPS)
     joint = replace(ternary, select_share=Fraction(1, 10)).calibrate(PureDP.of(1), horizon=_STEPS)
+    many = replace(ternary, headline=(("a",), ("b",), ("c",)), headline_share=Fraction(1, 2))
     for name, broken in (
         ("joint histograms drawn apart", replace(joint, runner=_lone(joint.runner))),
+        ("joint headlines drawn apart", _heads_alone(many.calibrate(PureDP.of(1), horizon=_STEPS))),
         ("2/3 of the joint histograms' noise", replace(joint, runner=_quiet(joint.runner))),
         ("2/3 of the noise", replace(pure, runner=_quiet(pure.runner))),
         ("joint noise drawn apart", replace(little, runner=_apart(little.runner))),
@@ -106,7 +109,7 @@ def audit_pooled(
         ("headlines beside the budget", _beside(plans["headlines"])),
     ):
         progress(f"control: pooled with {name}")
-        yield exact_pooled(broken, runs, randomness, f"pooled with {name}", control=True)
+        yield exact_pooled(broken, 1, randomness, f"pooled with {name}", control=True)
 
 
 def exact_pooled(
@@ -186,10 +189,7 @@ def pooled_loss(
         elif isinstance(noise, CubeNoise):
             noisy += float(moved.max() / noise.scale)
         elif isinstance(noise, HistogramsNoise):
-            sums = np.add.reduceat(needed - drawn, noise.starts)
-            if (sums != (0 if noise.level else sums[0])).any():
-                return math.inf  # noise that cannot have been drawn
-            noisy += float(noise.norm(needed - drawn) / noise.scale)
+            noisy += joint_loss(noise, needed - drawn)
         else:
             noisy += float((moved**2).sum() / (2 * noise.sigma_squared))
     return chosen + noisy
@@ -311,6 +311,18 @@ def _lone(runner: Runner) -> Runner:
             return each_alone(super().histograms_noise(budget, sizes))
 
     return _with_class(runner, Lone)
+
+
+def _heads_alone(plan: PooledPlan) -> PooledPlan:
+    """BROKEN: headlines of one draw get separate noise, each as if it were the only one; columns are honest."""
+    ((_, own),) = plan.runner.headline_budgets
+
+    class HeadsAlone(Runner):
+        def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
+            noise = super().histograms_noise(budget, sizes)
+            return each_alone(noise) if budget == own else noise
+
+    return replace(plan, runner=_with_class(plan.runner, HeadsAlone))
 
 
 def _with_class(runner: Runner, kind: type[Runner]) -> Runner:

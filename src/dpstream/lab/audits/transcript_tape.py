@@ -40,6 +40,7 @@ __all__ = [
     "TapedSelector",
     "each_alone",
     "in_order",
+    "joint_loss",
     "noise_loss",
     "selection_probabilities",
     "worst_choice_loss",
@@ -138,6 +139,14 @@ class TapedNoise(SameWords):
         return drawn
 
 
+def joint_loss(noise: HistogramsNoise, moved: Ints) -> float:
+    """The largest loss of one joint draw where its counts move so; infinite where no noise makes up for it."""
+    sums = np.add.reduceat(moved, noise.starts)
+    if (sums != (0 if noise.level else sums[0])).any():
+        return math.inf
+    return float(noise.norm(moved) / noise.scale)
+
+
 def each_alone(noise: HistogramsNoise) -> HistogramsNoise:
     """BROKEN: the same noise with the loss of histograms that are each drawn as if they were the only one."""
     return _EachAlone(noise.scale, noise.sizes, noise.level)
@@ -216,11 +225,9 @@ def noise_loss(first: Tape, second: Tape, *, largest: bool = False) -> float:
             moved = np.abs(needed - drawn) if largest else np.abs(needed) - np.abs(drawn)
             loss += float(moved.sum() / noise.scale)
         elif isinstance(noise, HistogramsNoise):
-            sums = np.add.reduceat(needed - drawn, noise.starts)
-            if (sums != (0 if noise.level else sums[0])).any():
-                return math.inf  # noise that cannot have been drawn
-            own = noise.norm(needed - drawn) if largest else noise.norm(needed) - noise.norm(drawn)
-            loss += float(own / noise.scale)
+            most = joint_loss(noise, needed - drawn)
+            own = (noise.norm(needed) - noise.norm(drawn)) / noise.scale
+            loss += most if largest or math.isinf(most) else float(own)
         elif isinstance(noise, DiscreteGaussian):
             loss += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
     return loss
