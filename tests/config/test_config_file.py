@@ -65,8 +65,9 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
         own = {"prior", "offline"} if kind is MWEMPGM else set()
         of_aim = set(OF_OFFLINE["aim"]) if kind is MWEMPGM else set()
         # Whether there are deletions is told by the source's operation column; headlines stand in [accuracy], seasons
-        # in [stream].
+        # in [stream], what is known of the table in [prior].
         elsewhere = {"deletions", "workload", "season", *keys_of("accuracy")}
+        elsewhere |= {"prior"} if kind is Pooled else set()
         options = {item.name for item in dataclasses.fields(kind)} - elsewhere
         assert fields == options | {"workload"} | own | of_aim
         used = {
