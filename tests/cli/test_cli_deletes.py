@@ -12,7 +12,7 @@ from cli_stream import dpstream
 
 from dpstream.io.sinks import read_manifest
 from dpstream.project import Config
-from dpstream.project.keyed_draft import event_operations
+from dpstream.project.keyed_draft import EventFeed, event_operations
 
 
 def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) -> None:
@@ -58,19 +58,20 @@ def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "drafted"),
     [
-        (("insert", "delete"), {}),
-        (("insert", "update-before", "update-after"), {}),
-        (("c", "d", "after", "before"), {"insert": ["c", "after"], "delete": ["d", "before"]}),
-        (("insert", "update", "delete"), None),
-        (("c", "u", "d"), None),
+        (("insert", "delete"), EventFeed("what", {})),
+        (("insert", "update-before", "update-after"), EventFeed("what", {})),
+        (
+            ("c", "d", "after", "before"),
+            EventFeed("what", {"insert": ["c", "after"], "delete": ["d", "before"]}),
+        ),
+        # Operations all the same: the owner is asked for the key.
+        (("insert", "update", "delete"), EventFeed("what", {}, ("update",))),
+        (("c", "u", "d"), EventFeed("what", {"insert": ["c"], "delete": ["d"]}, ("u",))),
         (("insert", "update-after"), None),
         (("insert",), None),
         (("insert", "other"), None),
     ],
 )
-def test_operations_without_keys_are_recognised(
-    words: tuple[str, ...], drafted: dict[str, list[str]] | None
-) -> None:
+def test_operations_without_keys_are_recognised(words: tuple[str, ...], drafted: EventFeed | None) -> None:
     table = pa.table({"zip": ["a"] * len(words), "what": list(words)})
-    found = event_operations(table)
-    assert found == (None if drafted is None else ("what", drafted))
+    assert event_operations(table) == drafted

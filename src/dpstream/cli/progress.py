@@ -45,7 +45,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
 
 @contextmanager
 def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal; a line for the first one and for every tenth elsewhere; None if ``quiet``.
+    """A bar on a terminal; a line for every tenth elsewhere; None if ``quiet``.
 
     Args:
         done, what: "evaluated" and "steps", for "evaluated 3 of 30 steps".
@@ -55,7 +55,7 @@ def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[
     elif not sys.stderr.isatty():
 
         def line(number: int, total: int) -> None:
-            if number and (number in (1, total) or number * 10 // total > (number - 1) * 10 // total):
+            if number and (number == total or number * 10 // total > (number - 1) * 10 // total):
                 click.echo(f"{done} {number} of {total} {what}", err=True)
 
         yield line

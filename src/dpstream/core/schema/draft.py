@@ -30,7 +30,8 @@ _READ_OFF = ("values", "min", "max", "edges", "start", "end", "timezone")
 
 _BINS = """\
 # `other` is a bin for all values that are not declared, and `missing` one for empty cells: with them no single cell can
-# stop the stream. Each is one more value with noise of its own: take out those that a public rule excludes."""
+# stop the stream. Each is one more value with noise of its own: take out those that a public rule excludes. Columns of
+# numbers, dates, true and false are released with both as empty cells: take one out to tell the other one apart."""
 _NO_BINS = """\
 # No column has a bin for other values (`other = "other"`), and one for empty cells (`missing = "missing"`) stands only
 # where a cell was empty: this mechanism takes no such bins, or pays for each with many patterns. Without them an empty
