@@ -16,7 +16,7 @@ from dpstream.cli import main
 from dpstream.cli.check import find_problems
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.contracts.registry import families
-from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.tables import EncodedBatch, Workload
@@ -138,6 +138,16 @@ def test_no_released_record_violates_a_constraint(
     assert {"zip", "kind", "age", "employed", "district"} == set(public.columns)
     assert public.answer("kind = 'ship' and district = 5").value == 0
     assert public.answer("kind = 'ship'").value > 0
+
+
+def test_codes_in_an_impossible_cell_are_refused(schema: Schema, tmp_path: Path) -> None:
+    ship_in_94102 = np.array([[0, 2, 2, 0]], dtype=np.int32)
+    with dpstream.open(tmp_path / "s", schema, epsilon=1) as stream:
+        with pytest.raises(DataError, match="that the schema's constraints exclude"):
+            stream.step(ship_in_94102, "batch")
+        assert stream.last_step == 0
+    with pytest.raises(DataError, match="that the schema's constraints exclude"):
+        schema.decode(ship_in_94102, 1)
 
 
 def test_more_rows_than_a_block_violate_nothing(schema: Schema, tmp_path: Path) -> None:

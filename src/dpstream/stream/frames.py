@@ -103,4 +103,6 @@ def _codes(frame: Any, schema: Schema, where: str) -> CodeBlocks:
             where=where,
             allowed="records x columns",
         )
+    if frame.shape[1] == len(schema.domain):  # whoever counts says it of another number of columns
+        schema.require_possible(frame, where)
     return CodeBlocks(len(schema.domain), [frame])

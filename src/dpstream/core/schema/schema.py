@@ -287,18 +287,27 @@ class Schema:
 
     def _released_codes(self, codes: Codes) -> Iterator[Codes]:
         """The codes of each released column."""
-        many = range(len(self.columns))
-        if self.rules is None:
-            yield from (codes[:, i] for i in many)
+        self.require_possible(codes, "decode")
+        yield from (codes[:, i] for i in range(len(self.columns)))
+        if self.rules is not None:
+            yield from self.rules.derive(codes)
+
+    def require_possible(self, codes: Codes, where: str) -> None:
+        """Raise ``DataError`` for codes of a record that the constraints exclude, or outside the domain."""
+        if self.rules is None or not len(codes):
             return
         sizes = self.domain.sizes
         for i, column in enumerate(self.columns):
-            if len(codes) and not 0 <= codes[:, i].min() <= codes[:, i].max() < sizes[i]:
-                raise DataError(f"column {column.name!r} holds unknown codes", allowed=f"0 to {sizes[i] - 1}")
+            if not 0 <= codes[:, i].min() <= codes[:, i].max() < sizes[i]:
+                raise DataError(
+                    f"column {column.name!r} holds unknown codes", where=where, allowed=f"0 to {sizes[i] - 1}"
+                )
         if self.rules.has_impossible(codes):
-            raise DataError("the codes hold a record that the schema's constraints exclude", where="decode")
-        yield from (codes[:, i] for i in many)
-        yield from self.rules.derive(codes)
+            raise DataError(
+                "the codes hold a record that the schema's constraints exclude",
+                where=where,
+                allowed="codes that Schema.encode gives",
+            )
 
     def with_derived(self, codes: Codes) -> Codes:
         """The codes of all released columns, shape (records, released columns)."""
