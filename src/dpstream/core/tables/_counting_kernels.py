@@ -35,7 +35,7 @@ def _ones(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@njit(cache=True)
+@njit(no_cpython_wrapper=True)
 def _scatter(codes, start, stop, members, strides, sign, out, scratch):  # type: ignore[no-untyped-def]
     """Add ``sign`` to one cell of ``out`` per row."""
     # Unsigned cell numbers: a signed one makes Numba test every access for a negative index.
@@ -62,7 +62,7 @@ def _scatter(codes, start, stop, members, strides, sign, out, scratch):  # type:
                 out[scratch[i]] += sign
 
 
-@njit(cache=True)
+@njit(no_cpython_wrapper=True)
 def _fill_bits(codes, start, stop, sizes, bit_starts, words, bits, ones):  # type: ignore[no-untyped-def]
     """One bitset per value of the columns that have a place in ``bits``, and how often the value occurs."""
     for column in range(sizes.size):
@@ -82,7 +82,7 @@ def _fill_bits(codes, start, stop, sizes, bit_starts, words, bits, ones):  # typ
             ones[value] = np.int64(total)
 
 
-@njit(cache=True)
+@njit(no_cpython_wrapper=True)
 def _pair_from_bits(bits, ones, words, first, first_size, second, second_size, sign, out, rest):  # type: ignore[no-untyped-def]
     """A pair's counts: AND and count, except for each column's last value, which follows from the others."""
     last = second_size - 1

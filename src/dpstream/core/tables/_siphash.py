@@ -17,7 +17,7 @@ _CODES = types.Array(types.int32, 2, "A", readonly=True)
 _OWNERS = types.Array(types.int64, 2, "A", readonly=True)
 
 
-@njit(inline="always")
+@njit(no_cpython_wrapper=True)
 def _round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     v0 += v1
     v2 += v3
@@ -32,7 +32,7 @@ def _round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     return v0, v1, v2, v3
 
 
-@njit(inline="always")
+@njit(no_cpython_wrapper=True)
 def _absorb(v0, v1, v2, v3, word):  # type: ignore[no-untyped-def]
     v3 ^= word
     for _ in range(2):
