@@ -230,6 +230,16 @@ def test_an_executor_that_writes_elsewhere_is_found(tmp_path: Path, monkeypatch:
         granted.bounded.admit(InFiles(tmp_path))  # type: ignore[union-attr]
 
 
+def test_an_executor_without_the_cipher_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: Any) -> None:
+        raise ConfigError("the package cryptography is missing", where="x")
+
+    monkeypatch.setattr(user_tasks, "write_file", lacks)
+    granted = batch(LocalFrame.of(LocalSession(), owned(50, 1), 2), users="who").grant(USERS)
+    with pytest.raises(ConfigError, match=r"executors do not have .*dpstream\[spark,encryption\]"):
+        granted.bounded.admit(InFiles(tmp_path))  # type: ignore[union-attr]
+
+
 def test_executors_get_no_more_keys_than_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the rows' key, the ids' key and the files' keys; what a file holds is not to be seen in it."""
     sent: list[bytes] = []

@@ -37,8 +37,10 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 #: The workers' connections to each other. The secret that they share is in the cluster's own configuration.
 _CLUSTER = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 _SHUFFLE = "spark.io.encryption.enabled"
-#: What an executor says that has another version of this package, or none.
-_MISSING = re.compile(r"No module named '?dpstream|dpstream [^ ]+ is installed here, and")
+#: What an executor says that has another version of this package, or none, or lacks a package that the driver has.
+_MISSING = re.compile(
+    r"No module named '?dpstream|dpstream [^ ]+ is installed here, and|be counted \(ConfigError\)"
+)
 _GONE = (
     "stopped SparkContext",
     "SparkContext was shut down",
@@ -211,9 +213,10 @@ def shielded_from_spark(
         )
     elif _MISSING.search(text):
         told = ConfigError(
-            "the executors do not have this version of dpstream",
+            "the executors do not have this version of dpstream, or not what it needs",
             where=where,
-            allowed='pip install "dpstream[spark]" with the driver\'s version on every machine of the cluster',
+            allowed='pip install "dpstream[spark]" (for users "dpstream[spark,encryption]") with the driver\'s version '
+            "on every machine of the cluster",
         )
     else:
         told = DataError(

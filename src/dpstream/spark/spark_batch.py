@@ -10,6 +10,7 @@ from dpstream.core.contracts import Granted, Wanted
 from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.contribution import id_problem, no_ids_of
+from dpstream.core.tables.counter_files import require_cipher
 from dpstream.spark.passes import Passes, Side
 from dpstream.spark.sessions import require_protected, setting, shielded_from_spark
 from dpstream.spark.spark_view import SparkRows, SparkView
@@ -117,6 +118,7 @@ class SparkBatch:
                 where=wanted.where,
                 allowed='batch(..., users="the column of the user ids")',
             )
+        require_cipher()
         what = "key" if wanted.unit == "record" else "user id"
         found = self.passes(wanted.schema, (), wanted.where, Ids(self.users, wanted.key, what))
         bounded = SparkBounded(found, wanted.cliques, wanted.max_events)

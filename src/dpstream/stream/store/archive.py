@@ -124,7 +124,7 @@ def export_store(
         raise ConfigError("there is a file already", where=str(out), allowed="another name")
     with locked_store(path, server) as (db, version, where):
         unlock(db, version, key)
-        if read_shards(db) is not None:
+        if version >= database.STATE_IN_PARTS and read_shards(db) is not None:  # no older one has files
             raise ConfigError(
                 "the counters of this stream's users are files beside the store, which an archive does not hold",
                 where=where,
