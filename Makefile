@@ -70,7 +70,9 @@ spark: $(DEV) ## install PySpark, and a headless Java (Debian, Ubuntu), for the 
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; }
 
-spark-cluster: spark ## run dpstream on a Spark cluster of three processes, and kill a worker midway (about 2 minutes)
+spark-cluster: spark ## the long tests of Spark: every kill of a driver, a cluster of three processes, Spark Connect (10 minutes)
+	@$(PIP) install -q "pyspark[connect]" || echo "Spark Connect: its client could not be installed"
+	DPSTREAM_SPARK_LONG=1 $(BIN)/pytest -q tests/spark
 	$(BIN)/python tests/spark/cluster.py
 
 bench: $(DEV) ## run the short benchmarks; LIST=1 lists all; BENCH="name ..." runs chosen ones

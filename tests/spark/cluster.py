@@ -4,8 +4,9 @@
 
 Starts a standalone master and two workers on this machine, with a secret of their own and everything encrypted; runs
 one ``dpstream.toml`` in one process and on the cluster with the same test seed; kills a worker (and its executor) while
-the cluster counts, with speculative tasks; compares the releases byte by byte; kills a driver, and goes on. Prints
-times. Ends what it started.
+the cluster counts, with speculative tasks; compares the releases byte by byte; runs the same file under spark-submit
+and, where "pyspark[connect]" is installed, through a Spark Connect server; draws released tables in executors; kills a
+driver, and goes on. Prints times. Ends what it started.
 """
 
 from __future__ import annotations
@@ -77,7 +78,18 @@ def main() -> int:
         print(f"{STEPS} releases of {ROWS} records: {'equal' if same else 'DIFFERENT'}")
         again = _driver_killed(folder, key.format(folder, port, settings))
         print(f"a driver that was killed midway: {'goes on' if again else 'LOST OR CHANGED SOMETHING'}")
-        return 0 if same and again else 1
+        submitted = _run(
+            folder, "submitted", key.format(folder, port, settings), None, _submit(folder, port, own)
+        )
+        print(f"spark-submit: {'equal' if submitted == plain else 'DIFFERENT'}")
+        drawn = _drawn(folder, key.format(folder, port, settings))
+        print(f"tables that executors drew: {'equal' if drawn else 'DIFFERENT'}")
+        connected = _connect(folder, started)
+        if connected is None:
+            print('Spark Connect: not installed (pip install "pyspark[connect]")')
+        else:
+            print(f"Spark Connect: {'equal' if connected == plain else 'DIFFERENT'}")
+        return 0 if same and again and submitted == plain and drawn and connected in (None, plain) else 1
     finally:
         for process in reversed(started):
             if process.poll() is None:
@@ -180,15 +192,104 @@ def _driver_killed(folder: Path, source: str) -> bool:
     return code == 0 and released == STEPS and first.read_bytes() == before
 
 
-def _run(folder: Path, name: str, source: str, victim: subprocess.Popen[bytes] | None) -> list[bytes]:
-    """Run the stream, and kill a worker after the first release; gives the released tables."""
+def _submit(folder: Path, port: int, settings: list[str]) -> list[str]:
+    """The words of spark-submit for a program that runs the file in its own folder."""
+    import pyspark
+
+    program = folder / "run.py"
+    program.write_text(
+        "import dpstream\n"
+        "from dpstream.core.privacy import Randomness\n"
+        "from dpstream.project import Config\n"
+        "for release in Config.load('dpstream.toml').run(randomness=Randomness.seeded(7)):\n"
+        "    print(release)\n",
+        encoding="utf-8",
+    )
+    words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--master", f"spark://127.0.0.1:{port}"]
+    for setting in settings:
+        words += ["--conf", setting]
+    return [*words, str(program)]
+
+
+def _drawn(folder: Path, source: str) -> bool:
+    """Whether the executors' tables, some parts each, have the records of a run in one process."""
+    from dpstream.stream.release import table_blocks
+
+    # Blocks are cut where tables are large: 133,000 records a step are one block, so that the driver draws them.
+    own, lines = folder / "drawn", ("[output]", 'sink = "spark"', "")
+    own.mkdir()
+    text = TOML.format(source=source, steps=1) + "\n".join(lines)
+    (own / "dpstream.toml").write_text(text, encoding="utf-8")
+    small = f"table_blocks.BLOCK = {table_blocks.BLOCK // 16}"
+    run = (
+        "from dpstream.stream.release import table_blocks\n"
+        f"{small}\n"
+        "import dpstream.spark.release_tables as tables\n"
+        "made = lambda database, table: tables.SparkTables(database, table, blocks=2)\n"
+        "tables.SINK = tables.SINK.__class__(made, 'tables', ('step',), True)\n"
+        "from dpstream.core.privacy import Randomness\n"
+        "from dpstream.project import Config\n"
+        "for release in Config.load('dpstream.toml').run(randomness=Randomness.seeded(7)):\n"
+        "    import pyarrow as pa, pyarrow.parquet as pq, pathlib\n"
+        "    files = sorted(pathlib.Path('tables/synthetic/step=1').glob('part-*'))\n"
+        "    print(len(files), 'parts')\n"
+        "    table = pa.concat_tables([pq.ParquetFile(one).read() for one in files])\n"
+        "    assert len(files) > 2 and table.equals(release.sample())\n"
+    )
+    with (folder / "drawn.log").open("wb") as log:
+        code = subprocess.run(
+            [sys.executable, "-c", run], cwd=own, stdout=log, stderr=log, check=False
+        ).returncode
+    if code != 0:
+        print((folder / "drawn.log").read_text(errors="replace")[-3000:])
+    return code == 0
+
+
+def _connect(folder: Path, started: list[subprocess.Popen[bytes]]) -> list[bytes] | None:
+    """The releases of a run through a Spark Connect server; None where its client is not installed."""
+    import importlib.util
+
+    import pyspark
+
+    if any(importlib.util.find_spec(name) is None for name in ("grpc", "grpc_status", "google.rpc")):
+        return None
+    port = 19002 + os.getpid() % 1000
+    words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--master", "local[2]"]
+    words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    for setting in (
+        f"spark.connect.grpc.binding.port={port}",
+        "spark.connect.grpc.binding.address=127.0.0.1",
+        "spark.sql.session.timeZone=UTC",
+        "spark.sql.shuffle.partitions=4",
+    ):
+        words += ["--conf", setting]
+    log = (folder / "server.log").open("wb")
+    words.append("spark-internal")
+    started.append(subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True, cwd=folder))
+    _wait(folder / "server.log", "Spark Connect server started")
+    source = f'kind = "spark"\ntable = "parquet.`{folder}/data`"\nremote = "sc://127.0.0.1:{port}"'
+    return _run(folder, "connect", source, None)
+
+
+def _run(
+    folder: Path,
+    name: str,
+    source: str,
+    victim: subprocess.Popen[bytes] | None,
+    words: list[str] | None = None,
+) -> list[bytes]:
+    """Run the stream, and kill a worker after the first release; gives the released tables.
+
+    Args:
+        words: of the command, where it is not ``dpstream run``.
+    """
     own = folder / name
     own.mkdir()
     (own / "dpstream.toml").write_text(
         TOML.format(source=source.replace("data/*", f"{folder}/data/*"), steps=STEPS), encoding="utf-8"
     )
     began, log = time.monotonic(), (folder / f"{name}.log").open("wb")
-    words = [sys.executable, "-m", "dpstream", "run", "dpstream.toml", "--test-seed", "7"]
+    words = words or [sys.executable, "-m", "dpstream", "run", "dpstream.toml", "--test-seed", "7"]
     process = subprocess.Popen(words, cwd=own, stdout=log, stderr=log)
     first = own / "releases" / "step-000001"
     while process.poll() is None:

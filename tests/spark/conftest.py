@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import sys
 import warnings
@@ -16,7 +17,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "str
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local session as dpstream makes one, with two partitions for each shuffle."""
+    """A local session as dpstream makes one, in which little work is done quickly: one thread (each has Python workers,
+    which import the package), and a Java that does not compile for long lives."""
     pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
     if shutil.which("java") is None:
         pytest.skip("there is no Java (make spark)")
@@ -26,10 +28,12 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.task.maxFailures": "2",
         "spark.default.parallelism": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = session("local[2, 2]", memory="640m", settings=settings)
+        made = session("local[1, 2]", memory="640m", settings=settings)
         yield made
         _says_that_it_is_gone(made)
 
@@ -65,3 +69,32 @@ def made(spark: Any, tmp_path: Path) -> Callable[[Any], Any]:
         return spark.read.parquet(str(path))
 
     return frame
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Released tables of more than 40 rows are drawn in blocks."""
+    from dpstream.stream.release import table_blocks
+
+    monkeypatch.setattr(table_blocks, "BLOCK", 40)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tasks run in this process: each on what it would be sent, twice, and the last part first."""
+    seen: list[int] = []
+
+    def run(_: object, step: int, task: Any, count: int) -> list[Any]:
+        seen.append(count)
+        sent, numbers = pickle.dumps(task), iter(range(10**6))
+        monkeypatch.setattr("dpstream.spark.release_tasks._attempt", lambda: next(numbers))
+        given = []
+        for part in reversed(range(count)):
+            pickle.loads(sent).write(part)  # noqa: S301 (a task that was tried before; its file belongs to nobody)
+            given.append(pickle.loads(sent).write(part))  # noqa: S301
+        return given[::-1]
+
+    from dpstream.spark.release_tables import SparkTables
+
+    monkeypatch.setattr(SparkTables, "_in_executors", run)
+    return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.stream.batch_content import RecordRows
 
+#: ``make spark-cluster`` stops drivers at every durability call, and spreads rows over more partitions.
+EVERY_CALL = bool(os.environ.get("DPSTREAM_SPARK_LONG"))
 SECRET = "Q7731"
 KEY = bytes(range(32))
 SCHEMA = Schema(

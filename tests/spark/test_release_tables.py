@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fault_harness import faulty, full_disk, in_child, kill, lying_commit
-from spark_cases import SCHEMA, table
+from spark_cases import EVERY_CALL, SCHEMA, table
 from toy_stream import SCHEMA as TOY
 from toy_stream import ToyPlan
 from toy_stream import batch as toy_batch
@@ -28,35 +27,10 @@ from dpstream.project import Config
 from dpstream.spark import release_tables
 from dpstream.spark.release_tables import SparkTables
 from dpstream.stream import Publishing, Stream, open_stream
-from dpstream.stream.release import table_blocks
 
 PLAN = dp.tabular.DPStabs(Workload.all_k_way(SCHEMA.domain, 1)).calibrate(epsilon=1)
 ROWS = 2000
-BLOCK = 40
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_blocks, "BLOCK", BLOCK)
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Tasks run in this process: each on what it would be sent, twice, and the last part first."""
-    seen: list[int] = []
-
-    def run(_: SparkTables, step: int, task: Any, count: int) -> list[Any]:
-        seen.append(count)
-        sent, numbers = pickle.dumps(task), iter(range(10**6))
-        monkeypatch.setattr("dpstream.spark.release_tasks._attempt", lambda: next(numbers))
-        given = []
-        for part in reversed(range(count)):
-            pickle.loads(sent).write(part)  # noqa: S301 (a task that was tried before; its file belongs to nobody)
-            given.append(pickle.loads(sent).write(part))  # noqa: S301
-        return given[::-1]
-
-    monkeypatch.setattr(SparkTables, "_in_executors", run)
-    return seen
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def opened(home: Path, *, blocks: int = 20, seed: int | None = 1, **policy: Any) -> Stream:
@@ -236,7 +210,7 @@ def test_a_stop_at_any_durability_call_leaves_a_whole_partition_or_none(
 
     with faulty(None, kill) as calls:
         life(tmp_path / "whole", 1, withdrawn=True)
-    for at in range(1, len(calls) + 1, 1 if fault is kill else 4):
+    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 3 if fault is kill else 9):
         home = tmp_path / str(at)
 
         def disturbed(home: Path = home, at: int = at) -> None:
