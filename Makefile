@@ -45,7 +45,7 @@ lint: $(DEV) ## style, types, import layering, strict build of the docs
 	$(BIN)/ruff format --check src tests $(wildcard benchmarks docs)
 	$(BIN)/mypy --strict src/dpstream
 	$(BIN)/pytest -q tests/project/test_layering.py
-	$(BIN)/mkdocs build --quiet --strict --site-dir site
+	$(BIN)/mkdocs build --strict --site-dir site
 
 audit: $(DEV) ## short privacy audits of the running code with their negative controls (LONG=1: the long ones)
 	$(BIN)/dpstream audit $(if $(LONG),--long) $(if $(OUT),--out $(OUT))
@@ -79,7 +79,7 @@ bench: $(DEV) ## run the short benchmarks; LIST=1 lists all; BENCH="name ..." ru
 	@$(BIN)/python benchmarks/run.py $(if $(LIST),--list) $(BENCH)
 
 docs: $(DEV) ## build the documentation into site/ (SERVE=1: serve it on this machine)
-	$(BIN)/mkdocs $(if $(SERVE),serve,build --quiet) --strict $(if $(SERVE),,--site-dir site)
+	$(BIN)/mkdocs $(if $(SERVE),serve,build) --strict $(if $(SERVE),,--site-dir site)
 
 lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versions)
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt

@@ -27,6 +27,8 @@ COMMANDS_TITLE = "# Command line\n"
 #: Modules of the top level that users meet.
 MODULES = ("core.errors", "core.contracts")
 _KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
+#: Links to what was measured lead out of the pages.
+_RESULT = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(benchmarks/[^)#]+)(?:#[^)]*)?\)")
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
 
@@ -55,7 +57,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the tables of keys where a page asks for them."""
+    """Put the tables of keys where a page asks for them, and name files of the repository that are no pages."""
+    markdown = _RESULT.sub(r"\1 (`\2`)", markdown)
     return _KEYS.sub(lambda match: "\n\n".join(keys_table(name) for name in match[1].split()), markdown)
 
 
