@@ -155,7 +155,7 @@ def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
         (['sink = "postgresql"', 'database = "postgresql://me:secret@host/db"'], "holds a password"),
         (['sink = "duckdb"', 'database = "state/x.duckdb"'], "lie inside each other"),
         (['sink = "duckdb"', 'table = "a b"'], "letters, digits"),
-        (['table = "t"'], "only with duckdb or postgresql"),
+        (['table = "t"'], "only with duckdb, postgresql or spark"),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path: Path, lines: list[str], words: str) -> None:

@@ -51,7 +51,7 @@ def test_rows_are_records_without_a_weight(tmp_path: Path) -> None:
 WRONG = {
     "not confirmed": (PRIOR.replace("true", "false"), TABLE, "[prior] public", "does not confirm"),
     "nothing said": (PRIOR.replace("public = true", ""), TABLE, "[prior] public", "the key is missing"),
-    "no file": (PRIOR.replace("register", "other"), TABLE, "[prior] file", "no such file"),
+    "no file": (PRIOR.replace("register", "other"), TABLE, "[prior] file", "No such file"),
     "no table": (PRIOR, "", "[prior] file", "empty"),
     "no column": (
         PRIOR,
@@ -80,9 +80,10 @@ def test_a_wrong_table_is_told_in_one_sentence(case: str, tmp_path: Path) -> Non
     assert caught.value.allowed
 
 
-def test_other_mechanisms_refuse_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["dpstabs", "baseline"])
+def test_other_mechanisms_refuse_it(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"\[prior\].*takes no prior"):
-        load(with_table(tmp_path), mechanism='name = "dpstabs"', rest=PRIOR)
+        load(with_table(tmp_path), mechanism=f'name = "{name}"', rest=PRIOR)
     told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")])
     assert told.exit_code == 2
     assert "Traceback" not in told.output
@@ -93,3 +94,18 @@ def test_the_plan_tells_of_it(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")])
     assert told.exit_code == 0, told.output
     assert "columns zip, kind; 10 records" in " ".join(told.output.split())
+
+
+def test_constraints_ask_nothing_of_it(tmp_path: Path) -> None:
+    """Neither columns that it lacks, nor columns that follow from others, nor rows that keep to them."""
+    rules = """
+[schema.columns.street]
+type = "categorical"
+values = ["Elm", "Oak"]
+[schema.constraints]
+forbidden = ["paid = 1 and kind = 'x'"]
+[schema.constraints.derived]
+street = { from = "zip", file = "streets.csv" }
+"""
+    (tmp_path / "streets.csv").write_text("zip,street\na,Elm\nb,Oak\nc,Oak\n")
+    assert load(with_table(tmp_path), rest=PRIOR + rules).recipe.prior.columns == (0, 2)

@@ -17,7 +17,7 @@ from fault_harness import faulty, full_disk, in_child, kill
 from local_frames import LocalFrame, LocalSession
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreLockedError
 from dpstream.core.privacy import Randomness, User
 from dpstream.spark import batch, user_passes
 from dpstream.stream import Batch, StateKey, Stream, open_stream
@@ -205,6 +205,22 @@ def test_the_folder_may_be_a_link_to_shared_storage(tmp_path: Path) -> None:
         stream.step(in_spark(2), "b2")
     assert (tmp_path / "shared" / "of somebody else").exists()
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "shared").glob("*/*")} == {0o600}
+
+
+def test_a_copy_of_the_state_takes_no_files_from_under_the_other(tmp_path: Path) -> None:
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    (tmp_path / "shared").mkdir(mode=0o700)
+    start(home).close()
+    (home / "state" / "users").symlink_to(tmp_path / "shared")
+    with start(home) as stream:
+        stream.step(in_spark(1), "b1")
+    shutil.copytree(home, copy, symlinks=True)
+    with start(home) as stream:
+        before = sorted((tmp_path / "shared").rglob("*"))
+        with pytest.raises(StoreLockedError, match="a copy of this state is open"):
+            start(copy)
+        assert sorted((tmp_path / "shared").rglob("*")) == before
+        stream.step(in_spark(2), "b2")
 
 
 @pytest.mark.parametrize(("fault", "stride"), [(kill, 1), (full_disk, 5)], ids=["kill", "full disk"])

@@ -24,6 +24,7 @@ from dpstream.families.census.census_plan import Census
 from dpstream.families.tabular import DPStabs
 from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.stream.identity import plan_facts, require_same_plan
+from dpstream.tools.simulate import simulate
 
 SCHEMA = """
 [schema.columns.zip]
@@ -259,3 +260,17 @@ def _all_missing(records: dict[str, Any]) -> dict[str, Any]:
 
 def _batch(schema: Schema, records: dict[str, Sequence[Any]]) -> EncodedBatch:
     return EncodedBatch(schema.domain, schema.encode(records))
+
+
+def test_a_column_that_follows_from_others_was_not_measured_and_its_reader_learns_why(tmp_path: Path) -> None:
+    simulate("evictions-by-zip", 2, tmp_path / "z", rows_per_step=60)
+    for _ in dpstream.Config.load(tmp_path / "z/dpstream.toml").run():
+        pass
+    release = dpstream.read(tmp_path / "z/releases")
+    assert release.measured(["district"]) is None
+    missing = release.missing(["district"])
+    assert missing is not None
+    assert "district follows from zip" in missing.reason
+    told = CliRunner().invoke(main, ["measured", str(tmp_path / "z/releases")])
+    assert told.exit_code == 0, told.output
+    assert "follows from zip" in " ".join(told.output.split())

@@ -183,3 +183,19 @@ def test_state_is_as_it_was_without_a_prior() -> None:
         again = plan.unpack_state(plan.pack_state(again))
         cliques = RECIPE.workload.cliques
         assert all(map(np.array_equal, release.marginals(cliques), made.marginals(cliques)))
+
+
+@pytest.mark.parametrize("amount", [PureDP.of(1), ZCDP.of("1/2")])
+def test_where_all_wide_marginals_are_measured_there_is_nothing_to_test(amount) -> None:
+    """Pairs of columns of two values are measured with the columns: a run once stopped here for good."""
+    domain = Domain(("a", "b", "c"), (2, 2, 2))
+    drawn = np.random.default_rng(1)
+    prior = PublicPrior(
+        domain, (0, 1, 2), drawn.integers(0, 2, (50, 3)).astype(np.int32), np.ones(50), {"sha256": "0"}
+    )
+    plan = Pooled(Workload.all_k_way(domain, 2), prior=prior).calibrate(amount)
+    state, randomness = plan.start(), Randomness.seeded(3)
+    for _ in range(4):
+        codes = drawn.integers(0, 2, (200, 3)).astype(np.int32)
+        plan.step(state, EncodedBatch(domain, codes), randomness)
+    assert state.total > 0.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpstream.core.contracts import Alternative, Given
+from dpstream.core.contracts import Alternative, Given, PublicPrior
 from dpstream.core.contracts.registry import family_of, mechanisms
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import ZCDP, Budget, PureDP, Record
@@ -123,6 +123,7 @@ def _with(config: Config, one: Alternative) -> Config:
         budget = replace(budget, budget=_each(budget.budget, one.events), stated=None)
     # As in a file of its own: only a record's stay makes a mechanism depend on the guesses.
     guesses = expected if isinstance(unit, Record) else None
+    prior = getattr(config.recipe, "prior", None)  # of the baseline, it is a word
     given = Given(
         schema.domain,
         schema,
@@ -136,7 +137,7 @@ def _with(config: Config, one: Alternative) -> Config:
         budget.budget,
         None if guesses is None else guesses.records_per_step,
         getattr(config.recipe, "season", None),
-        getattr(config.recipe, "prior", None),
+        prior if isinstance(prior, PublicPrior) else None,
     )
     recipe = read_recipe(Section(file, "mechanism", options), given)
     check_headline_taken(accuracy, recipe)

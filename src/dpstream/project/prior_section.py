@@ -53,7 +53,9 @@ def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
             f"a table with one or more of {', '.join(schema.names)}",
         )
     columns = tuple(schema.names.index(name) for name in names)
-    own = replace(schema, columns=tuple(schema.columns[i] for i in columns), ignore=())
+    # Constraints may read columns that the prior does not have; the model gives their cells no mass anyway.
+    columns_only = tuple(schema.columns[i] for i in columns)
+    own = replace(schema, columns=columns_only, ignore=(), constraints=None)
     try:
         # The prior is public: its values may be shown.
         codes = own.encode(table.select(names), where=path.name, reveal=True)
@@ -74,7 +76,7 @@ def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
 
 def check_prior_taken(section: Section, prior: PublicPrior | None, recipe: StreamRecipe) -> None:
     """ConfigError where the mechanism takes no prior."""
-    if prior is not None and not hasattr(recipe, "prior"):
+    if prior is not None and getattr(recipe, "prior", None) is not prior:  # of the baseline, it is a word
         raise ConfigError(
             "the mechanism of this file takes no prior",
             where=section.place(),
@@ -87,15 +89,22 @@ def _read(section: Section, path: Path) -> tuple[Any, str]:
     from dpstream.io.sources.formats import read_table
 
     try:
+        before = _digest(path)
         table = read_table(path)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _digest(path)
     except DpstreamError as error:
-        raise section.wrong("file", error.what, error.allowed) from None
+        raise section.wrong("file", f"{path.name!r}: {error.what}", error.allowed) from None
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         raise section.wrong("file", f"{path.name!r}: {reason}", "a file that can be read") from None
+    if digest != before:
+        raise section.wrong("file", f"{path.name!r} changed while it was read", "a file that stays as it is")
     return table, digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _weights(section: Section, table: Any, name: str) -> NDArray[np.float64]:

@@ -46,7 +46,7 @@ def block_vectors(cells: int, total: int, most: int) -> int:
     ``p = total + n``; by Vandermonde's identity the sum over n is one of products of two binomials.
 
     >>> block_vectors(3, 0, 1), block_vectors(2, 5, 0), block_vectors(3, 1, 10**6)
-    (7, 6, 3000009000006)
+    (7, 6, 3000006000003)
     """
     if most < 0:
         return 0

@@ -181,9 +181,8 @@ class Runner:
 
     def with_tests(self, design: Design, tests: tuple[int, ...]) -> Design:
         """The design with some marginals that are measured without a selection; they are not there to be chosen."""
-        return replace(
-            design, tests=tests, k=min(design.k, self.followed.choosable - design.pairs - len(tests))
-        )
+        room = max(0, self.followed.choosable - design.pairs - len(tests))
+        return replace(design, tests=tests, k=min(design.k, room))
 
     @cached_property
     def signs(self) -> Signs:
@@ -338,7 +337,7 @@ class Runner:
             taken.joint(pairs, division.joint_budget(design))
         for index in design.tests:
             # Measured, and not fitted: few records would leave their noise in the models of all later epochs.
-            taken.histogram(index, division.histogram_budget(design))
+            taken.histogram(index, division.histogram_budget(design), chosen=True)
         fitted = list(range(design.fixed))
         fitted += [index for index in self.followed.headlines if index not in fitted]
         room = Room(cells.workload, self.max_cells, fitted)

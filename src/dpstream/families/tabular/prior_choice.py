@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import numpy as np
@@ -249,7 +249,7 @@ class PriorChoice:
         followed, cells = self.followed, self.followed.cells
         if design.k or not design.fixed or design.expected <= 0.0 or model.total <= 0.0:
             return design
-        variance = runner.noise(runner.with_tests(design, (0,))).variance
+        variance = runner.noise(replace(design, tests=(0,))).variance
         answers = model.flat_marginals(cells.cliques)
         wide = range(followed.columns, len(cells.cliques))
         tests = self._tests(wide, estimates, answers, answers)

@@ -152,7 +152,9 @@ class _Passes:
             return taken(block.records.codes) if isinstance(block.records, EncodedBlock) else None
 
         content = MultisetHash()
-        same = (encoder.columns, encoder.null_values) == (self.schema.columns, self.schema.null_values)
+        known = None if encoder.rules is None else encoder.rules.constraints
+        own = (self.schema.columns, self.schema.null_values, self.schema.constraints)
+        same = (encoder.columns, encoder.null_values, known) == own
         coded = self._in_memory is None and same
         if coded:
             for found in self._file.read(work):

@@ -31,6 +31,8 @@ from dpstream.io.sources.lines import (
 
 __all__ = ["csv_blocks", "csv_header", "csv_stream"]
 
+#: What Arrow says of a row with more or fewer cells; the row itself, which follows, is not read.
+_OTHER_CELLS = re.compile(r"CSV parse error: (?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -192,23 +194,16 @@ def csv_stream(
     import pyarrow as pa
     import pyarrow.csv
 
-    bad: list[tuple[int | None, int, int]] = []
-
-    def refuse(row: Any) -> str:
-        bad.append((row.number, row.expected_columns, row.actual_columns))
-        return "error"
-
     text = {} if infer else {name: pa.string() for name in names}
     convert = pyarrow.csv.ConvertOptions(
         column_types={**text, **types}, include_columns=wanted, strings_can_be_null=infer
     )
     # An empty line is a record with an empty cell where there is one column, else nothing.
-    parse = pyarrow.csv.ParseOptions(
-        newlines_in_values=True, invalid_row_handler=refuse, ignore_empty_lines=len(names) > 1
-    )
+    # No handler of invalid rows in Python: a thread of Arrow that lets go of it late could abort the program.
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) > 1)
     read = pyarrow.csv.ReadOptions(block_size=size, use_threads=False)
-    try:
-        with readable(path), arrow_file(path) as stream:
+    with readable(path), arrow_file(path) as stream:
+        try:
             if infer:
                 # The whole file decides the types; block by block each would get its own.
                 yield pyarrow.csv.read_csv(
@@ -221,14 +216,15 @@ def csv_stream(
             yield reader.schema.empty_table()
             for batch in reader:
                 yield pa.Table.from_batches([batch])
-    except DataError:
-        if not bad:
-            raise
-        number, expected, actual = bad[0]
-        line = f", line {number}" if reveal and number is not None else ""
-        amount = f"{actual} columns" if reveal else "more or fewer columns"
-        raise DataError(
-            f"a line has {amount} and the first line {expected}",
-            where=f"{path}{line}",
-            allowed="the same number of columns in every line",
-        ) from None
+        except pa.ArrowInvalid as error:
+            found = _OTHER_CELLS.match(str(error))
+            if found is None:
+                raise
+            number, expected, actual = found.groups()
+            line = f", line {number}" if reveal and number is not None else ""
+            amount = f"{actual} columns" if reveal else "more or fewer columns"
+            raise DataError(
+                f"a line has {amount} and the first line {expected}",
+                where=f"{path}{line}",
+                allowed="the same number of columns in every line",
+            ) from None

@@ -220,6 +220,14 @@ class Published:
 
         Cost: reads every measurement of these columns once; remembered.
         """
+        follows = () if self.schema.constraints is None else self.schema.constraints.derived
+        for one in follows:
+            if one.column.name in ((columns,) if isinstance(columns, str) else columns):
+                name, sources = one.column.name, ", ".join(one.sources)
+                return Missing(
+                    (),
+                    f"{name} follows from {sources}, which is measured in its place; a question may name it",
+                )
         names = names_of(columns, self.schema)
         if combine not in get_args(Combine):
             raise ConfigError(

@@ -11,7 +11,7 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.stream.store.filesystem import warn_of_network
 
-__all__ = ["STAGED", "USERS", "StateDirectory", "StatePermissionWarning", "repair_mode"]
+__all__ = ["STAGED", "USERS", "FolderLock", "StateDirectory", "StatePermissionWarning", "repair_mode"]
 
 #: The folder of large files that wait to be published (``staging.py``).
 STAGED = "staged"
@@ -114,20 +114,12 @@ class StateDirectory:
             ) from None
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreLockedError(
-                "another process (or another stream object in this one) has this stream open; "
-                "wait until it ends or stop it; there is no lock file to delete",
-                where=str(self.path),
-            ) from None
-        except OSError as error:
-            raise StoreError(
-                f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
-                where=str(self.path),
-                allowed="a local disk",
-            ) from None
+        _lock(
+            self._descriptor,
+            self.path,
+            "another process (or another stream object in this one) has this stream open; "
+            "wait until it ends or stop it; there is no lock file to delete",
+        )
 
     def _check_content(self) -> None:
         strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
@@ -142,3 +134,49 @@ class StateDirectory:
         return name in (STAGED, USERS) or name.removeprefix(".").startswith(
             (self.database.name, "head.json", "backup-")
         )
+
+
+class FolderLock:
+    """Keeps a folder, which a link may share between copies of a state, to one open store."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+
+    def take(self, path: Path) -> None:
+        """Lock the folder until ``close``; once it is locked, this does nothing.
+
+        Errors:
+            StoreLockedError: another store holds it. StoreError: it cannot be locked.
+        """
+        if self._descriptor >= 0:
+            return
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _lock(
+                self._descriptor,
+                path,
+                "a copy of this state is open and uses the same files of users' counters; stop it, and keep one of "
+                "the two",
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _lock(descriptor: int, path: Path, held: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreLockedError(held, where=str(path)) from None
+    except OSError as error:
+        raise StoreError(
+            f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
+            where=str(path),
+            allowed="a local disk",
+        ) from None

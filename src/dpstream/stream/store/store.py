@@ -22,7 +22,7 @@ from dpstream.io.sinks.staged_file import Content, sha256_of
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.stream.sharded_users import problem_of_files
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
-from dpstream.stream.store.lock import StateDirectory
+from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.present_rows import PRESENT, write_present
@@ -94,6 +94,7 @@ class Store(StoreReader):
         self._broken: str | None = None
         self._database: StoreDatabase | None = None
         self._directory = StateDirectory(path, database=DATABASE)
+        self._users = FolderLock()
         self.path = self._directory.path
         self.staging = Staging(self.path)
         self._head = Head(self.path)
@@ -226,6 +227,7 @@ class Store(StoreReader):
         files of users' counters that no committed row names."""
         with file_errors("files of users' counters could not be removed", self.path):
             if self.user_folder.is_dir():
+                self._users.take(self.user_folder)
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db))
         with file_errors("files that wait to be published could not be removed", self.path):
@@ -241,6 +243,7 @@ class Store(StoreReader):
             self._database.close()
             self._database = None
         self._backend.close()
+        self._users.close()
         self._directory.close()
 
     def __enter__(self) -> Self:
