@@ -42,7 +42,7 @@ def counted_once(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     real = Passes._collect
 
     def collect(one: Passes, cliques: Any, key: bytes) -> Any:
-        place = (one._where, cliques, key)
+        place = (one.where, cliques, key)
         if place not in known:
             known[place] = real(one, cliques, key)
         return known[place]
