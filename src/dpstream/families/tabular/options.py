@@ -203,7 +203,8 @@ NOISE = Option(
 ESTIMATES = Option(
     meaning="How measurements are put together. `apart`: each marginal from its own. `joined`: what is measured of "
     "several columns also tells of each of them, and moves the table's model only as far as noise does not explain.",
-    reason="streams that began before there was this key go on as they were; `joined` is a little closer to the truth",
+    reason="streams that began before there was this key go on as they were; drafts of pooled ones set `joined`, "
+    "which is up to a tenth closer to the truth",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",
