@@ -8,9 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load, write
 from schema_check import faults
 
+from dpstream.cli import main
 from dpstream.core.contracts.registry import mechanisms
 from dpstream.project.json_schema import json_schema
 from dpstream.tools.simulate import EXAMPLES, simulate
@@ -34,6 +36,26 @@ def test_the_committed_schema_is_the_one_that_is_made() -> None:
     assert json.loads(PAGE.read_text(encoding="utf-8")) == json_schema(), (
         "make it again: python -m dpstream.project.json_schema > docs/reference/dpstream.schema.json"
     )
+
+
+def test_a_draft_names_the_schema_beside_it(tmp_path: Path) -> None:
+    """Editors find it without a network, also after the folder has moved; nothing that is there is replaced."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "1.csv").write_text("day,zip\n2026-01-05,10101\n", encoding="utf-8")
+    for name in ("first.toml", "second.toml"):
+        out = tmp_path / name
+        done = CliRunner().invoke(
+            main, ["init", str(tmp_path / "data"), "--time-column", "day", "--out", str(out)]
+        )
+        assert done.exit_code == 0, done.output
+        line = out.read_text(encoding="utf-8").splitlines()[0]
+        beside = tmp_path / line.removeprefix("#:schema ")
+        if name == "first.toml":
+            assert json.loads(beside.read_text(encoding="utf-8")) == json_schema()
+            beside.write_text("{}", encoding="utf-8")
+    assert beside.read_text(encoding="utf-8") == "{}"
+    printed = CliRunner().invoke(main, ["init", "--json-schema"])
+    assert (printed.exit_code, json.loads(printed.output)) == (0, json_schema())
 
 
 def test_every_example_of_the_repository_fits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,6 +13,14 @@ from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
+
+
+def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from dpstream.project.json_schema import schema_text
+
+        click.echo(schema_text(), nl=False)
+        context.exit()
 
 
 @click.command(
@@ -65,6 +74,14 @@ __all__ = ["command"]
     help="Ask what the data cannot tell: who is protected, how much may be lost, how often you publish, how large the "
     "table is. An empty answer takes what stands in brackets, or leaves the line to be filled in.",
 )
+@click.option(
+    "--json-schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print what editors complete and check dpstream.toml by, and exit.",
+)
 def command(
     data: str | None,
     time_column: str | None,
@@ -90,6 +107,9 @@ def command(
     Recognised are columns of operations (insert/delete, I/U/D, c/u/d/r), pairs of dates as stays, panels whose columns
     are numbered or called after dates, coordinates, and columns that seem to follow from each other.
 
+    The first line of the draft names dpstream.schema.json beside it, which is written too where there is none: editors
+    that know TOML complete keys and mark wrong ones by it. After an update of dpstream write it anew (--json-schema).
+
     With --after, draft the configuration of a stream that goes on where another one ends: with the same columns,
     the day after its last release as the first one, and its last release to begin with. Reads no data.
 
@@ -103,6 +123,7 @@ def command(
       dpstream init postgresql://reader@db.example/shop --table bookings --key-column id
       dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
+      dpstream init --json-schema > dpstream.schema.json
     """
     from dpstream.cli.asking import ask
     from dpstream.project.config_draft import draft_config
@@ -149,6 +170,11 @@ def _write(target: Path, text: str) -> None:
         os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
         file.write(text)
+    from dpstream.project.json_schema import NAME, schema_text
+
+    # It says nothing about the data. One that is there may be of the owner's own version, so it stays.
+    with contextlib.suppress(FileExistsError), target.with_name(NAME).open("x", encoding="utf-8") as file:
+        file.write(schema_text())
 
 
 def _pattern(data: Path, base: Path) -> str:

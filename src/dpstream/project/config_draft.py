@@ -26,6 +26,7 @@ from dpstream.io.sources.duckdb_file import is_database
 from dpstream.project.database_draft import DatabaseTable, read_table
 from dpstream.project.draft_questions import POINTS, Ask, about_person, about_points, question
 from dpstream.project.draft_reasons import mechanism_reason, refuse_envelope
+from dpstream.project.json_schema import LINE
 from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
@@ -36,7 +37,8 @@ from dpstream.project.server_url import is_url
 
 __all__ = ["draft_config"]
 
-_HEAD = """\
+_HEAD = f"""\
+{LINE}
 # Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: values, smallest and largest
 # numbers, what columns seem to be for. Replace them by what is publicly known (a code list, a form, a law),
 # or confirm that they are public. Lines marked FILL IN are yours to decide. Then set confirmed = true in

@@ -18,8 +18,12 @@ from dpstream.core.contracts.registry import DEFAULT_MECHANISM, mechanisms
 from dpstream.core.schema.toml import COLUMN_TYPES
 from dpstream.project.keys import SECTIONS, Key, keys_of
 
-__all__ = ["json_schema"]
+__all__ = ["LINE", "NAME", "json_schema", "schema_text"]
 
+#: The file that ``dpstream init`` writes beside its draft, and the draft's first line, by which editors find it. A name
+#: beside the file holds on every machine and without a network; an address would have to be one that we own.
+NAME = "dpstream.schema.json"
+LINE = f"#:schema ./{NAME}"
 _NEEDED = ("stream", "source", "schema", "budget")
 
 
@@ -129,5 +133,13 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     }
 
 
+def schema_text() -> str:
+    """The schema as a file.
+
+    Errors: as ``json_schema``.
+    """
+    return json.dumps(json_schema(), indent=1) + "\n"
+
+
 if __name__ == "__main__":
-    print(json.dumps(json_schema(), indent=1))
+    print(schema_text(), end="")

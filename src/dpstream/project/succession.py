@@ -15,6 +15,7 @@ from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_reading import Predecessor, read_predecessor
 from dpstream.project.base_rules import NULL, readable
 from dpstream.project.config import Config
+from dpstream.project.json_schema import LINE
 from dpstream.project.predecessor import require_all_published
 
 __all__ = ["draft_successor"]
@@ -77,7 +78,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
     }
     if nulls:
         document["base"]["map"] = nulls
-    return _HEAD.format(name=name, old=old.name) + _toml(document)
+    return f"{LINE}\n{_HEAD.format(name=name, old=old.name)}{_toml(document)}"
 
 
 def _options(old: Config) -> BaseOptions:
