@@ -25,7 +25,7 @@ QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py
 	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
-.PHONY: help demo quick test lint audit torture browser postgres spark spark-cluster bench docs lock clean
+.PHONY: help demo quick test docs-test tutorials lint audit torture browser postgres spark spark-cluster bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ quick: $(DEV) ## before a commit: lint of changed files, deep fast tests (under 
 
 test: $(DEV) ## the whole test suite with doctests (ARGS="tests/counters -k tree" for a part)
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+docs-test: $(DEV) ## execute every block of code of the documentation that says not why not (5 minutes)
+	DPSTREAM_PAGES=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 900 tests/cli/test_pages.py
+
+tutorials: $(DEV) ## type the tutorials into an empty folder, from the built wheel, with only Python (WRITE=1: times and pictures)
+	$(BIN)/python benchmarks/tutorials.py $(if $(WRITE),--write)
 
 lint: $(DEV) ## style, types, import layering, strict build of the docs
 	$(BIN)/ruff check src tests $(wildcard benchmarks docs)
