@@ -176,14 +176,21 @@ def test_a_configuration_is_audited_as_its_plan_runs_it(config, changes, unit, s
     assert found[-1].found > 0.6 * found[-1].claimed
 
 
-def test_the_run_of_a_pooled_configuration_is_audited(config):
-    loaded = Config.load(rewrite(config, ('name = "dpstabs"\nk = 2', "")))
+@pytest.mark.parametrize("epsilon", ['epsilon = "1"', 'rho = "0.3"'])
+@pytest.mark.parametrize("headline", ["", '[["zip"]]', '[["zip", "kind"], ["paid"]]'])
+def test_the_run_of_a_pooled_configuration_is_audited(config, epsilon, headline):
+    """Headlines are a part of the sum: without them a fifth of the budget would be missing."""
+    loaded = Config.load(rewrite(config, ('name = "dpstabs"\nk = 2', ""), ('epsilon = "1"', epsilon)))
+    if headline:
+        loaded.path.write_text(f"{loaded.path.read_text()}\n[accuracy]\nheadline = {headline}\n")
+        loaded = Config.load(loaded.path)
     found = list(configured_audits(loaded)["exact"]("short", Randomness.seeded(1), silent))
     assert all(finding.passed for finding in found)
     assert sum(finding.control for finding in found) == 2
     (whole,) = [finding for finding in found if "sum of parts" in finding.subject]
     assert whole.claimed == pytest.approx(float(loaded.plan().budget.amount))
-    assert 0.6 * whole.claimed < whole.found <= whole.claimed * (1 + 1e-9)
+    assert 0.98 * whole.claimed < whole.found <= whole.claimed * (1 + 1e-9)
+    assert ("for the headlines" in whole.detail) == bool(headline)
 
 
 def test_a_plan_with_too_little_noise_is_found(config, monkeypatch):

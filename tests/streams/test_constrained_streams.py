@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dpstream
 from dpstream.cli import main
@@ -20,8 +22,8 @@ from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.census.census_plan import Census
-from dpstream.families.tabular import DPStabs
+from dpstream.families.census import Census
+from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.stream.identity import plan_facts, require_same_plan
 from dpstream.tools.simulate import simulate
@@ -83,12 +85,13 @@ def schema(tmp_path: Path) -> Schema:
     return Schema.from_toml(tmp_path / "schema.toml")
 
 
-def _files(folder: Path) -> None:
+def _files(folder: Path, *, read: bool = True) -> None:
     (folder / "districts.csv").write_text(DISTRICTS)
     (folder / "kinds.csv").write_text(
         "zip,kind\n94102,flat\n94103,flat\n94103,ship\n94104,house\n94104,flat\n"
     )
-    (folder / "schema.toml").write_text(SCHEMA)
+    told = SCHEMA if read else SCHEMA.replace('"districts.csv" }', '"districts.csv", read = false }')
+    (folder / "schema.toml").write_text(told)
 
 
 def _records(rows: int, generator: np.random.Generator) -> dict[str, Any]:
@@ -141,6 +144,66 @@ def test_no_released_record_violates_a_constraint(
     assert public.answer("kind = 'ship'").value > 0
 
 
+_KEYS = st.integers(0, 25)
+_ROW = st.tuples(
+    st.sampled_from(["94102", "94103", "94104", "12", None]),
+    st.sampled_from(["5", "6", "7", None]),
+    st.sampled_from(["flat", "house", "ship", None]),
+    st.sampled_from([3, 14, 20, 40, None]),
+    st.sampled_from([True, False, None]),
+)
+_EVENTS = st.lists(
+    st.tuples(_KEYS, st.sampled_from(["insert", "insert", "update", "delete"]), _ROW), max_size=60
+)
+#: Of a whole record: what a null stands for where a column declares no missing bin.
+_WHOLE = {"zip": "94103", "kind": "flat", "employed": False}
+_NAMES = ("zip", "district", "kind", "age", "employed")
+
+
+def _events(rows: list[Any], *, keeps: bool) -> dpstream.KeyedBatch:
+    """Events by key; of an update a null keeps what is there (``keeps``)."""
+    columns: dict[str, list[Any]] = {"id": [], "op": [], **{name: [] for name in _NAMES}}
+    for key, operation, values in rows:
+        columns["id"].append(key)
+        columns["op"].append(operation)
+        for name, value in zip(_NAMES, values, strict=True):
+            plain = None if operation == "delete" or (keeps and operation == "update") else _WHOLE.get(name)
+            columns[name].append(plain if value is None else value)
+    return dpstream.KeyedBatch(
+        columns, "id", "op", "null-keeps" if keeps else None, rules=dpstream.KeyRules(unknown="drop")
+    )
+
+
+@settings(max_examples=8, derandomize=True)
+@given(steps=st.lists(_EVENTS, min_size=4, max_size=4), keeps=st.booleans(), persistent=st.booleans())
+def test_no_release_of_a_census_violates_a_constraint(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], keeps: bool, persistent: bool
+) -> None:
+    """Whatever comes, changes and leaves; records that are put together from several events, too."""
+    folder = tmp_path_factory.mktemp("census")
+    _files(folder, read=not keeps)
+    schema = Schema.from_toml(folder / "schema.toml")
+    options: Any = {"records": "persistent", "publish": "both"} if persistent else {"records": "fresh"}
+    workload = Workload.all_k_way(schema.domain, 2)
+    recipe = Census(workload, turnover=4, ratio=2, iterations=10, headline=(("zip", "kind"),))
+    with dpstream.open(
+        folder / "s", schema, epsilon=2, unit=dpstream.Record(), mechanism=recipe,
+        randomness=Randomness.seeded(3), **options,
+    ) as stream:  # fmt: skip
+        for number, rows in enumerate(steps):
+            release = stream.step(_events(rows, keeps=keeps), f"batch {number}")
+            present = stream._keyed._table.codes
+            assert not schema.rules.has_impossible(present)
+            assert not schema.violated(release.table(), extra="ignore")
+            assert not schema.violated(release.sample(2000, seed=number), extra="ignore")
+            assert release.answer("age < 15 and employed").value == 0
+            assert release.answer("kind = 'ship' and district = 5").value == 0
+            synthesis = release._model
+            for model in synthesis.models:
+                for one in schema.domain.impossible:
+                    assert not model.marginals([one.clique])[0][one.mask(schema.domain)].any()
+
+
 def test_codes_in_an_impossible_cell_are_refused(schema: Schema, tmp_path: Path) -> None:
     ship_in_94102 = np.array([[0, 2, 2, 0]], dtype=np.int32)
     with dpstream.open(tmp_path / "s", schema, epsilon=1) as stream:
@@ -164,11 +227,22 @@ def test_more_rows_than_a_block_violate_nothing(schema: Schema, tmp_path: Path) 
 def test_mechanisms_that_cannot_follow_constraints_refuse_them(schema: Schema) -> None:
     assert len(list(families())) > 3  # all are loaded
     able = {str(kind.name) for kind in _plans(StreamPlan) if kind.follows_constraints}
-    assert able == {"pooled", "dpstabs", "baseline"}
-    recipe = Census(Workload.all_k_way(schema.domain, 2), turnover=10)
-    plan = recipe.calibrate(PureDP.of(1), dpstream.Record())
-    with pytest.raises(ConfigError, match="'census' cannot follow public constraints"):
-        plan_facts(plan, schema, "homes")
+    assert able == {"pooled", "dpstabs", "baseline", "census"}
+    plan = Pooled(Workload.all_k_way(schema.domain, 2)).calibrate(PureDP.of(1))
+    with pytest.raises(ConfigError, match="'toy' cannot follow public constraints"):
+        plan_facts(_Unproved(plan), schema, "homes")
+    with pytest.raises(ConfigError, match="begins with another stream's table"):
+        plan_facts(plan, schema, "homes", base={"stream": "old"})
+
+
+class _Unproved:
+    """A plan that says nothing of constraints."""
+
+    follows_constraints = StreamPlan.follows_constraints
+    name = "toy"
+
+    def __init__(self, plan: Any) -> None:
+        self.domain = plan.domain
 
 
 def _plans(kind: type[StreamPlan]) -> Iterator[type[StreamPlan]]:

@@ -11,7 +11,7 @@ PRIOR_KEYS: tuple[Key, ...] = (
     Key(
         "prior",
         "file",
-        'a file of a known format (.csv, .parquet, .ndjson) relative to this one, with name = "pooled"',
+        'a file of a known format (.csv, .parquet, .ndjson) relative to this one, with name = "pooled" or "census"',
         None,
         "",
         "The public table: records, or counts with `weight`, in some or all columns of the schema. Its columns have "

@@ -80,7 +80,7 @@ def check_prior_taken(section: Section, prior: PublicPrior | None, recipe: Strea
         raise ConfigError(
             "the mechanism of this file takes no prior",
             where=section.place(),
-            allowed='a file without [prior], or [mechanism] name = "pooled"',
+            allowed='a file without [prior], or [mechanism] name = "pooled" or "census"',
         )
 
 

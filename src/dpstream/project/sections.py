@@ -254,13 +254,7 @@ def check_fits(section: Section, options: SourceOptions, plan: StreamPlan, schem
     Errors:
         ConfigError, UnitError, LimitError: it cannot.
     """
-    require_constraints(plan, schema)
-    if schema.constraints is not None and options.continues:
-        raise ConfigError(
-            "the stream begins with another stream's table, which may hold what its constraints exclude",
-            where="schema.constraints",
-            allowed="a file without [base], or a schema without constraints",
-        )
+    require_constraints(plan, schema, begins=options.continues)
     kind = other_kind(options.kind)
     if kind is not None and kind.fits is not None:
         with located(section.place()):

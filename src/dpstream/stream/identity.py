@@ -71,7 +71,7 @@ def plan_facts(
                 f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
             ),
         )
-    require_constraints(plan, schema)
+    require_constraints(plan, schema, begins=base is not None)
     spent_per_step(plan)
     return {
         "stream": name,
@@ -106,17 +106,28 @@ def plan_facts(
     }
 
 
-def require_constraints(plan: StreamPlan, schema: Schema) -> None:
-    """Refuse a mechanism that would leave public constraints out.
+def require_constraints(plan: StreamPlan, schema: Schema, *, begins: bool) -> None:
+    """Refuse a stream whose releases could violate public constraints.
+
+    Args:
+        begins: whether the stream begins with another stream's table.
 
     Errors:
-        ConfigError: the schema has constraints, and the mechanism cannot follow them.
+        ConfigError: the schema has constraints, and the mechanism cannot follow them, or the table need not.
     """
-    if schema.constraints is not None and not plan.follows_constraints:
+    if schema.constraints is None:
+        return
+    if begins:
+        raise ConfigError(
+            "the stream begins with another stream's table, which may hold what its constraints exclude",
+            where="schema.constraints",
+            allowed="a stream that begins with an empty table (without [base]), or a schema without constraints",
+        )
+    if not plan.follows_constraints:
         raise ConfigError(
             f"the mechanism {plan.name!r} cannot follow public constraints",
             where="schema.constraints",
-            allowed="pooled, dpstabs, baseline; or a schema without constraints",
+            allowed="pooled, dpstabs, baseline, census; or a schema without constraints",
         )
 
 

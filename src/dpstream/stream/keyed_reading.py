@@ -25,6 +25,7 @@ from dpstream.stream.contribution import ID_BYTES, id_bytes
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
+    from dpstream.core.schema.constraints import Rules
     from dpstream.core.schema.domain import Domain
 
 __all__ = ["hash_keys", "read_keyed"]
@@ -70,6 +71,13 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
     operations = _operations(table, batch, where)
     private = table.drop_columns([name for name in (batch.key, operation) if name is not None])
     keeping = isinstance(batch, KeyedBatch) and batch.changed is not None
+    if keeping and schema.rules is not None and schema.rules.read:
+        raise ConfigError(
+            f"an update that leaves out what it keeps cannot be held against columns that follow from others "
+            f"({', '.join(column.name for column in schema.rules.read)})",
+            where=where,
+            allowed="read = false for these columns in [schema.constraints]; or updates that give whole records",
+        )
     codes = _encode(private, operations, schema, where, keeping=keeping)
     return _granted(batch, wanted, keys, operations, codes)
 
@@ -118,7 +126,8 @@ def _granted(
     if isinstance(batch, Snapshot):
         return Granted(None, rows, keyed=_Whole(rows, batch.rules, batch.confirmed, wanted.where))
     null = tuple(-1 if c.missing_code is None else c.missing_code for c in wanted.schema.columns)
-    return Granted(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where))
+    merged = wanted.schema.rules if rows.terms[-1] else None
+    return Granted(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where, merged))
 
 
 def _terms(batch: KeyedBatch | Snapshot) -> tuple[int, ...]:
@@ -181,18 +190,25 @@ class _Rows:
 
 @dataclass(frozen=True, repr=False)
 class _Events:
-    """Events by key; a ``KeyedRows``. Private."""
+    """Events by key; a ``KeyedRows``. Private.
+
+    Attributes:
+        merged: public constraints that a record is held against once its rows are put together, where rows keep values
+            of the record that is there; else each row was held against them when it was encoded.
+    """
 
     rows: _Rows
     rules: KeyRules
     null: tuple[int, ...]
     where: str
+    merged: Rules | None
 
     def changes(self, present: KeyedTable) -> KeyedChanges:
         """What they change of the present records, each key's rows applied in the order of the source.
 
         Errors:
-            DataError: what the rules refuse. No key and no number is named.
+            DataError: what the rules refuse, and records that violate a public constraint where no bin is declared for
+                them. No key and no number is named.
         """
         rows, operations = self.rows, self.rows.operations
         distinct = rows.keys[rows.starts]
@@ -218,7 +234,14 @@ class _Events:
             codes[:, column] = np.where(said, own[source], 0)
             kept = ~said & there
             codes[kept, column] = present.codes[at[kept], column]
-            both = there & stays & said
+        if self.merged is not None:
+            left = codes[stays]
+            problems = self.merged.settle(left, ())
+            if problems:
+                raise problems_error(problems, self.where)
+            codes[stays] = left
+        both = there & stays
+        for column in range(codes.shape[1]):
             changed[both] |= codes[both, column] != present.codes[at[both], column]
         return KeyedChanges(distinct[changed], stays[changed], _taken(codes, np.flatnonzero(changed & stays)))
 

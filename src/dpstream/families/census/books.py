@@ -71,8 +71,14 @@ class Books:
         total, noise = counted_total(self.run_of(level), run)
         state.counted[level] = (seen + total, spread + noise)
         shape, model = self._shape(state, level, run, max(number, 1.0), expected)
-        cohort = self.shapes.cohort(level, (after, state.step), number, shape, model)
+        if state.seen is not None:
+            records = max(run.total, 1.0)
+            own_counts = self.shapes.measured(run.measurements, records)
+            state.seen.add(own_counts, self.shapes.followed.cells.sizes, records)
+        cohort = self.shapes.cohort(level, (after, state.step), number, shape, model, state.seen)
         state.latest[level] = cohort.model
+        if level == 0:
+            state.newest = cohort.shown
         state.cohorts.append(cohort)
         self._fold(state, level)
         self._keep_to_counted(state)
@@ -184,8 +190,15 @@ class Books:
 
     def left_of(self, state: CensusState, cohort: Cohort, steps: int) -> Model:
         """What a cohort looks like so many steps after the last count of departures."""
+        return self._aged(state, cohort, cohort.model, steps)
+
+    def _released(self, state: CensusState, cohort: Cohort, steps: int) -> Model:
+        """The same with the prior."""
+        return self._aged(state, cohort, cohort.released, steps)
+
+    def _aged(self, state: CensusState, cohort: Cohort, model: Model, steps: int) -> Model:
         exposure = cohort.exposure + state.totals[cohort.level].exposure(steps)
-        return state.attrition.aged(cohort.model, exposure)
+        return state.attrition.aged(model, exposure)
 
     def _fold(self, state: CensusState, level: int) -> None:
         """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
@@ -194,7 +207,7 @@ class Books:
         while len(own) > (1 if last else _MOST_COHORTS):
             # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.
             old = self.shapes.renewed(own[0], self.left_of(state, own[0], 0)) if last else own[0]
-            own[:2] = [self.shapes.folded(old, own[1])]
+            own[:2] = [self.shapes.folded(old, own[1], state.seen)]
         state.cohorts = sorted(
             [*own, *(c for c in state.cohorts if c.level != level)], key=lambda cohort: cohort.low
         )
@@ -204,12 +217,12 @@ class Books:
         since = state.step - last_of(state.last, 0)
         steps, told = state.step - self.schedule.last_count(state.step, state.last), Told(self.terms)
         hazard = math.exp(state.totals[0].log_hazard)
-        newest = state.latest[0]
+        newest = state.latest[0] if state.newest is None else state.newest
         assert newest is not None, "step 1 is a census of level 0"
         if self.terms.public_presence:
             return self._exact(state, present, newest)
         stays = [own.staying(steps) for own in state.totals]
-        parts = [(self.left_of(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
+        parts = [(self._released(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
         variance = sum(own.predicted(steps)[1] for own in state.totals)
         if since:
             number, spread = state.newcomers.present(hazard, since)
@@ -227,7 +240,7 @@ class Books:
         for cohort in state.cohorts:
             own = state.totals[cohort.level]
             kept = 1.0 - state.left[cohort.level] / own.size if own.size > 0.0 else 0.0
-            parts.append((self.left_of(state, cohort, steps), cohort.size * kept))
+            parts.append((self._released(state, cohort, steps), cohort.size * kept))
         came = int(present.count(((),), last_of(state.last, 0))[0].sum())
         parts.append((newest, float(came)))
         total = came + round(sum(own.size for own in state.totals)) - sum(state.left)

@@ -23,6 +23,7 @@ from dpstream.core.contracts import (
     PredictedError,
     PresentRecords,
     PrivateBatch,
+    PublicPrior,
     Recipe,
     StreamPlan,
     Terms,
@@ -49,7 +50,7 @@ from dpstream.families.census.census_schedule import CensusSchedule, gap_of, las
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.census_words import Told, explain_census
-from dpstream.families.census.cohorts import Shapes, levels_of_cohorts
+from dpstream.families.census.cohorts import Seen, Shapes, levels_of_cohorts
 from dpstream.families.census.counted_total import expected_errors, predicted_errors
 from dpstream.families.census.totals_filter import (
     NewcomersRate,
@@ -58,8 +59,9 @@ from dpstream.families.census.totals_filter import (
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit
+from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit, check_prior
 from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, published
 
 __all__ = ["Census", "CensusPlan"]
@@ -87,6 +89,7 @@ class Census(Recipe["CensusPlan"]):
         iterations, max_cells: of the fits.
         headline: marginals, by names of columns, that every census measures, whatever it does else.
         headline_share: part of each census's amount for them, in equal parts where noise is drawn apart.
+        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
 
     Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
     State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
@@ -106,6 +109,7 @@ class Census(Recipe["CensusPlan"]):
     noise: NoiseOf = option("apart", options.NOISE)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
+    prior: PublicPrior | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turnover", options.check_turnover(self.turnover))
@@ -121,6 +125,7 @@ class Census(Recipe["CensusPlan"]):
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
+        check_prior(self.prior, self.workload.domain)
         if self.turnover is None and self.levels not in (None, 1):
             raise ConfigError(
                 f'levels = {self.levels} with turnover = "none"',
@@ -149,16 +154,13 @@ class CensusPlan(StreamPlan):
     horizon: int | None
 
     reads: ClassVar[BatchReads] = "present"
+    name = "census"
+    follows_constraints = True
 
     @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "census"
 
     @cached_property
     def terms(self) -> CensusTerms:
@@ -209,7 +211,10 @@ class CensusPlan(StreamPlan):
     @cached_property
     def shapes(self) -> Shapes:
         """Makes cohorts."""
-        return Shapes(self.followed, self.recipe.iterations, self.recipe.max_cells)
+        own, prior = self.recipe, None
+        if own.prior is not None:
+            prior = PriorChoice(self.followed, own.prior, own.iterations, own.max_cells)
+        return Shapes(self.followed, own.iterations, own.max_cells, prior)
 
     @cached_property
     def books(self) -> Books:
@@ -233,7 +238,9 @@ class CensusPlan(StreamPlan):
 
     def explain(self) -> Explanation:
         """When censuses are, what a stay costs, which errors are known."""
-        return explain_census(self.terms, super().explain())
+        own = explain_census(self.terms, super().explain())
+        prior = self.recipe.prior
+        return own if prior is None else replace(own, further=(*own.further, prior.describe()))
 
     def step_facts(self, step: int) -> dict[str, Any]:
         """The last census and the next one."""
@@ -269,12 +276,14 @@ class CensusPlan(StreamPlan):
             **({} if every is None else {"departures_every": every}),
             **({} if own.noise == "apart" else {"noise": own.noise}),
             **headline_options(own.headline, own.headline_share),
+            **({} if own.prior is None else {"prior": dict(own.prior.facts)}),
         }
 
     def start(self) -> CensusState:
         """No census yet."""
-        attrition = Attrition.fresh(self.domain)
-        return CensusState(0, [], [], [], [], NewcomersRate(self._full), attrition)
+        attrition, cells = Attrition.fresh(self.domain), self.followed.cells
+        seen = None if self.recipe.prior is None else Seen.fresh(cells.total, len(cells.cliques))
+        return CensusState(0, [], [], [], [], NewcomersRate(self._full), attrition, seen=seen)
 
     @property
     def _full(self) -> bool:

@@ -12,7 +12,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
 from dpstream.families.census.attrition import Attrition
-from dpstream.families.census.cohorts import Cohort
+from dpstream.families.census.cohorts import Cohort, Seen
 from dpstream.families.census.shape_tracker import ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, levels_of, numbers_of
 from dpstream.families.tabular.table_release import pack_models, unpack_models
@@ -21,6 +21,8 @@ from dpstream.families.tabular.workload_cells import Cells
 __all__ = ["CensusState", "pack", "unpack"]
 
 _FORMAT = 1
+#: Arrays of ``Seen``.
+_SEEN = ("values", "variances", "records")
 
 
 @dataclass
@@ -39,6 +41,8 @@ class CensusState:
         cohorts: open ones, the oldest first.
         latest: the newest cohort of each level, as a model; None before its first census.
         trackers: of each level that had a census; empty where shapes are not tracked.
+        seen: what censuses have measured of each marginal; None without a prior.
+        newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
     """
 
     step: int
@@ -51,6 +55,8 @@ class CensusState:
     cohorts: list[Cohort] = field(default_factory=list)
     latest: list[Model | None] = field(default_factory=list)
     trackers: list[ShapeTracker] = field(default_factory=list)
+    seen: Seen | None = None
+    newest: Model | None = None
 
 
 def pack(state: CensusState) -> Packed:
@@ -68,6 +74,12 @@ def pack(state: CensusState) -> Packed:
 
     cohorts = [[c.level, c.low, c.high, place(c.model)] for c in state.cohorts]
     latest = [place(model) for model in state.latest]
+    # Only where there is a prior: other states stay as they were.
+    shown = (
+        {}
+        if state.seen is None
+        else {"shown": [place(c.shown) for c in state.cohorts], "newest": place(state.newest)}
+    )
     metas, arrays = pack_models(models)
     rate = state.newcomers
     arrays |= {
@@ -84,6 +96,8 @@ def pack(state: CensusState) -> Packed:
     for number, cohort in enumerate(state.cohorts):
         arrays[f"cohort/{number}/shares"] = cohort.shares
         arrays[f"cohort/{number}/variances"] = cohort.variances
+    if state.seen is not None:
+        arrays |= {f"seen/{name}": getattr(state.seen, name) for name in _SEEN}
     for number, tracker in enumerate(state.trackers):
         arrays |= {f"tracker/{number}/{name}": own for name, own in tracker.arrays().items()}
     meta = {
@@ -93,6 +107,7 @@ def pack(state: CensusState) -> Packed:
         "latest": latest,
         "trackers": len(state.trackers),
         "models": metas,
+        **shown,
     }
     return Packed(meta, arrays, frozenset(arrays) - {"left"})
 
@@ -109,14 +124,16 @@ def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
             "this is no state of a census that this version reads", where="state", allowed=f"format {_FORMAT}"
         )
     models = unpack_models(meta["models"], arrays)
-    cohorts = []
+    cohorts, shown = [], meta.get("shown", [None] * len(meta["cohorts"]))
+    seen, newest = _seen(cells, arrays), meta.get("newest")
     for number, (level, low, high, model) in enumerate(meta["cohorts"]):
         shares, variances = (arrays[f"cohort/{number}/{name}"] for name in ("shares", "variances"))
         if len(shares) != cells.total or len(variances) != len(cells.cliques):
             raise StoreDamagedError("a cohort does not fit the workload", where="state")
         size, exposure = arrays["sizes"][number].tolist()
+        also = None if shown[number] is None else models[shown[number]]
         cohorts.append(
-            Cohort(level, low, high, size, shares.copy(), variances.copy(), models[model], exposure)
+            Cohort(level, low, high, size, shares.copy(), variances.copy(), models[model], exposure, also)
         )
     rates, variances, fits = (row.copy() for row in arrays["newcomers"])
     return CensusState(
@@ -133,7 +150,18 @@ def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
         cohorts=cohorts,
         latest=[None if index is None else models[index] for index in meta["latest"]],
         trackers=[_tracker(cells, number, arrays) for number in range(meta["trackers"])],
+        seen=seen,
+        newest=None if newest is None else models[newest],
     )
+
+
+def _seen(cells: Cells, arrays: dict[str, NDArray[Any]]) -> Seen | None:
+    if "seen/values" not in arrays:
+        return None
+    found = Seen(*(arrays[f"seen/{name}"].copy() for name in _SEEN))
+    if len(found.values) != cells.total or len(found.records) != len(cells.cliques):
+        raise StoreDamagedError("what censuses have measured does not fit the workload", where="state")
+    return found
 
 
 def _tracker(cells: Cells, number: int, arrays: dict[str, NDArray[Any]]) -> ShapeTracker:

@@ -123,6 +123,13 @@ class Estimates:
         events = np.bincount(self.marginals, weights=records, minlength=len(self.cells.cliques))
         return events.astype(np.float64)
 
+    def together(self, index: int) -> tuple[_Floats, float, float]:
+        """See ``Evidence``: of the epochs that measured the marginal."""
+        mine = [j for j, own in enumerate(self.marginals) if own == index]
+        measured = np.sum([self.measured[j] for j in mine], axis=0)
+        records = sum(self.records[self.epochs[j]] for j in mine)
+        return measured, records, float(sum(self.variances[j] for j in mine))
+
     def answer(self, shape: _Floats) -> tuple[_Floats, _Floats]:
         """The estimate of every running sum (all cells), and the variance of its noise per cell (per marginal).
 

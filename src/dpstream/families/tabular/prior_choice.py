@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from dpstream.families.tabular.pooled_run import Design, Followed, Runner
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.pooled_table import beside_columns, fit_table
 
-__all__ = ["Joined", "PriorChoice", "with_columns_of"]
+__all__ = ["Evidence", "Joined", "PriorChoice", "with_columns_of"]
 
 _Floats = NDArray[np.float64]
 
@@ -50,6 +51,19 @@ _SPREAD = 0.01
 _LITTLE = 0.5
 #: How often a marginal is moved to its columns.
 _SWEEPS = 20
+
+
+class Evidence(Protocol):
+    """What was measured of each marginal, whatever a model made of it. Public."""
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which marginals have been measured."""
+        ...
+
+    def together(self, index: int) -> tuple[_Floats, float, float]:
+        """All measurements of one marginal, added up: cells, the number of records, the variance of a cell's noise."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -138,22 +152,26 @@ class PriorChoice:
         joined = self.join(values, variances, estimates, state.table, kept, state.total)
         if not joined.changed:
             return
-        state.table = fit_table(
+        state.table = self.fitted(joined, state.total)
+        if joined.wide:
+            state.latest = self._epoch_model(state.latest, state.table, estimates)
+
+    def fitted(self, joined: Joined, total: float) -> Model:
+        """The model of estimates with the prior in them."""
+        return fit_table(
             self.followed,
             joined.values,
             joined.variances,
-            state.total,
+            total,
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
         )
-        if joined.wide:
-            state.latest = self._epoch_model(state.latest, state.table, estimates)
 
     def join(
         self,
         values: _Floats,
         variances: _Floats,
-        estimates: Estimates,
+        evidence: Evidence,
         model: Model,
         kept: Sequence[int],
         total: float,
@@ -162,7 +180,7 @@ class PriorChoice:
 
         Args:
             values, variances: estimates without it (all cells; per marginal, infinite where no run measured it).
-            estimates: the measurements of inserted records, or of all events.
+            evidence: the measurements (of inserted records, or of all events).
             model: fitted without the prior, to all columns and the marginals ``kept``.
             total: noisy number of records.
         """
@@ -170,7 +188,7 @@ class PriorChoice:
         if total <= 0.0:
             return Joined(values, variances, 0, ())
         columns = self._columns(values, variances, total)
-        wide = self._wide(values, variances, estimates, model, kept)
+        wide = self._wide(values, variances, evidence, model, kept)
         return Joined(values, variances, columns, wide)
 
     # Columns.
@@ -204,7 +222,7 @@ class PriorChoice:
     # Wider marginals.
 
     def _wide(
-        self, values: _Floats, variances: _Floats, estimates: Estimates, model: Model, kept: Sequence[int]
+        self, values: _Floats, variances: _Floats, evidence: Evidence, model: Model, kept: Sequence[int]
     ) -> tuple[int, ...]:
         cells, followed = self.followed.cells, self.followed
         asked = [
@@ -215,7 +233,7 @@ class PriorChoice:
             and all(math.isfinite(variances[cells.cliques.index((column,))]) for column in cells.cliques[i])
         ]
         answers = model.flat_marginals(cells.cliques)
-        tests = self._tests(asked, estimates, answers, values)
+        tests = self._tests(asked, evidence, answers, values)
         right = self._right(tests, set(kept))
         chosen = []
         for i in asked:
@@ -240,7 +258,7 @@ class PriorChoice:
             chosen.append(i)
         return tuple(chosen)
 
-    def with_tests(self, runner: Runner, design: Design, estimates: Estimates, model: Model) -> Design:
+    def with_tests(self, runner: Runner, design: Design, evidence: Evidence, model: Model) -> Design:
         """The design of a run with one marginal more, by which the prior can be judged; or as it is. Public.
 
         It is the marginal in which prior and model are furthest apart, in standard deviations of the noise, of those
@@ -252,7 +270,7 @@ class PriorChoice:
         variance = runner.noise(replace(design, tests=(0,))).variance
         answers = model.flat_marginals(cells.cliques)
         wide = range(followed.columns, len(cells.cliques))
-        tests = self._tests(wide, estimates, answers, answers)
+        tests = self._tests(wide, evidence, answers, answers)
         right = self._right(tests, set(tests))
         wrong = {column: self._wrong(column, tests, right) for (column,) in cells.cliques[: followed.columns]}
         good, bad = _seen(tests.values(), right.values())
@@ -275,24 +293,21 @@ class PriorChoice:
         return design if chosen is None else runner.with_tests(design, (chosen,))
 
     def _tests(
-        self, asked: Sequence[int], estimates: Estimates, answers: _Floats, values: _Floats
+        self, asked: Sequence[int], evidence: Evidence, answers: _Floats, values: _Floats
     ) -> dict[int, _Test]:
         """All tests that there are; ``values`` has the columns."""
         cells = self.followed.cells
-        known = estimates.known
+        known = evidence.known
         found = {
-            i: self._test(i, estimates, answers[cells.part(i)], values)
+            i: self._test(i, evidence, answers[cells.part(i)], values)
             for i in asked
             if i in self.shares and known[i] and self.followed.freedom[i] > 0
         }
         return {i: test for i, test in found.items() if test is not None}
 
-    def _test(self, index: int, estimates: Estimates, answer: _Floats, values: _Floats) -> _Test | None:
+    def _test(self, index: int, evidence: Evidence, answer: _Floats, values: _Floats) -> _Test | None:
         """Prior and model beside the sum of what was measured of a marginal, both moved to its columns."""
-        mine = [j for j, own in enumerate(estimates.marginals) if own == index]
-        measured = np.sum([estimates.measured[j] for j in mine], axis=0)
-        records = sum(estimates.records[estimates.epochs[j]] for j in mine)
-        variance = float(sum(estimates.variances[j] for j in mine))
+        measured, records, variance = evidence.together(index)
         domain, clique = self.followed.workload.domain, self.followed.cells.cliques[index]
         shape, targets = domain.shape(clique), []
         for axis, column in enumerate(clique):

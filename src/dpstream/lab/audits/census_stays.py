@@ -123,13 +123,15 @@ class _NoShapes:
     def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
         return _NOTHING, _NOTHING
 
-    def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, model: Any) -> Cohort:
+    def cohort(
+        self, level: int, window: tuple[int, int], size: float, known: Any, model: Any, seen: Any
+    ) -> Cohort:
         return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _model())
 
     def renewed(self, cohort: Cohort, model: Model) -> Cohort:
         return cohort
 
-    def folded(self, first: Cohort, second: Cohort) -> Cohort:
+    def folded(self, first: Cohort, second: Cohort, seen: Any) -> Cohort:
         return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _model())
 
 

@@ -57,6 +57,7 @@ class _Parts:
         select: the budget line of the selections; None: nothing is selected.
         sensitivity: of the scores.
         joint: the loss of measurements by joint draws, of one protected unit.
+        headline: the loss of headlines that are measured beside all else, of one protected unit.
     """
 
     measure: Part
@@ -64,6 +65,7 @@ class _Parts:
     select: Part | None
     sensitivity: Fraction
     joint: float = 0.0
+    headline: float = 0.0
 
 
 def configured_audits(config: Config) -> dict[str, Audit]:
@@ -90,6 +92,9 @@ def configured_audits(config: Config) -> dict[str, Audit]:
         if parts.joint:
             loss += parts.joint
             words += f" + {parts.joint:.6g} measured jointly"
+        if parts.headline:
+            loss += parts.headline
+            words += f" + {parts.headline:.6g} for the headlines"
         if parts.select is not None:
             progress("the configured selector")
             selector = Selector(parts.select.budget)
@@ -211,7 +216,7 @@ def _together(plan: MWEMPGMPlan, times: int) -> _Parts:
 def _pooled_parts(plan: PooledPlan) -> _Parts:
     """The parts of one run, with one selection if there is something to select (released values decide how many)."""
     runner, times = plan.runner, plan.unit.factor(plan.budget)
-    selections = int(runner.followed.columns < len(plan.cells.cliques))
+    selections = int(runner.followed.choosable > 0)
     design = Design(runner.followed.columns, selections, 0.0)
     joint = runner.joint_draws(design)
     groups = [(group, noise) for group, noise in runner.column_draws(design) if len(group) > 1]
@@ -222,7 +227,17 @@ def _pooled_parts(plan: PooledPlan) -> _Parts:
     score = Score(plan.cells, "sum-noise", runner.unit)
     loss = times * sum(_joint_loss(draw, runner.unit.changed_cells, n) for draw, n in joint)
     loss += times * sum(float(1 / drawn.scale) for _, drawn in groups if isinstance(drawn, HistogramsNoise))
-    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss)
+    heads = times * sum(_alone_loss(drawn, runner.unit.changed_cells) for _, drawn in runner.headline_noises)
+    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss, heads)
+
+
+def _alone_loss(noise: Noise | HistogramsNoise, change: int) -> float:
+    """The loss of one draw of headlines: a record moves each histogram by 1 in ``change`` cells."""
+    if isinstance(noise, HistogramsNoise):
+        return float(1 / noise.scale)
+    if isinstance(noise, DiscreteLaplace):
+        return float(change / noise.scale)
+    return float(change / (2 * noise.sigma_squared))
 
 
 def _joint_loss(noise: CubeNoise | DiscreteGaussian, change: int, sums: int) -> float:
