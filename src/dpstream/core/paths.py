@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.objects import AnyPath, ObjectPath, asking
 
 __all__ = [
     "WRONG_PATH",
@@ -58,13 +59,15 @@ def check_path(path: str | Path) -> None:
     _look(path)
 
 
-def check_file(path: str | Path) -> None:
+def check_file(path: str | AnyPath) -> None:
     """Check that what is there may be read as a file; nothing there is fine, too (the reader says so in its own words).
 
     Errors:
         ConfigError: a folder, a named pipe, a device or a socket; or a path that can never be used.
         PermissionError: a folder on the way may not be searched.
     """
+    if isinstance(path, ObjectPath):
+        return  # an object store holds nothing else
     status = _look(path)
     if status is not None and not stat.S_ISREG(status.st_mode):
         raise _wrong(path, f"this is {_kind(status)}", "a file")
@@ -91,15 +94,16 @@ def check_target(path: str | Path) -> None:
         raise _wrong(path, f"this is {_kind(status)}, which is never replaced", "the name of a file")
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: AnyPath) -> bytes:
     """Read a whole file, after ``check_file``.
 
     Errors:
-        ConfigError: no file.
+        ConfigError: no file. StoreError: an object store that does not answer.
         OSError: it cannot be read, or is not there.
     """
     check_file(path)
-    return path.read_bytes()
+    with asking(path):
+        return path.read_bytes()
 
 
 def read_text(path: Path) -> str:

@@ -99,23 +99,24 @@ OUTPUT_KEYS: tuple[Key, ...] = (
     Key(
         "output",
         "sink",
-        "folder, duckdb, postgresql, stdout, spark",
+        "folder, duckdb, postgresql, bucket, stdout, spark",
         "folder",
         "files need no program to be read",
         "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
-        "of a PostgreSQL database, or every one as NDJSON on standard output. With `spark` the folder has no tables: "
-        "executors of Spark draw each one as a partition of a table of its own. All but standard output is read back "
-        "before a step counts as published.",
-        fragment=words("folder", "duckdb", "postgresql", "stdout", "spark"),
+        "of a PostgreSQL database, the same files as objects of a `bucket`, or every one as NDJSON on standard output. "
+        "With `spark` the folder has no tables: executors of Spark draw each one as a partition of a table of its own. "
+        "All but standard output is read back before a step counts as published.",
+        fragment=words("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
     ),
     Key(
         "output",
         "database",
-        "a DuckDB file or (spark) a folder outside of the state, or a PostgreSQL connection string without a password",
+        "a DuckDB file or (spark) a folder outside of the state, a PostgreSQL connection string without a password, or "
+        "(bucket) a URL such as s3://bucket/releases",
         "not set; releases.duckdb for duckdb, tables for spark",
-        "needed with sink = postgresql; passwords belong into PGPASSWORD or ~/.pgpass",
-        'The database of `sink = "duckdb"` or `"postgresql"`; of `"spark"` the folder of tables, which driver and '
-        "executors see under one path.",
+        "needed with sink = postgresql or bucket; passwords belong into PGPASSWORD or ~/.pgpass",
+        'The database of `sink = "duckdb"` or `"postgresql"`; of `"bucket"` where the objects go; of `"spark"` the '
+        "folder of tables, which driver and executors see under one path.",
         fragment=TEXT,
     ),
     Key(

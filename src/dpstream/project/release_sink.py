@@ -26,7 +26,7 @@ def sink_of(
     make_plan: Callable[[], StreamPlan],
     schema: Schema,
 ) -> Sink:
-    """The folder, and the database, the standard output or the tables that it is followed by.
+    """The folder, and the database, the bucket, the standard output or the tables that it is followed by.
 
     Args:
         directory: the folder of releases.
@@ -36,7 +36,16 @@ def sink_of(
     Errors:
         ConfigError: a place that lies in the state, or a column whose name the sink needs.
     """
-    from dpstream.io.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
+    from dpstream.io.sinks import (
+        Bucket,
+        DuckDBFeed,
+        Feed,
+        Mirrored,
+        PostgresFeed,
+        Publisher,
+        StandardOutput,
+        Tee,
+    )
     from dpstream.io.sinks.sink_kinds import SINKS
     from dpstream.stream.release.described import describe_tables
 
@@ -48,6 +57,8 @@ def sink_of(
         feed = DuckDBFeed(Path(output.database), table=output.table)
     elif output.sink == "postgresql" and output.database is not None:
         feed = PostgresFeed(output.database, table=output.table)
+    elif output.sink == "bucket" and output.database is not None:
+        return Mirrored(folder, Bucket(output.database))
     elif output.sink == "stdout":
         feed = StandardOutput()
     elif output.sink == "folder":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from dpstream.core.contracts import Given, Limits, StreamPlan, build, located, shown
 from dpstream.core.contracts.registry import mechanisms_with
 from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.objects import object_path
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
@@ -371,6 +372,13 @@ def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None,
                     key, f"sink = {sink!r} has no database", "only with duckdb, postgresql or spark"
                 )
         return None, table
+    if sink == "bucket":
+        if section.has("table"):
+            raise section.wrong("table", "a bucket gets files", "only with duckdb, postgresql or spark")
+        place = section.text("database")
+        with located(section.place("database")):
+            object_path(place)
+        return place, table
     table = section.text("table", table)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", table):
         raise section.wrong("table", f"{shown(table)} cannot be used")

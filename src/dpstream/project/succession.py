@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.objects import is_object_url
 from dpstream.core.schema.toml import load_toml, toml_key, toml_value
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_reading import Predecessor, read_predecessor
@@ -119,6 +120,8 @@ def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]
 
 def _moved(old: Config, text: str, base: Path) -> str:
     """A path of the old file, as the new file has to say it."""
+    if is_object_url(text):
+        return text
     return os.path.relpath(old.path.parent / text, base)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.objects import AnyPath, ObjectPath, any_path
 from dpstream.core.schema.predicate import Predicate, parse_predicate
 from dpstream.io.sinks.release_reader import (
     Frame,
@@ -46,7 +47,7 @@ class PublicRelease:
         step: the step that ``table``, ``manifest`` and ``answer`` are about where no other one is asked for.
     """
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: AnyPath, step: int) -> None:
         self.folder = folder
         self.step = step
         self._known: dict[int, Published] = {}
@@ -285,20 +286,20 @@ class PublicRelease:
         return step
 
 
-def read(folder: str | Path, step: int | None = None) -> PublicRelease:
+def read(folder: str | AnyPath, step: int | None = None) -> PublicRelease:
     """A published release; needs the releases folder and nothing else.
 
     Args:
-        folder: the releases.
+        folder: the releases; also in an object store, as ``s3://bucket/releases``.
         step: which one; the last one whose table can be read by default.
 
     Errors:
         ConfigError: no folder of releases, no such step, or one whose table was withdrawn or dropped.
-        StoreDamagedError: files that differ from the published hashes.
+        StoreDamagedError: files that differ from the published hashes. StoreError: a store that does not answer.
     """
-    if not isinstance(folder, str | Path):
+    if not isinstance(folder, str | Path | ObjectPath):
         raise ConfigError(f"a {type(folder).__name__} is no folder", where="read", allowed="a path")
-    root = Path(folder)
+    root = any_path(folder)
     if isinstance(step, bool) or not isinstance(step, int | None):
         raise ConfigError(f"{step!r} is no step", where="read", allowed="a whole number from 1")
     there = readable_steps(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpstream.io.sinks.bucket import Bucket, Mirrored
 from dpstream.io.sinks.database_feed import DatabaseFeed, DuckDBFeed, PostgresFeed
 from dpstream.io.sinks.feed import Feed, Piece, StandardOutput, Tee
 from dpstream.io.sinks.publisher import Publisher
@@ -19,9 +20,11 @@ from dpstream.io.sinks.release_reader import (
 read = read_table
 
 __all__ = [
+    "Bucket",
     "DatabaseFeed",
     "DuckDBFeed",
     "Feed",
+    "Mirrored",
     "Piece",
     "PostgresFeed",
     "Publisher",

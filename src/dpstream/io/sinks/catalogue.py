@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.core.objects import AnyPath, any_path
 from dpstream.core.paths import parse_json, read_bytes
 
 __all__ = [
@@ -82,8 +82,8 @@ class Catalogue:
         missing. StoreFormatError: a newer version of dpstream wrote it.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folder: str | AnyPath) -> None:
+        self._folder = any_path(folder)
         path = self._folder / CATALOGUE
         self.facts, self._open = _read(path)
         try:
@@ -129,7 +129,7 @@ class Catalogue:
         return self._parts[part]
 
 
-def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
+def listed_hashes(folder: AnyPath, stream_id: str) -> dict[int, str]:
     """The SHA-256 of the manifest of every step that any file of the catalogue lists.
 
     This is for the stream itself, which rewrites missing files. So a lost file is no error here, nor is a part that
@@ -141,7 +141,8 @@ def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
     """
     hashes: dict[int, str] = {}
     index = folder / CATALOGUE
-    for path in (*([index] if index.exists() else []), *sorted((folder / PARTS).glob("*.json"))):
+    parts: list[AnyPath] = [*(folder / PARTS).glob("*.json")]
+    for path in (*([index] if index.exists() else []), *sorted(parts, key=str)):
         facts, entries = _read(path)
         if facts.get("stream_id") != stream_id:
             raise StoreDamagedError(
@@ -163,7 +164,7 @@ def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:
     return f'{text[:-2]},\n "steps": {body}\n}}\n'.encode()
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[int, Entry]]:
+def _read(path: AnyPath) -> tuple[dict[str, Any], dict[int, Entry]]:
     """The facts in a file, and its entries by step."""
     data = read_bytes(path)
     try:
@@ -188,5 +189,5 @@ def _sound(entry: Entry) -> Entry:
     return entry
 
 
-def _unreadable(path: Path) -> StoreDamagedError:
+def _unreadable(path: AnyPath) -> StoreDamagedError:
     return StoreDamagedError("the catalogue cannot be read", where=str(path))

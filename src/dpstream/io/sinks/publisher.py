@@ -22,6 +22,7 @@ from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, csv_labe
 __all__ = [
     "CATALOGUE",
     "CODEBOOK",
+    "LAST_COMPARED",
     "MANIFEST",
     "MEASUREMENTS",
     "NOTICE",
@@ -43,7 +44,7 @@ _STEP = re.compile(r"step-(\d{6,})")
 #: (step, file or table) -> how it differs from what was published; "withdrawn": it exists, but the step was withdrawn.
 Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
 #: Every comparison with the store reads the files of so many of the last published steps.
-_LAST = 3
+LAST_COMPARED = 3
 #: What to do about a file that differs, for messages.
 _AWAY = "moving the step's folder away and running again, which publishes it from the store"
 
@@ -178,7 +179,7 @@ class Publisher:
             withdrawn: the withdrawn steps.
         """
         differences: Differences = {}
-        read = set(committed if deep else sorted(committed)[-_LAST:])
+        read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
         for step, files in committed.items():
             there = self._names(step)
             for name, digest in files.items():

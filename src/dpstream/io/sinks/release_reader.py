@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
+from dpstream.core.objects import AnyPath, any_path, asking
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
@@ -44,7 +44,7 @@ MeasuredStep = tuple[dict[str, Any], list[NoisyCounts]]
 
 
 def read_table(
-    directory: str | Path, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False
+    directory: str | AnyPath, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False
 ) -> Any:
     """The released table of a step.
 
@@ -62,7 +62,7 @@ def read_table(
         StoreDamagedError: files that differ from the published hashes.
     """
     check_frame(frame)
-    root = Path(directory)
+    root = any_path(directory)
     chain = _choose(_catalogue(root), step, root)
     manifest, table = _part(root, chain[0], "table")
     for number in chain[1:]:
@@ -84,7 +84,7 @@ def read_table(
     return as_frame(table, frame)
 
 
-def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
+def read_changes(directory: str | AnyPath, step: int, *, frame: Frame = "arrow") -> Any:
     """The changes from the step before to this one: ``op``, ``record_id`` and the columns.
 
     Of a panel: the new periods of its people, as ``person``, ``period`` and the columns.
@@ -92,7 +92,7 @@ def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") ->
     Errors:
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
     """
-    root = Path(directory)
+    root = any_path(directory)
     entry = _catalogue(root).entry(step)
     if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
         raise ConfigError(_why_gone(entry), where=str(root))
@@ -105,7 +105,7 @@ def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") ->
     return as_frame(_part(root, step, "changes")[1], frame)
 
 
-def read_measurements(directory: str | Path, through: int | None = None) -> list[NoisyCounts]:
+def read_measurements(directory: str | AnyPath, through: int | None = None) -> list[NoisyCounts]:
     """The noisy counts that were published with the steps up to ``through`` (all by default), in the order of steps.
 
     They stay when a table expires or is withdrawn. A step that is held or rejected has published none.
@@ -118,13 +118,13 @@ def read_measurements(directory: str | Path, through: int | None = None) -> list
     return [one for _, counts in measured_steps(directory, through) for one in counts]
 
 
-def measured_steps(directory: str | Path, through: int | None = None) -> Iterator[MeasuredStep]:
+def measured_steps(directory: str | AnyPath, through: int | None = None) -> Iterator[MeasuredStep]:
     """The manifest of each step up to ``through``, with the noisy counts that were published with it.
 
     Errors and cost:
         As ``read_measurements``.
     """
-    root = Path(directory)
+    root = any_path(directory)
     for entry in _catalogue(root).entries():
         step = int(entry["step"])
         if through is not None and step > through:
@@ -140,7 +140,7 @@ def measured_steps(directory: str | Path, through: int | None = None) -> Iterato
         yield manifest, counts
 
 
-def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
+def _part(root: AnyPath, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     """The manifest of a step, and its table or its changes."""
     manifest = read_manifest(root, step)
     names = [name for name in manifest["files"] if name.removeprefix(f"{kind}.") in FORMATS]
@@ -163,25 +163,25 @@ def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     return manifest, from_bytes(data, form, [*_fields(root), *own] if form == "csv" else ())
 
 
-def read_catalogue(directory: str | Path) -> dict[str, Any]:
+def read_catalogue(directory: str | AnyPath) -> dict[str, Any]:
     """The catalogue with all its parts; the key ``steps`` has the entries of all published steps in order.
 
     Errors:
         ConfigError: there are no releases. StoreDamagedError, StoreFormatError: the catalogue, or a part of it, cannot
             be read.
     """
-    catalogue = _catalogue(Path(directory))
+    catalogue = _catalogue(any_path(directory))
     return {**catalogue.facts, "steps": catalogue.entries()}
 
 
-def readable_steps(directory: str | Path) -> tuple[int, ...]:
+def readable_steps(directory: str | AnyPath) -> tuple[int, ...]:
     """The steps whose tables ``read_table`` can give, in order: full tables, and changes that follow one without a gap.
 
     Errors:
         As ``read_catalogue``.
     """
     steps: list[int] = []
-    for entry in _catalogue(Path(directory)).entries():
+    for entry in _catalogue(any_path(directory)).entries():
         number, state = int(entry["step"]), entry["state"]
         follows = state == "change" and steps[-1:] == [number - 1]
         if entry["kept"] and (state == "full" or follows):
@@ -189,14 +189,14 @@ def readable_steps(directory: str | Path) -> tuple[int, ...]:
     return tuple(steps)
 
 
-def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
+def read_manifest(directory: str | AnyPath, step: int) -> dict[str, Any]:
     """The manifest of a step, checked against the catalogue. For a withdrawn step, ``withdrawn`` has the reason.
 
     Errors:
         ConfigError: there are no releases, or no such step. StoreDamagedError, StoreFormatError: the manifest or the
             catalogue cannot be read, or the manifest differs from its hash.
     """
-    root = Path(directory)
+    root = any_path(directory)
     catalogue = _catalogue(root)
     entry = catalogue.entry(step)
     if entry is None:
@@ -205,7 +205,7 @@ def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
     return _manifest(root, entry)
 
 
-def _manifest(root: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(root: AnyPath, entry: Mapping[str, Any]) -> dict[str, Any]:
     """As ``read_manifest``, of a step whose entry in the catalogue is at hand."""
     path = root / step_name(int(entry["step"])) / MANIFEST
     manifest = _json(_verified(path, entry["manifest_sha256"]), path)
@@ -214,14 +214,14 @@ def _manifest(root: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
+def released_schema(directory: str | AnyPath, manifest: dict[str, Any]) -> Schema:
     """The schema of a release, from the public codebook alone.
 
     Errors:
         ConfigError: the releases are those of a panel, which have no schema of records.
         StoreDamagedError: the codebook cannot be read, or belongs to another schema than the release.
     """
-    path = Path(directory) / CODEBOOK
+    path = any_path(directory) / CODEBOOK
     if has_periods(manifest):
         raise ConfigError(
             "the releases are those of a panel, and have no table of records",
@@ -268,13 +268,15 @@ def _is_text(column: Column) -> bool:
     return str(column.arrow_type()) == "string"
 
 
-def _catalogue(root: Path) -> Catalogue:
-    if not (root / CATALOGUE).is_file():
+def _catalogue(root: AnyPath) -> Catalogue:
+    with asking(root):
+        there = (root / CATALOGUE).is_file()
+    if not there:
         raise ConfigError("there are no releases", where=str(root), allowed="a directory that a stream wrote")
     return Catalogue(root)
 
 
-def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
+def _choose(catalogue: Catalogue, step: int | None, root: AnyPath) -> list[int]:
     """The steps whose files give the table: one with a full table, and the changes after it (ConfigError: none do)."""
     if step is not None:
         chain_or_why = _chain(catalogue, step)
@@ -322,7 +324,7 @@ def _span(steps: list[int]) -> str:
     return f"steps from {min(steps)} to {max(steps)}" if steps else "none yet"
 
 
-def _verified(path: Path, digest: str) -> bytes:
+def _verified(path: AnyPath, digest: str) -> bytes:
     try:
         data = read_bytes(path)
     except FileNotFoundError:
@@ -332,7 +334,7 @@ def _verified(path: Path, digest: str) -> bytes:
     return data
 
 
-def _json(data: bytes, path: Path) -> dict[str, Any]:
+def _json(data: bytes, path: AnyPath) -> dict[str, Any]:
     try:
         value: dict[str, Any] = parse_json(data)
         version = value["format"]
@@ -347,7 +349,7 @@ def _json(data: bytes, path: Path) -> dict[str, Any]:
     return value
 
 
-def _fields(root: Path) -> list[dict[str, Any]]:
+def _fields(root: AnyPath) -> list[dict[str, Any]]:
     path = root / CODEBOOK
     try:
         book = parse_json(read_bytes(path))
@@ -358,13 +360,13 @@ def _fields(root: Path) -> list[dict[str, Any]]:
     return [*fields, *more]
 
 
-def panel_labels(directory: str | Path) -> dict[str, tuple[str, ...]]:
+def panel_labels(directory: str | AnyPath) -> dict[str, tuple[str, ...]]:
     """The labels of the values of a panel's columns, from the public codebook, in the order of their codes.
 
     Errors:
         StoreDamagedError: the codebook cannot be read, or has none.
     """
-    path = Path(directory) / CODEBOOK
+    path = any_path(directory) / CODEBOOK
     try:
         fields = parse_json(read_bytes(path))["dpstream"]["panel"]["fields"]
         return {

@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.foreign import arrow_input
+from dpstream.core.objects import AnyPath, any_path, asking
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sinks.publisher import step_name
@@ -174,13 +174,16 @@ def error_files(step: int) -> tuple[str, str]:
     return f"{step_name(step)}.json", f"{step_name(step)}.parquet"
 
 
-def error_steps(directory: str | Path) -> tuple[int, ...]:
+def error_steps(directory: str | AnyPath) -> tuple[int, ...]:
     """The steps of which errors by simulation were published, in order."""
-    names = [path.stem.removeprefix("step-") for path in (Path(directory) / FOLDER).glob("step-*.json")]
+    folder = any_path(directory) / FOLDER
+    with asking(folder):
+        found: list[AnyPath] = [*folder.glob("step-*.json")]
+    names = [path.name.removeprefix("step-").removesuffix(".json") for path in found]
     return tuple(sorted(int(name) for name in names if name.isdigit()))
 
 
-def simulated_errors(directory: str | Path, step: int) -> SimulatedErrors | None:
+def simulated_errors(directory: str | AnyPath, step: int) -> SimulatedErrors | None:
     """What was published about the errors of a step; None where nothing was.
 
     Args:
@@ -189,8 +192,10 @@ def simulated_errors(directory: str | Path, step: int) -> SimulatedErrors | None
     Errors:
         StoreDamagedError: files that cannot be read, or do not belong together.
     """
-    facts_file, cells_file = (Path(directory) / FOLDER / name for name in error_files(step))
-    if not facts_file.is_file():
+    facts_file, cells_file = (any_path(directory) / FOLDER / name for name in error_files(step))
+    with asking(facts_file):
+        there = facts_file.is_file()
+    if not there:
         return None
     try:
         facts = parse_json(read_bytes(facts_file))

@@ -10,7 +10,7 @@ from dpstream.io.sinks.feed import Feed
 
 __all__ = ["OWN_SINKS", "SINKS", "SinkKind"]
 
-OWN_SINKS = ("folder", "duckdb", "postgresql", "stdout")
+OWN_SINKS = ("folder", "duckdb", "postgresql", "bucket", "stdout")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from queue import LifoQueue
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,14 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Granted, Wanted
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.objects import AnyPath
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan
 from dpstream.core.tables.sorted_rows import sorted_words
 from dpstream.core.threads import thread_count
-from dpstream.io.sources.file_opening import file_format, readable
+from dpstream.io.sources.file_opening import arrow_bytes, file_format, readable
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -37,7 +37,7 @@ _THREAD_CELLS = 2**21
 Read = Callable[[Callable[["ReadBlock"], Any]], Iterator[Any]]
 
 
-def is_large(path: Path, encoder: BlockEncoder) -> bool:
+def is_large(path: AnyPath, encoder: BlockEncoder) -> bool:
     """Whether a file's codes would take more memory than they may. Of Parquet files only: others do not say.
 
     Errors:
@@ -47,7 +47,7 @@ def is_large(path: Path, encoder: BlockEncoder) -> bool:
         return False
     import pyarrow.parquet
 
-    with readable(path), pyarrow.parquet.ParquetFile(path) as file:
+    with readable(path), arrow_bytes(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
         cells = int(file.metadata.num_rows) * len(encoder.columns)
     return cells * narrow_type([column.size for column in encoder.columns]).itemsize > _LARGE
 

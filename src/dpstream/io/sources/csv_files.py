@@ -6,15 +6,15 @@ pyarrow is imported inside functions, because the command line must start quickl
 from __future__ import annotations
 
 import csv
-import gzip
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import arrow_input
+from dpstream.core.objects import AnyPath
 from dpstream.core.threads import in_order
 from dpstream.io.sources.file_opening import arrow_file, binary, readable
 from dpstream.io.sources.lines import (
@@ -39,12 +39,14 @@ _BOM = b"\xef\xbb\xbf"
 Types = Mapping[str, Any]
 
 
-def csv_header(path: Path, rules: Rules, size: int) -> list[str]:
+def csv_header(path: AnyPath, rules: Rules, size: int) -> list[str]:
     """The names in a csv file's first line."""
     if rules.line_breaks:
-        opened = gzip.open if path.name.lower().endswith(".gz") else open
         # Only the header is read here, so records that are no UTF-8 must not raise.
-        with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+        with (
+            binary(path) as opened,
+            io.TextIOWrapper(opened, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream,
+        ):
             names = next(csv.reader(stream), [])
         return [name.encode("utf-8", "surrogateescape").decode("utf-8") for name in names]
     with binary(path) as stream:
@@ -112,7 +114,7 @@ class _Lines:
 
 
 def csv_blocks(
-    path: Path,
+    path: AnyPath,
     names: list[str],
     wanted: list[str],
     types: Types,
@@ -171,7 +173,7 @@ def _open_quote(where: str) -> DataError:
     )
 
 
-def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> DataError:
+def _broken_line(path: AnyPath, scanned: Scan, cells: int, before: int | None) -> DataError:
     """The error about the first broken line. ``before``: the number of lines before the block; None: name no line."""
     _, _, why, _, line, actual = scanned.broken[0].tolist()
     where = str(path) if before is None else f"{path}, line {before + line}"
@@ -188,7 +190,7 @@ def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> D
 
 
 def csv_stream(
-    path: Path, names: list[str], wanted: list[str], types: Types, infer: bool, reveal: bool, size: int
+    path: AnyPath, names: list[str], wanted: list[str], types: Types, infer: bool, reveal: bool, size: int
 ) -> Iterator[Any]:
     """The blocks of a csv file whose quoted cells may run over several lines."""
     import pyarrow as pa

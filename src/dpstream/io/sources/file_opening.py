@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
+from dpstream.core.objects import AnyPath, ObjectPath
 
-__all__ = ["FORMATS", "UnreadableError", "arrow_file", "binary", "file_format", "readable"]
+__all__ = ["FORMATS", "UnreadableError", "arrow_bytes", "arrow_file", "binary", "file_format", "readable"]
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 
@@ -20,7 +20,7 @@ class UnreadableError(DataError):
     """A source cannot be read now; perhaps it can later. It has handed out nothing."""
 
 
-def file_format(path: Path) -> str:
+def file_format(path: AnyPath) -> str:
     """``csv``, ``parquet`` or ``ndjson``, by the file's ending.
 
     Errors:
@@ -37,10 +37,16 @@ def file_format(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Replace what readers raise on a bad file by an UnreadableError about the file."""
+def readable(path: AnyPath) -> Iterator[None]:
+    """Replace what readers raise on a bad file by an UnreadableError about the file.
+
+    Errors:
+        DataError: an object that was replaced since it was found, before or during the reading.
+    """
     try:
+        _require_same(path)
         yield
+        _require_same(path)
     except (FileNotFoundError, IsADirectoryError):
         raise UnreadableError(
             "there is no such file", where=str(path), allowed="a file that exists"
@@ -49,7 +55,14 @@ def readable(path: Path) -> Iterator[None]:
         raise UnreadableError(
             "the file may not be read", where=str(path), allowed="a readable file"
         ) from None
-    except (OSError, *failures()):  # type: ignore[misc]
+    except (OSError, *failures()) as error:  # type: ignore[misc]
+        if isinstance(path, ObjectPath) and type(error) is OSError:
+            raise UnreadableError(
+                "the object store cannot be reached, or refuses",
+                where=str(path),
+                allowed="a store that answers, its region or endpoint, and a right to read (the store's own "
+                "variables and files say who asks)",
+            ) from None
         # Readers' messages quote private values, so they are dropped.
         raise UnreadableError(
             f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",
@@ -58,20 +71,32 @@ def readable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def binary(path: Path) -> IO[bytes]:
+def _require_same(path: AnyPath) -> None:
+    if isinstance(path, ObjectPath) and not path.same():
+        raise DataError("the file changed while it was read", where=str(path), allowed="finished files")
+
+
+def binary(path: AnyPath) -> IO[bytes]:
     """A file's bytes, after decompression."""
     # Python's gzip, because it notices a truncated file and reads concatenated members.
     if path.name.lower().endswith(".gz"):
-        return cast("IO[bytes]", gzip.open(path, "rb"))
-    return path.open("rb")
+        return cast("IO[bytes]", gzip.open(path.open("rb") if isinstance(path, ObjectPath) else path, "rb"))
+    return cast("IO[bytes]", path.open("rb"))
 
 
-def arrow_file(path: Path) -> Any:
+def arrow_file(path: AnyPath) -> Any:
     """As ``binary``, as an open pyarrow file that calls no Python.
 
     Arrow reads ahead in a thread; one that waits for Python while the program ends aborts the program.
     """
     import pyarrow as pa
 
-    file = pa.OSFile(str(path))
+    file = arrow_bytes(path)
     return pa.CompressedInputStream(file, "gzip") if path.name.lower().endswith(".gz") else file
+
+
+def arrow_bytes(path: AnyPath) -> Any:
+    """As ``arrow_file``, without decompression: an open pyarrow file that reads at any place."""
+    import pyarrow as pa
+
+    return path.open_arrow() if isinstance(path, ObjectPath) else pa.OSFile(str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import glob
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError, counted
+from dpstream.core.objects import AnyPath
 from dpstream.core.schema import Schema
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import CountedFile, is_large
+from dpstream.io.sources.file_finding import changes_of, file_name, find_files
 from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
@@ -129,41 +130,19 @@ class FileSource(Source):
         """
         return dict(self._position)
 
-    def files(self) -> list[Path]:
-        """The files, in the order of their paths. With ``complete = "done"`` only those that are marked as finished.
-
-        Errors:
-            UnreadableError: no file matches.
-        """
-        by_name: dict[str, Path] = {}
-        for pattern in self.options.path:
-            for text in glob.glob(str(self._base / pattern), recursive=True):
-                path = Path(text)
-                if path.is_file() and self._is_complete(path):
-                    by_name[self._name(path)] = path
-        if not by_name:
-            raise UnreadableError(
-                "no file matches",
-                where=", ".join(self.options.path),
-                allowed="a pattern that matches a file or more",
-            )
-        return [by_name[name] for name in sorted(by_name)]
-
-    def _is_complete(self, path: Path) -> bool:
-        if self.options.complete == "rename":
-            return True
-        return path.suffix != ".done" and path.with_name(f"{path.name}.done").exists()
+    def files(self) -> list[AnyPath]:
+        """See ``find_files``."""
+        return find_files(self.options, self._base)
 
     def signature(self) -> Any:
         """See ``Source``: names, sizes and times of change of the files, and the public day."""
         try:
-            files = [(str(path), path.stat()) for path in self.files()]
+            return self._today, changes_of(self.files())
         except (UnreadableError, FileNotFoundError):
             return None
-        return self._today, tuple((name, info.st_size, info.st_mtime_ns) for name, info in files)
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self._base).as_posix() if path.is_relative_to(self._base) else path.as_posix()
+    def _name(self, path: AnyPath) -> str:
+        return file_name(path, self._base)
 
     def steps(
         self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
@@ -214,7 +193,7 @@ class FileSource(Source):
             )
         return self._assemble(grid, files, place, pieces, last)
 
-    def _fingerprints(self, paths: list[Path], seen: Position | None) -> dict[str, int]:
+    def _fingerprints(self, paths: list[AnyPath], seen: Position | None) -> dict[str, int]:
         """Length and digest of each file, for ``position``, after a check that the files read before only grew at their
         end.
 
@@ -240,7 +219,7 @@ class FileSource(Source):
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
         return lengths | {f"{DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
 
-    def _scan(self, path: Path, place: Place, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
+    def _scan(self, path: AnyPath, place: Place, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
         """Pass 1: read and check the times and operations of one file. ``add`` gets the records, if it keeps them."""
         name, ends, records = self._name(path), [], 0
         op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
@@ -302,20 +281,20 @@ class FileSource(Source):
                 yield entry
             del entry  # or its records would be there while the next file is read
 
-    def _file_step(self, step: int, path: Path) -> StepInput:
+    def _file_step(self, step: int, path: AnyPath) -> StepInput:
         engine = self._counted(path)
         if engine is not None:
             return StepInput(step, self._name(path), None, None, None, engine=engine)
         return self._input(step, self._name(path), None, *self._file_records(path))
 
-    def _file_records(self, path: Path) -> tuple[Any, Any]:
+    def _file_records(self, path: AnyPath) -> tuple[Any, Any]:
         name, pieces, records = self._name(path), self._pieces(), 0
         for block in self._read(path, counted=True):
             pieces.add(*self._split(block, name, records), steps=np.ones(block.num_rows, np.int64))
             records += block.num_rows
         return pieces.take(1)
 
-    def _counted(self, path: Path) -> CountedFile | None:
+    def _counted(self, path: AnyPath) -> CountedFile | None:
         """A large file whose records have no operations and no users; None for others."""
         plain = (self.options.op_column, self.options.user_column) == (None, None)
         if self._encoder is None or not plain or not is_large(path, self._encoder):
@@ -350,13 +329,13 @@ class FileSource(Source):
             if path != files[-1]:
                 self._position[name] = records
 
-    def _check_before(self, files: list[Path], seen: Position | None) -> None:
+    def _check_before(self, files: list[AnyPath], seen: Position | None) -> None:
         """Where each file is a step: check that the files read before are still the first ones (StepError)."""
         if not still_first([self._name(path) for path in files], seen or {}, self._key):
             # Nothing was read yet, or an early version wrote a list of all names.
             self._check_order(files, seen)
 
-    def _check_order(self, files: list[Path], seen: Position | None) -> None:
+    def _check_order(self, files: list[AnyPath], seen: Position | None) -> None:
         """Check that the files read before are still the first ones (StepError), because their order decides the
         steps."""
         expected = sorted(seen or ())
@@ -366,7 +345,7 @@ class FileSource(Source):
 
     # Shared.
 
-    def _checked_files(self, start: int = 1) -> list[Path]:
+    def _checked_files(self, start: int = 1) -> list[AnyPath]:
         """All files, after a check that those from number ``start`` on have the columns of the first one.
 
         Errors:
@@ -402,12 +381,12 @@ class FileSource(Source):
         self._columns = [name for name in first if self._keeps(name)]
         return files
 
-    def _columns_of(self, path: Path) -> list[str]:
+    def _columns_of(self, path: AnyPath) -> list[str]:
         """A file's columns without those that are not read."""
         names = column_names(path, reveal=self._reveal, rules=self._rules)
         return [name for name in names if name not in self._rules.ignored]
 
-    def _public_columns(self, path: Path) -> bool:
+    def _public_columns(self, path: AnyPath) -> bool:
         """Whether the columns of a file are public: not where they are the keys of its records."""
         return self._rules.names is not None or file_format(path) != "ndjson"
 
@@ -422,13 +401,13 @@ class FileSource(Source):
         empty = next(iter(self._blocks(self.files()[0], self._columns)))
         return Pieces(empty, self._encoder)
 
-    def _blocks(self, path: Path, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
+    def _blocks(self, path: AnyPath, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
         """The blocks of a file. ``counted``: count broken records, at one of the two readings where there are two."""
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
 
     def _read(
-        self, path: Path, *, counted: bool = False, then: Callable[[ReadBlock], Any] | None = None
+        self, path: AnyPath, *, counted: bool = False, then: Callable[[ReadBlock], Any] | None = None
     ) -> Iterator[Any]:
         """The blocks of a file with all columns, encoded where the source has a schema, or what ``then`` makes of them
         in several threads. ``counted`` as above."""

@@ -17,11 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import DataError
+from dpstream.core.objects import AnyPath
 from dpstream.core.paths import check_file
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.io.sources.csv_files import csv_blocks, csv_header, csv_stream
-from dpstream.io.sources.file_opening import FORMATS, UnreadableError, binary, file_format, readable
+from dpstream.io.sources.file_opening import (
+    FORMATS,
+    UnreadableError,
+    arrow_bytes,
+    binary,
+    file_format,
+    readable,
+)
 from dpstream.io.sources.lines import MOST_BYTES, Rules, whole_lines
 from dpstream.io.sources.parquet_files import parquet_blocks
 
@@ -78,7 +86,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
     return table
 
 
-def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) -> list[str]:
+def column_names(path: AnyPath, *, reveal: bool = False, rules: Rules = _SPANNING) -> list[str]:
     """The names of a file's columns, in order (ndjson: ``rules.names``, or the keys of its records).
 
     Errors:
@@ -90,7 +98,7 @@ def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) 
         if kind == "parquet":
             import pyarrow.parquet
 
-            with pyarrow.parquet.ParquetFile(path) as file:
+            with arrow_bytes(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
                 names = list(file.schema_arrow.names)
         elif kind == "csv":
             names = csv_header(path, rules, _BLOCK_BYTES)
@@ -115,7 +123,7 @@ def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) 
 
 
 def blocks(
-    path: Path,
+    path: AnyPath,
     *,
     columns: Sequence[str] | None = None,
     column_types: Types | None = None,
@@ -161,7 +169,7 @@ def _as_it_is(table: Any) -> Any:
     return table
 
 
-def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tuple[int, int]:
+def fingerprint(path: AnyPath, limit: int | None = None, *, key: bytes = b"") -> tuple[int, int]:
     """The length and the BLAKE2b-128 digest (as an integer) of a file's first ``limit`` bytes, after decompression.
 
     Private: equal files have equal digests, so whoever knows ``key`` can test a guess.
@@ -184,7 +192,7 @@ def _arrow_type(value: Any) -> Any:
 
 
 def _json_blocks(
-    path: Path, names: list[str], wanted: list[str], types: Types, reveal: bool, rules: Rules
+    path: AnyPath, names: list[str], wanted: list[str], types: Types, reveal: bool, rules: Rules
 ) -> Iterator[Any]:
     with readable(path), binary(path) as stream:
         yield json_table([], wanted, rules, types, str(path))

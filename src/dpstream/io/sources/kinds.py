@@ -6,6 +6,7 @@ import datetime
 import re
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.source_keys import SOURCES, SourceKeys, keys_of_kind, wrong_source
 
 __all__ = ["check_kind", "duration"]
@@ -85,6 +86,11 @@ def _check_files(options: SourceKeys) -> None:
         raise wrong_source("there is no path", 'such as path = "data/*.parquet"')
     if "-" in options.path and len(options.path) > 1:
         raise wrong_source("standard input and files cannot be mixed", 'path = "-"')
+    for text in options.path:
+        if "://" in text:
+            if not is_object_url(text):
+                raise wrong_source(f"no files are read from {text.partition('://')[0]}:// URLs", URLS)
+            object_path(text)
     for key, words in (("complete", ("rename", "done")), ("eof", ("hold", "close"))):
         if getattr(options, key) not in words:
             raise wrong_source(f"unknown {key} = {getattr(options, key)!r}", ", ".join(words))

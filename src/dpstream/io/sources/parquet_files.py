@@ -6,12 +6,12 @@ pyarrow is imported inside functions, because the command line must start quickl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from dpstream.core.objects import AnyPath
 from dpstream.core.schema.arrow import valid_text
 from dpstream.core.threads import in_order
-from dpstream.io.sources.file_opening import readable
+from dpstream.io.sources.file_opening import arrow_bytes, readable
 
 __all__ = ["parquet_blocks"]
 
@@ -23,7 +23,7 @@ _LARGER, _MOST_CELLS, _MOST_BYTES = 4, 2**23, 2**25
 
 
 def parquet_blocks(
-    path: Path, wanted: list[str], rows: int, each: Callable[[Any], Any] | None, coded: frozenset[str]
+    path: AnyPath, wanted: list[str], rows: int, each: Callable[[Any], Any] | None, coded: frozenset[str]
 ) -> Iterator[Any]:
     """What ``each`` makes of the blocks of a Parquet file.
 
@@ -41,7 +41,7 @@ def parquet_blocks(
     # Reads at an offset may come from several threads at once.
     with (
         readable(path),
-        pa.OSFile(str(path)) as opened_once,
+        arrow_bytes(path) as opened_once,
         pyarrow.parquet.ParquetFile(opened_once) as file,
     ):
         facts = file.metadata

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.objects import AnyPath
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 
 __all__ = ["Ahead", "ReadBlock", "ReadFile", "chosen", "read_block"]
@@ -51,7 +51,7 @@ class ReadFile:
             step in it. So the second pass knows how far to read for a step. Empty where the first pass kept them all.
     """
 
-    path: Path
+    path: AnyPath
     name: str
     records: int
     blocks: tuple[tuple[int, int], ...]

@@ -75,7 +75,7 @@ class SourceKeys:
         shown="not set; needed for files",
         reason="other kinds of sources have no files",
         meaning="The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this "
-        "file; `-`: ndjson on standard input.",
+        "file, or objects such as s3://bucket/data/*.parquet; `-`: ndjson on standard input.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(

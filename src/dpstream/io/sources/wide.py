@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.objects import AnyPath
 from dpstream.io.sources.files import FileSource
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import Position
@@ -65,7 +66,7 @@ class WideSource(FileSource):
         for step in range(start_step, len(periods) + 1):
             yield self._step(step, files, periods[step - 1])
 
-    def _step(self, step: int, files: list[Path], columns: list[str]) -> StepInput:
+    def _step(self, step: int, files: list[AnyPath], columns: list[str]) -> StepInput:
         user = str(self.options.user_column)
         wanted = [user, *columns]
         names = [user, *self._variables]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dpstream.core.contracts import Measured, PeopleEstimate
+from dpstream.core.objects import AnyPath
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema.predicate import Predicate
@@ -111,7 +111,9 @@ def measured_answer(
     )
 
 
-def with_simulated(answer: Answer, folder: Path, step: int, predicate: Predicate, schema: Schema) -> Answer:
+def with_simulated(
+    answer: Answer, folder: AnyPath, step: int, predicate: Predicate, schema: Schema
+) -> Answer:
     """An answer without an error, with the one by simulation where one was published for its step.
 
     Args:

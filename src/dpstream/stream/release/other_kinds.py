@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpstream.core.contracts import NoisyCounts
+from dpstream.core.objects import AnyPath
 from dpstream.io.sinks.release_reader import MeasuredStep, panel_labels
 from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.measured_parts import CellsOf, misfit
@@ -34,7 +34,7 @@ class OtherKinds:
     missing: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, folder: str | Path, steps: Sequence[MeasuredStep]) -> OtherKinds:
+    def of(cls, folder: str | AnyPath, steps: Sequence[MeasuredStep]) -> OtherKinds:
         """Those of some steps of a folder of releases.
 
         Errors:

@@ -1,0 +1,281 @@
+"""Releases in an object store, beside the folder: ``[output] sink = "bucket"``.
+
+A store has no rename, and writes one object at a time. So the order makes a step appear whole: its tables first, then
+its manifest, then the catalogue that lists it. Readers follow the catalogue. What a step's objects hold never changes;
+only the catalogue, its parts and the codebook are replaced, each by one write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.foreign import arrow_input
+from dpstream.core.objects import ObjectPath, asking, object_path
+from dpstream.core.paths import parse_json, read_bytes
+from dpstream.io.sinks.catalogue import listed_hashes
+from dpstream.io.sinks.drawing import Drawing
+from dpstream.io.sinks.publisher import LAST_COMPARED, MANIFEST, STAYING, Differences, Publisher, step_name
+from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
+from dpstream.io.sinks.table_files import BlockWriter
+
+__all__ = ["Bucket", "Mirrored"]
+
+_STEP = re.compile(r"step-(\d{6,})/(.+)")
+
+
+class Bucket:
+    """The folder of releases as objects below ``url``; one stream, one place.
+
+    Only one process at a time may write a stream there, which the lock of its state sees to. Calls may be repeated
+    after a crash; a step whose manifest is there must be equal, byte for byte. Without one, what is there of a step was
+    left by a process that stopped, and is replaced.
+
+    Errors:
+        ConfigError: no such URL. StoreDamagedError: objects that differ from what was committed, or another stream's.
+        StoreError: the store cannot be reached, or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._root = object_path(url)
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """The SHA-256 of the manifest of every step that the catalogue lists or that has a manifest.
+
+        Cost: reads the catalogue, and the manifests that it does not list.
+        """
+        with self._asking():
+            hashes = listed_hashes(self._root, stream_id)
+            for step, names in self._steps().items():
+                if step not in hashes and MANIFEST in names:
+                    hashes[step] = hashlib.sha256(self._at(step, MANIFEST).read_bytes()).hexdigest()
+            return hashes
+
+    def steps(self) -> set[int]:
+        """The steps that have a manifest."""
+        with self._asking():
+            return {step for step, names in self._steps().items() if MANIFEST in names}
+
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """Write all files of a step, the manifest last, and read them back.
+
+        Errors:
+            StoreDamagedError: the step is there already with other files.
+        """
+        with self._asking():
+            if not self._at(step, MANIFEST).exists():
+                for name, content in files.items():
+                    if name != MANIFEST:
+                        self._put(self._at(step, name), content)
+                self._put(self._at(step, MANIFEST), files[MANIFEST])
+            wanted = {name: sha256_of(content) for name, content in files.items()}
+            present = {name: self._digest(step, name) for name in self._steps(step).get(step, ())}
+        names = sorted(n for n in present.keys() | wanted.keys() if present.get(n) != wanted.get(n))
+        if names:
+            raise StoreDamagedError(
+                f"{', '.join(names)} differ from what was committed",
+                where=str(self._root / step_name(step)),
+                allowed="the same bytes; or removing the step's objects and running again, which publishes it",
+            )
+
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
+        """As ``Publisher.compare``. Cost: one list of all objects, and what is read."""
+        differences: Differences = {}
+        read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
+        with self._asking():
+            steps = self._steps()
+            for step, files in committed.items():
+                for name, digest in files.items():
+                    if name not in steps.get(step, ()):
+                        differences[step, name] = "missing"
+                    elif step in read and self._digest(step, name) != digest:
+                        differences[step, name] = "changed"
+        for step in withdrawn:
+            for name in set(steps.get(step, ())) - STAYING:
+                differences[step, name] = "withdrawn"
+        return differences
+
+    def restore(self, step: int, names: Collection[str], make: Callable[[str], Content]) -> None:
+        """Write the missing objects of a step, the manifest last; objects that exist are left alone."""
+        with self._asking():
+            there = self._steps(step).get(step, ())
+            for name in sorted(set(names) - set(there), key=lambda one: (one == MANIFEST, one)):
+                self._put(self._at(step, name), make(name))
+
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove a step's table and keep its manifest and what it measured."""
+        with self._asking():
+            for name in names:
+                self._at(step, name).unlink()
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Remove a step's table, keep its manifest and what it measured, and put the notice beside them."""
+        self.expire(step, names)
+        for name, data in files.items():
+            self.write_public(f"{step_name(step)}/{name}", data)
+
+    def write_public(self, name: str, data: bytes) -> None:
+        """Write the codebook, the catalogue or a part of it, unless the object has these bytes already."""
+        with self._asking():
+            place = self._root / name
+            if not place.exists() or place.read_bytes() != data:
+                self._put(place, data)
+
+    def _steps(self, only: int | None = None) -> dict[int, set[str]]:
+        """The names of the objects of each step."""
+        below = self._root if only is None else self._root / step_name(only)
+        start = "" if only is None else f"{step_name(only)}/"
+        found: dict[int, set[str]] = {}
+        for rest in below.below():
+            match = _STEP.fullmatch(f"{start}{rest}")
+            if match is not None:
+                found.setdefault(int(match[1]), set()).add(match[2])
+        return found
+
+    def _at(self, step: int, name: str) -> ObjectPath:
+        return self._root / f"{step_name(step)}/{name}"
+
+    def _digest(self, step: int, name: str) -> str:
+        with self._at(step, name).open() as stream:
+            digest = hashlib.sha256()
+            while block := stream.read(2**22):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def _put(self, place: ObjectPath, content: Content) -> None:
+        import pyarrow as pa
+
+        if not isinstance(content, StagedFile):
+            place.write(arrow_input(content).read_buffer())
+        elif content.size:
+            with pa.memory_map(str(content.path)) as file:
+                place.write(file.read_buffer())
+        else:
+            place.write(pa.py_buffer(b""))
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            with asking(self._root):
+                yield
+        except FileNotFoundError:
+            raise StoreError(
+                "the bucket is not there, or an object has gone meanwhile",
+                where=str(self._root),
+                allowed="trying again",
+            ) from None
+
+
+class Mirrored:
+    """A ``Sink``: the folder, and then the bucket, which has the same files.
+
+    Args:
+        folder: gets every release.
+        bucket: gets it afterwards.
+    """
+
+    def __init__(self, folder: Publisher, bucket: Bucket) -> None:
+        self._folder, self._bucket = folder, bucket
+
+    @property
+    def directory(self) -> Path:
+        """The path of the folder."""
+        return self._folder.directory
+
+    @property
+    def table_name(self) -> str:
+        """The name of the table's file in each step's directory."""
+        return self._folder.table_name
+
+    @property
+    def reads_whole(self) -> bool:
+        """False: files that wait on the disk are sent as they are."""
+        return False
+
+    @property
+    def draws_tables(self) -> bool:
+        """False: it gets files."""
+        return False
+
+    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
+        """Does nothing: it draws no tables."""
+
+    def render(self, table: Any) -> dict[str, bytes]:
+        """A table as named files."""
+        return self._folder.render(table)
+
+    def render_changes(self, changes: Any) -> dict[str, bytes]:
+        """A table of changes as named files."""
+        return self._folder.render_changes(changes)
+
+    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
+        """Converts a table to bytes block by block."""
+        return self._folder.block_writer(schema, put)
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """The hashes of the steps that the folder or the bucket has.
+
+        Errors:
+            StoreDamagedError: they have different releases of a step.
+        """
+        hashes = dict(self._folder.published(stream_id))
+        for step, digest in self._bucket.published(stream_id).items():
+            if hashes.setdefault(step, digest) != digest:
+                raise StoreDamagedError(
+                    f"the folder and the bucket hold different releases of step {step}",
+                    where=str(self.directory),
+                    allowed="a folder and a bucket of the same stream",
+                )
+        return hashes
+
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """Publish to the folder, then to the bucket."""
+        self._folder.publish(step, files)
+        self._bucket.publish(step, files)
+
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
+        """The differences of the folder; if it has none, those of the bucket."""
+        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
+        return differences or self._bucket.compare(committed, deep=deep, withdrawn=withdrawn)
+
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], Content],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
+        """Restore in the folder, then in the bucket."""
+        self._folder.restore(step, names, make)
+        self._bucket.restore(step, names, make)
+
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove files of a step from both."""
+        self._folder.expire(step, names)
+        self._bucket.expire(step, names)
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Withdraw a step from both."""
+        self._folder.withdraw(step, names, files)
+        self._bucket.withdraw(step, names, files)
+
+    def write_public(self, name: str, data: bytes) -> None:
+        """Write a public file into both. The bucket's catalogue waits until the tables that it lists are there: they
+        may be in the folder alone, after a crash, or where the bucket came later."""
+        self._folder.write_public(name, data)
+        listed = {int(entry["step"]): bool(entry["kept"]) for entry in parse_json(data).get("steps", ())}
+        lacking = set(listed) - self._bucket.steps() if listed else set()
+        if not any(listed[step] for step in lacking):
+            for step in sorted(lacking):  # withdrawn or expired before the bucket came
+                folder = self.directory / step_name(step)
+                self._bucket.publish(step, {path.name: read_bytes(path) for path in sorted(folder.iterdir())})
+            self._bucket.write_public(name, data)

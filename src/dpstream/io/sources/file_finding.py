@@ -1,0 +1,89 @@
+"""The files that ``[source] path`` names, here or in an object store, and the names they have in a stream."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.objects import AnyPath, ObjectPath, is_object_url, object_path
+from dpstream.io.sources.file_opening import UnreadableError, readable
+from dpstream.io.sources.source_keys import SourceKeys
+
+__all__ = ["changes_of", "file_name", "find_files"]
+
+
+def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
+    """The files, in the order of their names. With ``complete = "done"`` only those that are marked as finished.
+
+    Errors:
+        UnreadableError: no file matches, or the object store does not answer.
+        ConfigError: two files have one name.
+    """
+    by_name: dict[str, AnyPath] = {}
+    for pattern in options.path:
+        for path in _matching(pattern, base):
+            if options.complete == "rename" or _is_marked(path):
+                name = file_name(path, base)
+                if by_name.setdefault(name, path) != path:
+                    raise ConfigError(
+                        f"two files have the name {name!r}",
+                        where="[source] path",
+                        allowed="each path once, in one bucket or folder: a bucket is no part of a file's name",
+                    )
+    if not by_name:
+        raise UnreadableError(
+            "no file matches", where=", ".join(options.path), allowed="a pattern that matches a file or more"
+        )
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def file_name(path: AnyPath, base: Path) -> str:
+    """What a file is called in a stream: its path from the configuration's folder, or in its bucket. So files may move
+    to a bucket and keep their names."""
+    if isinstance(path, ObjectPath):
+        return path.key
+    return path.relative_to(base).as_posix() if path.is_relative_to(base) else path.as_posix()
+
+
+def changes_of(paths: Iterable[AnyPath]) -> Any:
+    """A value that changes when a file comes, goes or changes.
+
+    Errors:
+        FileNotFoundError: one has gone meanwhile.
+    """
+    return tuple((str(path), *_facts(path)) for path in paths)
+
+
+def _facts(path: AnyPath) -> tuple[int, int]:
+    if isinstance(path, ObjectPath):
+        facts = path.found or path.facts()
+        if facts is None:
+            raise FileNotFoundError
+        return facts.size, facts.changed
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _matching(pattern: str, base: Path) -> Iterator[AnyPath]:
+    if is_object_url(pattern):
+        place = object_path(pattern)
+        with readable(place):
+            yield from list(place.matching())
+        return
+    for text in glob.glob(str(base / pattern), recursive=True):
+        path = Path(text)
+        if path.is_file():
+            yield path
+
+
+def _is_marked(path: AnyPath) -> bool:
+    if path.suffix == ".done":
+        return False
+    mark = path.with_name(f"{path.name}.done")
+    if isinstance(mark, ObjectPath):
+        with readable(mark):
+            return mark.exists()
+    return mark.exists()

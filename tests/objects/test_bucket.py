@@ -1,0 +1,200 @@
+"""Releases in an object store: the same files, a step at once for readers, whatever stops the writing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpstream as dp
+from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
+from dpstream.core.foreign import arrow_input
+from dpstream.core.objects import ObjectPath, object_path
+from dpstream.io.sinks import Bucket, Mirrored, Publisher
+from dpstream.io.sinks.staged_file import StagedFile
+
+Place = tuple[str, str]
+CONFIG = """\
+[stream]
+name = "shop"
+[source]
+path = "data/*.csv"
+time_column = "step"
+end = 9
+[schema.columns.zip]
+type = "categorical"
+values = ["101", "102"]
+[schema.columns.kind]
+type = "categorical"
+values = ["x", "y"]
+[budget]
+epsilon = "2"
+horizon = 9
+[output]
+sink = "bucket"
+database = "{place}"
+{more}
+"""
+
+
+def project(folder: Path, bucket: Place, more: str = "") -> Path:
+    """Three steps of some records, and where the releases go."""
+    (folder / "data").mkdir()
+    lines = [f"{step},{101 + i % 2},{'xy'[i % 3 == 0]}\n" for step in (1, 2, 3) for i in range(60)]
+    (folder / "data" / "1.csv").write_text("step,zip,kind\n" + "".join(lines), encoding="utf-8")
+    config = folder / "dpstream.toml"
+    place = f"{bucket[0]}/shop{bucket[1]}"
+    config.write_text(CONFIG.format(place=place, more=more), encoding="utf-8")
+    return config
+
+
+def root(bucket: Place) -> ObjectPath:
+    return object_path(f"{bucket[0]}/shop{bucket[1]}")
+
+
+def objects(bucket: Place) -> dict[str, bytes]:
+    place = root(bucket)
+    return {name: (place / name).read_bytes() for name in place.below()}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    releases = folder / "releases"
+    return {
+        path.relative_to(releases).as_posix(): path.read_bytes()
+        for path in releases.rglob("*")
+        if path.is_file()
+    }
+
+
+def run(config: Path, until: int) -> None:
+    for _ in dp.Config.load(config).run(until=until):
+        pass
+
+
+def test_a_bucket_has_the_files_of_the_folder(tmp_path: Path, bucket: Place) -> None:
+    """Also when it comes later, when objects were lost, and when a table is withdrawn or expires."""
+    config = project(tmp_path, bucket, more="keep = 2")
+    with_bucket = config.read_text(encoding="utf-8")
+    config.write_text(with_bucket.replace("bucket", "folder", 1).replace("database", "#"), encoding="utf-8")
+    run(config, 2)
+    with dp.Config.load(config).open_stream() as stream:
+        stream.withdraw(1, "too early")
+    assert objects(bucket) == {}
+    config.write_text(with_bucket, encoding="utf-8")
+    run(config, 3)
+    assert "step-000001/withdrawn.json" in objects(bucket)
+    assert objects(bucket) == files(tmp_path)
+    (root(bucket) / "step-000002/table.parquet").unlink()
+    (root(bucket) / "codebook.json").unlink()
+    run(config, 4)
+    assert objects(bucket) == files(tmp_path)
+    assert "step-000002/table.parquet" not in files(tmp_path), "kept are two"
+    url = f"{bucket[0]}/shop{bucket[1]}"
+    here, there = dp.read(tmp_path / "releases"), dp.read(url)
+    assert there.steps == here.steps == (3, 4)
+    assert there.table().equals(here.table())
+    assert there.measurements() == here.measurements()
+    assert there.columns == here.columns
+    with dp.Config.load(config).open_stream() as stream:
+        stream.withdraw(4, "sent twice")
+    assert objects(bucket) == files(tmp_path)
+    assert "step-000004/withdrawn.json" in objects(bucket)
+    with pytest.raises(ConfigError, match="sent twice"):
+        dp.read(url, 4).table()
+
+
+def test_readers_see_whole_steps_wherever_the_writing_stops(
+    tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every write in turn. What a reader is told of by the catalogue, it can read; the next run goes on."""
+    config = project(tmp_path, bucket)
+    write, seen, stops = ObjectPath.write, 0, 0
+    url = f"{bucket[0]}/shop{bucket[1]}"
+    for at in range(1, 40):
+        seen = 0
+
+        def fail(self: ObjectPath, buffer: Any, at: int = at) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == at:
+                # As a server does that takes a part of it.
+                raise OSError("AWS Error: no")
+            write(self, buffer)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectPath, "write", fail)
+            try:
+                run(config, 3)
+                break
+            except StoreError:
+                stops += 1
+        if (root(bucket) / "catalogue.json").exists():
+            release = dp.read(url)
+            for step in release.steps:
+                assert release.table(step).num_rows >= 0
+    assert stops >= 3
+    assert objects(bucket) == files(tmp_path)
+    assert dp.read(url).steps == (1, 2, 3)
+
+
+def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
+    tmp_path: Path, bucket: Place
+) -> None:
+    place = root(bucket)
+    sink = Mirrored(Publisher(tmp_path / "releases"), Bucket(f"{bucket[0]}/shop{bucket[1]}"))
+    large = tmp_path / "large"
+    large.write_bytes(b"rows" * 1000)
+    staged = StagedFile(hashlib.sha256(large.read_bytes()).hexdigest(), 4000, large)
+    release = {"table.parquet": staged, "manifest.json": b"{}"}
+    (place / "step-000001/table.parquet").write(arrow_input(b"half").read_buffer())
+    assert sink.published("aa") == {}
+    for _ in range(2):
+        sink.publish(1, release)
+    assert (place / "step-000001/table.parquet").read_bytes() == large.read_bytes()
+    (place / "step-000001/table.parquet").write(arrow_input(b"another").read_buffer())
+    with pytest.raises(StoreDamagedError, match=r"table\.parquet differ"):
+        sink.publish(1, release)
+    hashes = {"table.parquet": staged.sha256}
+    assert sink.compare({1: hashes}, deep=False) == {(1, "table.parquet"): "changed"}
+    (place / "catalogue.json").write(
+        arrow_input(json.dumps({"format": 1, "stream_id": "bb", "steps": []}).encode()).read_buffer()
+    )
+    with pytest.raises(StoreDamagedError, match="another stream"):
+        sink.published("aa")
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("s3://name:hunter2@b/x", "perhaps a secret"),
+        ("releases", "names no bucket"),
+        ("https://b/hunter2", "names no bucket"),
+    ],
+)
+def test_places_that_are_none_are_refused(tmp_path: Path, place: str, what: str) -> None:
+    config = project(tmp_path, ("s3://b", ""))
+    config.write_text(config.read_text(encoding="utf-8").replace("s3://b/shop", place), encoding="utf-8")
+    with pytest.raises(DpstreamError, match=what) as told:
+        dp.Config.load(config)
+    assert "dpstream.toml [output] database" in str(told.value)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_store_that_is_away_loses_nothing(tmp_path: Path, bucket: Place) -> None:
+    config = project(tmp_path, ("s3://b", "?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"))
+    with pytest.raises(StoreError, match="cannot be reached"):
+        run(config, 1)
+    text = config.read_text(encoding="utf-8")
+    place = f"{bucket[0]}/shop{bucket[1]}"
+    config.write_text(
+        text.replace("s3://b/shop?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1", place)
+    )
+    run(config, 1)
+    assert objects(bucket) == files(tmp_path)
+    with pytest.raises(StoreError, match="cannot be reached"):
+        dp.read("s3://b/shop?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1")
+    with pytest.raises(ConfigError, match="there are no releases"):
+        dp.read(f"{bucket[0]}/elsewhere{bucket[1]}")
