@@ -69,15 +69,18 @@ def table(folder: Path) -> Figure:
     label(left, steps[-1], true[-1], "true", TRUE, above)
     label(left, steps[-1], sizes[-1], "released", OURS, -above)
     left.set(title="Notices in the table", xlabel="week", xlim=(0, steps[-1] + 4), ylim=(0, None))
-    here = np.array([row["district"] or "missing" for row in private])
     measured = dp.read(place / "releases").measured(["district"])
+    assert measured is not None
+    here = np.where(weeks <= measured.as_of, [row["district"] or "missing" for row in private], "later")
     names = [str(one) for one in measured.labels[0]]
     low, high = measured.interval(0.95)
     y = np.arange(len(names))[::-1]
     right.hlines(y, low, high, color=OURS, lw=2, alpha=0.5)
     right.plot(measured.values, y, "o", color=OURS)
     right.plot([signs[here == name].sum() for name in names], y, "|", color="black", ms=14, mew=2)
-    right.set(title="By district at the end", yticks=y, xlabel="measured, 95 %; true: black")
+    right.set(
+        title=f"By district, as of week {measured.as_of}", yticks=y, xlabel="measured, 95 %; true: black"
+    )
     right.set_yticklabels(names)
     return figure
 

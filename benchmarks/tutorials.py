@@ -105,7 +105,11 @@ def main() -> None:
         place = options.keep.resolve() if options.keep else Path(scratch)
         place.mkdir(parents=True, exist_ok=True)
         programs, built, installed = install(place)
-        lines = [f"build the wheel {built:.0f} s, install it with its packages {installed:.0f} s", ""]
+        lines = [
+            f"Seconds by the clock, on {os.cpu_count()} cores which {os.getloadavg()[1]:.0f} processes shared.",
+            f"Build the wheel {built:.0f} s, install it with its packages {installed:.0f} s.",
+            "",
+        ]
         for name in PAGES:
             times = tutorial(name, place, programs)
             lines += [f"{name}: {len(times)} commands, {sum(s for _, s in times):.0f} s"]

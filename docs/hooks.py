@@ -3,13 +3,19 @@
 * ``reference/api/<part>.md``: a subpackage's README and its public names.
 * The tables of ``reference/configuration.md``: the program's own table of keys.
 * ``reference/commands.md``: the text of every ``dpstream ... --help``, where no such page is committed.
+* The numbers and tables of ``audit.md``: from ``audit.json``.
+* ``notebooks/*.md``: the notebooks with what they showed.
 * ``project/*.md``: the documents that stand at the top of the repository.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Iterator
+from dataclasses import fields
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +23,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from dpstream.cli.reference import reference
+from dpstream.lab.audits.audit_page import AuditReport
+from dpstream.lab.audits.finding import AuditFinding
 from dpstream.project.keys import SECTIONS, keys_of
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+import notebooks  # noqa: E402
+
 SOURCE = ROOT / "src" / "dpstream"
 PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md"}
 #: How the page of all help texts begins; a copy that is committed (and tested) takes its place.
@@ -29,6 +40,7 @@ MODULES = ("core.errors", "core.contracts")
 _KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
 #: Links to what was measured lead out of the pages.
 _RESULT = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(benchmarks/[^)#]+)(?:#[^)]*)?\)")
+_AUDIT = "<!-- audit -->"
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
 
@@ -59,7 +71,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the tables of keys where a page asks for them, and name files of the repository that are no pages."""
     markdown = _RESULT.sub(r"\1 (`\2`)", markdown)
+    if _AUDIT in markdown:
+        markdown = markdown.replace(_AUDIT, audit_body())
     return _KEYS.sub(lambda match: "\n\n".join(keys_table(name) for name in match[1].split()), markdown)
+
+
+def audit_body() -> str:
+    """What the audit found: all of its own page between the title and how it is made."""
+    data = json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))
+    names = [field.name for field in fields(AuditFinding)]
+    found = [
+        AuditFinding(**{name: inf if one[name] == "infinite" else one[name] for name in names})
+        for one in data["findings"]
+    ]
+    page = AuditReport(
+        tuple(found), data["length"], data["command"], data["config"], data["seconds"]
+    ).markdown()
+    return page.partition("\n")[2].partition("## Make it again")[0]
 
 
 def keys_table(section: str) -> str:
@@ -86,6 +114,8 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"reference/api/{dotted(readme.parent)}.md", part_page(readme.parent)
     for module in MODULES:
         yield f"reference/api/{module}.md", f"# dpstream.{module}\n\n::: dpstream.{module}\n"
+    for file in sorted(notebooks.FOLDER.glob("*.ipynb")):
+        yield f"notebooks/{file.stem}.md", notebooks.page(file)
     for name, target in PROJECT.items():
         yield f"project/{target}", without_relative_links((ROOT / name).read_text(encoding="utf-8"))
     committed = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md")]

@@ -5,36 +5,66 @@ Quick pages run in every test run, all others with ``DPSTREAM_PAGES=1`` (``make 
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import page_blocks
 import pytest
 
-QUICK = ("docs/start/own-data.md", "docs/guide/received.md")
+QUICK = ("docs/start/own-data.md", "docs/guide/received.md", "docs/guide/users.md")
 PAGES = {page.relative_to(page_blocks.ROOT).as_posix(): page for page in page_blocks.pages()}
 EXECUTED = [name for name, page in PAGES.items() if any(one.executed for one in page_blocks.blocks(page))]
 #: Shortest reasons that say something.
 REASON = 12
 
 
+LANE = pytest.mark.skipif(not os.environ.get("DPSTREAM_PAGES"), reason="make docs-test")
+SOURCES = sorted((page_blocks.DOCS / "notebooks").glob("*.py"))
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[]
-            if name in QUICK or os.environ.get("DPSTREAM_PAGES")
-            else pytest.mark.skip(reason="make docs-test"),
-        )
-        for name in EXECUTED
-    ],
+    "name", [pytest.param(name, marks=[] if name in QUICK else LANE) for name in EXECUTED]
 )
 def test_the_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # What a page opens is closed where its page ends, as in a process of its own.
     executed = page_blocks.run_page(PAGES[name], tmp_path)
     assert executed == sum(one.executed for one in page_blocks.blocks(PAGES[name]))
+
+
+@pytest.fixture(scope="module")
+def notebooks() -> Any:
+    """What makes the notebooks, which is no part of a package."""
+    found = importlib.util.spec_from_file_location("notebooks", page_blocks.DOCS / "notebooks.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@LANE
+@pytest.mark.parametrize("source", SOURCES, ids=lambda one: one.stem)
+def test_the_notebook_runs(
+    source: Path, notebooks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    made = notebooks.notebook(source)
+    assert sum(bool(cell.get("outputs")) for cell in made["cells"]) >= 4
+
+
+def test_notebooks_are_those_of_their_sources(notebooks: Any) -> None:
+    assert len(SOURCES) >= 2
+    for source in SOURCES:
+        kept = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+        made = notebooks.notebook(source, run=False)
+        assert [one["source"] for one in kept["cells"]] == [one["source"] for one in made["cells"]], (
+            f"make {source.stem} again: python docs/notebooks.py"
+        )
 
 
 def test_every_block_is_executed_or_says_why_not() -> None:

@@ -171,9 +171,15 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_readme_has_three_screens() -> None:
+    """Of forty lines, as a terminal shows it; sizes of the pages are kept by those who write them."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert sum(max(1, -(-len(line) // 120)) for line in lines) <= 120
+
+
 def test_make_targets_and_ci() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     assert {
         "demo",
         "quick",
@@ -183,6 +189,8 @@ def test_make_targets_and_ci() -> None:
         "torture",
         "bench",
         "docs",
+        "docs-test",
+        "tutorials",
         "lock",
         "clean",
         "help",
