@@ -132,7 +132,7 @@ class Shapes:
 
     def _fit(self, shares: _Floats, variances: _Floats, size: float) -> Model:
         records = max(size, 1.0)
-        return fit_table(
+        model, _ = fit_table(
             self.followed,
             shares * records,
             variances * records**2,
@@ -140,3 +140,4 @@ class Shapes:
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
         )
+        return model

@@ -138,7 +138,7 @@ class PriorChoice:
         joined = self.join(values, variances, estimates, state.table, kept, state.total)
         if not joined.changed:
             return
-        state.table = fit_table(
+        state.table, _ = fit_table(
             self.followed,
             joined.values,
             joined.variances,
