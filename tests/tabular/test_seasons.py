@@ -124,7 +124,7 @@ def test_a_marginal_moves_the_table_only_as_far_as_noise_does_not_explain() -> N
     moved = {}
     pair = len(followed.cells.cliques) - 1
     for name, fleeting in (("joined", ()), ("apart", None), ("drifts", [pair])):
-        model = fit_table(
+        model, _ = fit_table(
             followed, values, variances, 1600.0, iterations=300, max_cells=1000, fleeting=fleeting
         )
         moved[name] = float((model.marginals([(0, 1)])[0] - truth) @ apart) / 16

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events
+from dpstream.core.contracts import Events, Ungranted
 from dpstream.core.errors import ConfigError
 from dpstream.spark.passes import Passes
 
@@ -21,7 +21,7 @@ __all__ = ["SparkRows", "SparkView"]
 
 
 @dataclass(frozen=True, repr=False)
-class SparkView:
+class SparkView(Ungranted):
     """Counts of records in Spark; a ``PrivateBatch``."""
 
     _passes: Passes
@@ -46,21 +46,6 @@ class SparkView:
     def declares_deletes(self) -> bool:
         """See ``PrivateBatch``."""
         return self._passes.has_deletes
-
-    @property
-    def records(self) -> None:
-        """None: only counts are granted."""
-        return None
-
-    @property
-    def marks(self) -> None:
-        """None: whose records they are is not granted."""
-        return None
-
-    @property
-    def present(self) -> None:
-        """None: the records have no keys."""
-        return None
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,6 +23,7 @@ from dpstream.core.contracts.batches import (
     KeyedTable,
     PresentRecords,
     PrivateBatch,
+    Ungranted,
     Wanted,
 )
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
@@ -126,6 +127,7 @@ __all__ = [
     "Synthesis",
     "SyntheticTable",
     "Terms",
+    "Ungranted",
     "UserCounters",
     "UserEvents",
     "Wanted",

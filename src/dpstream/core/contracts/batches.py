@@ -29,6 +29,7 @@ __all__ = [
     "KeyedTable",
     "PresentRecords",
     "PrivateBatch",
+    "Ungranted",
     "Wanted",
 ]
 
@@ -82,6 +83,27 @@ class PrivateBatch(Protocol):
     def present(self) -> PresentRecords | None:
         """What is there at the end of the step, where records have keys."""
         ...
+
+
+class Ungranted:
+    """Base of a ``PrivateBatch``: nothing beside its counts is granted but what a subclass grants."""
+
+    __slots__ = ()
+
+    @property
+    def records(self) -> NDArray[np.int32] | None:
+        """None: the records are not granted."""
+        return None
+
+    @property
+    def marks(self) -> NDArray[np.uint8] | None:
+        """None: whose records they are is not granted."""
+        return None
+
+    @property
+    def present(self) -> PresentRecords | None:
+        """None: the records have no keys, or what is present is not granted."""
+        return None
 
 
 @runtime_checkable

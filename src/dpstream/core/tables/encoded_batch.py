@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import Ungranted
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
@@ -16,7 +17,7 @@ from dpstream.core.tables.counting import CountingBackend, add_counts, check_cod
 __all__ = ["EncodedBatch", "EncodedRecords"]
 
 
-class EncodedBatch:
+class EncodedBatch(Ungranted):
     """Inserted and deleted records of one step, as codes; a ``PrivateBatch``.
 
     Guarantee: none by itself. The records stay inside; ``count`` gives exact, private integers that only
@@ -122,21 +123,6 @@ class EncodedBatch:
     def declares_deletes(self) -> bool:
         """Whether ``deletes`` was given, an empty table included: a public fact of the source, not of the data."""
         return self._gone is not None
-
-    @property
-    def records(self) -> NDArray[np.int32] | None:
-        """None: only counts are granted."""
-        return None
-
-    @property
-    def marks(self) -> NDArray[np.uint8] | None:
-        """None: whose records they are is not granted."""
-        return None
-
-    @property
-    def present(self) -> None:
-        """None: the records have no keys."""
-        return None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(columns={self._domain.names!r}, records hidden)"

@@ -9,6 +9,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import Ungranted
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
@@ -146,10 +147,10 @@ class PresentView:
 
 
 @dataclass(frozen=True, eq=False)
-class PresentBatch:
+class PresentBatch(Ungranted):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
 
-    present: PresentView
+    _present: PresentView
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
@@ -167,14 +168,9 @@ class PresentBatch:
         return True
 
     @property
-    def records(self) -> None:
-        """None: what the step brings is not granted."""
-        return None
-
-    @property
-    def marks(self) -> None:
-        """None: whose records they are is not granted."""
-        return None
+    def present(self) -> PresentView:
+        """The records at the end of the step, and who left at it."""
+        return self._present
 
 
 def _smallest(domain: Domain) -> type[np.integer]:

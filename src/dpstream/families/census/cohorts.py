@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Measurement, Model
 from dpstream.families.census.shape_tracker import projected
 from dpstream.families.tabular.pooled_run import Followed
-from dpstream.families.tabular.pooled_table import fit_table_to
+from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.families.tabular.prior_choice import PriorChoice
 
 __all__ = ["Cohort", "Seen", "Shapes", "levels_of_cohorts"]
@@ -227,7 +227,7 @@ class Shapes:
 
     def _fit(self, shares: _Floats, variances: _Floats, size: float) -> tuple[Model, tuple[int, ...]]:
         records = max(size, 1.0)
-        return fit_table_to(
+        return fit_table(
             self.followed,
             shares * records,
             variances * records**2,

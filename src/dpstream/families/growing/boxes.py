@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Nested, Packed, option
+from dpstream.core.contracts import Events, Nested, Packed, Ungranted, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -86,12 +86,11 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _Counted(Ungranted):
     """The database as a batch that came at once, for a mechanism that counts what it reads."""
 
     reads: Counts
     data: Database
-    records = marks = present = None
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
         """The marginals that the black box declared to read.

@@ -330,7 +330,7 @@ class MWEMPGMPlan(OfflinePlan):
             room.take(chosen)
             values = counts[chosen] + randomness.draw(self.noise, int(cells.sizes[chosen]))
             variance, clique = max(self.noise.variance, LEAST_VARIANCE), cells.cliques[chosen]
-            outputs.append(RunOutput.of_marginal(domain, clique, values, self.noise, chosen=not fixed))
+            outputs.append(RunOutput.of_draw(domain, [clique], values, self.noise, chosen=not fixed))
             measured.append(Measurement(clique, values.astype(np.float64), variance))
             total = estimate_total(measured)[0] if public_total is None else public_total
             model = fit(

@@ -68,7 +68,7 @@ from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_prediction import Prediction
 from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
-from dpstream.families.tabular.pooled_table import fit_table_to
+from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.families.tabular.pooled_words import counts_words, epoch_words
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import published
@@ -441,7 +441,7 @@ class PooledPlan(StreamPlan):
     def _fit(
         self, values: Any, variances: Any, total: float, fleeting: Collection[int] = ()
     ) -> tuple[Model, tuple[int, ...]]:
-        return fit_table_to(
+        return fit_table(
             self.runner.followed,
             values,
             variances,

@@ -14,7 +14,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["beside_columns", "fit_table", "fit_table_to"]
+__all__ = ["beside_columns", "fit_table"]
 
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).
@@ -36,8 +36,9 @@ def fit_table(
     iterations: int,
     max_cells: int,
     fleeting: Collection[int] | None = None,
-) -> Model:
-    """The table's model: all columns, the headlines, and the marginals whose estimates say more than noise.
+) -> tuple[Model, tuple[int, ...]]:
+    """The table's model: all columns, the headlines, and the marginals whose estimates say more than noise; and which
+    wider marginals those are.
 
     Args:
         values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
@@ -46,22 +47,6 @@ def fit_table(
             not explain (as James and Stein have it): of those that drift the noise is known too roughly. None: no
             marginal does.
     """
-    return fit_table_to(
-        followed, values, variances, total, iterations=iterations, max_cells=max_cells, fleeting=fleeting
-    )[0]
-
-
-def fit_table_to(
-    followed: Followed,
-    values: NDArray[np.float64],
-    variances: NDArray[np.float64],
-    total: float,
-    *,
-    iterations: int,
-    max_cells: int,
-    fleeting: Collection[int] | None = None,
-) -> tuple[Model, tuple[int, ...]]:
-    """``fit_table``, and the wider marginals that it was fitted to."""
     cells = followed.cells
     shrinks = np.full(len(variances), fleeting is not None)
     shrinks[list(fleeting or ())] = False

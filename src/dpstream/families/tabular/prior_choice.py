@@ -158,7 +158,7 @@ class PriorChoice:
 
     def fitted(self, joined: Joined, total: float) -> Model:
         """The model of estimates with the prior in them."""
-        return fit_table(
+        model, _ = fit_table(
             self.followed,
             joined.values,
             joined.variances,
@@ -166,6 +166,7 @@ class PriorChoice:
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
         )
+        return model
 
     def join(
         self,

@@ -35,44 +35,6 @@ class RunOutput:
     noise: AnyNoise
 
     @classmethod
-    def of_marginal(
-        cls,
-        domain: Domain,
-        clique: Clique,
-        values: NDArray[np.int64],
-        noise: AnyNoise,
-        kind: str = "",
-        *,
-        chosen: bool = False,
-    ) -> RunOutput:
-        """All cells of a marginal.
-
-        Args:
-            kind: tells apart who measured it.
-            chosen: whether it was measured because of what was measured before; the query says so then.
-        """
-        columns = [domain.names[i] for i in clique]
-        name = " x ".join(columns) if columns else "number"
-        query = {**marginal_query(columns), **({"chosen": True} if chosen else {})}
-        return cls(f"{kind} {name}".strip(), query, values, noise)
-
-    @classmethod
-    def of_marginals(
-        cls,
-        domain: Domain,
-        cliques: Sequence[Clique],
-        values: NDArray[np.int64],
-        noise: HistogramsNoise,
-        kind: str = "",
-        *,
-        chosen: bool = False,
-    ) -> RunOutput:
-        """All cells of several marginals, from one joint draw; the other arguments as of ``of_marginal``."""
-        columns = [[domain.names[i] for i in clique] for clique in cliques]
-        query = {"kind": "marginals", "columns": columns, **({"chosen": True} if chosen else {})}
-        return cls(f"{kind} marginals together".strip(), query, values, noise)
-
-    @classmethod
     def of_draw(
         cls,
         domain: Domain,
@@ -83,11 +45,19 @@ class RunOutput:
         *,
         chosen: bool = False,
     ) -> RunOutput:
-        """All cells of a marginal, or of several from one joint draw."""
-        if isinstance(noise, HistogramsNoise):
-            return cls.of_marginals(domain, cliques, values, noise, kind, chosen=chosen)
-        (clique,) = cliques
-        return cls.of_marginal(domain, clique, values, noise, kind, chosen=chosen)
+        """All cells of a marginal, or of several from one joint draw.
+
+        Args:
+            kind: tells apart who measured it.
+            chosen: whether it was measured because of what was measured before; the query says so then.
+        """
+        columns = [[domain.names[i] for i in clique] for clique in cliques]
+        query: dict[str, Any] = {"kind": "marginals", "columns": columns}
+        name = "marginals together"
+        if not isinstance(noise, HistogramsNoise):
+            (own,) = columns
+            query, name = marginal_query(own), " x ".join(own) if own else "number"
+        return cls(f"{kind} {name}".strip(), {**query, **({"chosen": True} if chosen else {})}, values, noise)
 
     @classmethod
     def of_cell(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Granted, Wanted
+from dpstream.core.contracts import Events, Granted, Ungranted, Wanted
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.objects import AnyPath
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
@@ -189,7 +189,7 @@ class _Passes:
 
 
 @dataclass(frozen=True, repr=False)
-class _View:
+class _View(Ungranted):
     """Counts of the records; a ``PrivateBatch``."""
 
     _passes: _Passes
@@ -213,21 +213,6 @@ class _View:
     def declares_deletes(self) -> bool:
         """See ``PrivateBatch``."""
         return False
-
-    @property
-    def records(self) -> None:
-        """None: only counts are granted."""
-        return None
-
-    @property
-    def marks(self) -> None:
-        """None: whose records they are is not granted."""
-        return None
-
-    @property
-    def present(self) -> None:
-        """None: the records have no keys."""
-        return None
 
 
 @dataclass(frozen=True, repr=False)
