@@ -142,8 +142,9 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
     from dpstream.stream.identity import mechanism_remedy, plan_hash
+    from dpstream.stream.store.sealed_history import as_written_now
 
-    same = plan_hash(facts) == plan_hash(pinned)
+    same = plan_hash(facts) == plan_hash(as_written_now(pinned, facts))
     return {
         "same_plan": same,
         "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),
