@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.health import ATTENTION, UNFIT, health, length
-from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.cli.shared import config_argument, json_option, looked_at, print_json
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError, StoreError
 
@@ -58,15 +58,13 @@ def command(
       dpstream status dpstream.toml --json
       dpstream status dpstream.toml --health --max-age 8d
     """
-    from dpstream.project import Config
-
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
     if deep and not only_health:
         raise ConfigError(
             "releases are compared for the health line", where="--deep", allowed="with --health"
         )
-    loaded = Config.load(config)
+    loaded = looked_at(config, state)
     facts = status_facts(loaded, state, out)
     if only_health:
         folder = loaded.state_dir if state is None else Path(state)
