@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from dpstream.cli import check as verb
 from dpstream.cli import main
+from dpstream.cli.shared import ShownStream
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 
@@ -71,7 +72,7 @@ def test_numbers_that_are_public_do_not_change_by_a_rule(tmp_path: Path) -> None
         Config.load(made(tmp_path / "a", DROP, b"1,a,no,x", 'total = "public"\n'))
 
 
-def test_check_names_a_column_that_no_record_has(tmp_path: Path) -> None:
+def test_check_names_a_column_that_no_record_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made(tmp_path / "a", "", b"")
     text = (
         Path(path)
@@ -83,6 +84,8 @@ def test_check_names_a_column_that_no_record_has(tmp_path: Path) -> None:
     (tmp_path / "a" / "d.ndjson").write_text(
         '{"step": 1, "zip": 1, "paid": true}\n{"step": 2}\n', encoding="utf-8"
     )
+    assert "payed" not in CliRunner().invoke(main, ["check", path]).stdout, "private: for a terminal"
+    monkeypatch.setattr(ShownStream, "isatty", lambda self: True, raising=False)
     checked = CliRunner().invoke(main, ["check", path])
     assert checked.exit_code == 0
     assert "column 'payed' holds nothing in any record" in checked.stdout

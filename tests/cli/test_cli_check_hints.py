@@ -8,14 +8,25 @@ from pathlib import Path
 import pytest
 from cli_stream import COLUMNS, ROWS, dpstream, make, write_step
 
+from dpstream.cli.shared import ShownStream
+
 MORE = '[schema.columns.{}]\ntype = "{}"\n{}\n'
 
 
+PRIVATE = ("hardly a value", "holds less than half")
+
+
 def hints(config: Path) -> list[str]:
-    shown = [line for line in dpstream("check", config).stdout.splitlines() if line.startswith("look: ")]
-    told = json.loads(dpstream("check", config, "--json").stdout)["hints"]
-    assert shown == [f"look: {one}" for one in told]
-    return told
+    """What a terminal shows; programs, pipes and files get what the configuration alone tells."""
+    with pytest.MonkeyPatch.context() as terminal:
+        piped = dpstream("check", config).stdout
+        terminal.setattr(ShownStream, "isatty", lambda self: True, raising=False)
+        shown = dpstream("check", config).stdout
+        told = json.loads(dpstream("check", config, "--json").stdout)["hints"]
+    found = [line.removeprefix("look: ") for line in shown.splitlines() if line.startswith("look: ")]
+    public = [one for one in found if not any(words in one for words in PRIVATE)]
+    assert told == public == [x.removeprefix("look: ") for x in piped.splitlines() if x.startswith("look: ")]
+    return found
 
 
 def rewrite(folder: Path, header: str, cells: list[str]) -> None:

@@ -11,6 +11,7 @@ from config_files import load
 
 from dpstream.cli.main import main
 from dpstream.core.errors import ConfigError
+from dpstream.project import Config
 from dpstream.stream.identity import require_same_plan
 
 PRIOR = '[prior]\nfile = "register.csv"\nweight = "homes"\npublic = true'
@@ -38,9 +39,21 @@ def test_the_table_reaches_the_plan(tmp_path: Path) -> None:
 def test_another_table_is_another_plan(tmp_path: Path) -> None:
     began = load(with_table(tmp_path), rest=PRIOR).facts()
     now = load(with_table(tmp_path, TABLE.replace("3.5", "3")), rest=PRIOR).facts()
-    with pytest.raises(ConfigError, match=r"options\.prior\.sha256 was .* and is "):
-        require_same_plan(began, now, "state")
-    assert "prior" not in load(tmp_path).facts()["options"]
+    none = load(tmp_path).facts()
+    assert "prior" not in none["options"]
+    unweighed = load(with_table(tmp_path), rest=PRIOR.replace('weight = "homes"\n', "")).facts()
+    for one, other, what in (
+        (
+            began,
+            now,
+            r"the file of \[prior\] has changed since the stream began \(allowed: the file as it was",
+        ),
+        (none, now, r"began without a \[prior\], and this file has one \(allowed: the file without it"),
+        (began, none, r"began with a \[prior\], and this file has none \(allowed: the file with it"),
+        (began, unweighed, r"\[prior\] is read in other columns, or with another weight"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            require_same_plan(one, other, "state")
 
 
 def test_rows_are_records_without_a_weight(tmp_path: Path) -> None:
@@ -66,6 +79,14 @@ WRONG = {
     "text": (PRIOR, TABLE.replace("3.5", "few"), "[prior] weight", "no number"),
     "negative": (PRIOR, TABLE.replace("3.5", "-1"), "[prior] weight", "below 0"),
     "not finite": (PRIOR, TABLE.replace("3.5", "inf"), "[prior] weight", "none where one is needed"),
+    "shares": (PRIOR, TABLE.replace("6", "0.6").replace("3.5", "0.4"), "[prior] weight", "as shares do"),
+    "parts of a record": (
+        PRIOR,
+        TABLE.replace("6", "0").replace("3.5", "0.4"),
+        "[prior] weight",
+        "as shares do",
+    ),
+    "too many": (PRIOR, TABLE.replace("3.5", "3e12"), "[prior] weight", "adds up to 3e+12"),
     "no record": (PRIOR, "kind,zip,homes\nx,a,0\n", "[prior] file", "no record"),
 }
 
@@ -78,6 +99,17 @@ def test_a_wrong_table_is_told_in_one_sentence(case: str, tmp_path: Path) -> Non
     assert caught.value.where == f"{tmp_path / 'dpstream.toml'} {place}"
     assert what in caught.value.what
     assert caught.value.allowed
+
+
+def test_a_plan_tells_how_much_of_it_is_in_other(tmp_path: Path) -> None:
+    load(with_table(tmp_path), rest=PRIOR)
+    file = tmp_path / "dpstream.toml"
+    file.write_text(file.read_text().replace('["a", "b", "c"]', '["a", "b", "c"]\nother = "other"'))
+    (tmp_path / "register.csv").write_text(TABLE.replace("y,b,3.5", "y,q,2"))
+    config = Config.load(file)
+    assert config.recipe.prior.other == {"zip": 0.25}
+    assert "In the bin other are 25 % of zip" in config.recipe.prior.describe()
+    assert "other" not in config.plan().options()["prior"]
 
 
 @pytest.mark.parametrize("name", ["dpstabs", "baseline"])

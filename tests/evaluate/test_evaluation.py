@@ -25,7 +25,7 @@ from dpstream.core.tables import Workload
 from dpstream.io.sinks import read
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL, evaluate_run, true_steps
-from dpstream.tools.evaluate.synthetic_side import read_codes
+from dpstream.tools.evaluate.synthetic_side import alike_as_missing, alike_together, read_codes
 
 STEPS = typical(14)
 
@@ -313,14 +313,18 @@ def test_damaged_releases_and_a_stream_at_work(copied):
         evaluate_run(copied)
 
 
-def test_other_bins_of_numbers_come_back_from_null(tmp_path):
-    columns = COLUMNS.replace("edges = [0, 4, 8]\n", 'edges = [0, 4, 8]\nother = "other"\n')
+@pytest.mark.parametrize("missing", ["", 'missing = "missing"\n'])
+def test_other_bins_of_numbers_come_back_from_null(tmp_path, missing):
+    """With both bins, as drafts declare them, they count as one."""
+    columns = COLUMNS.replace("edges = [0, 4, 8]\n", f'edges = [0, 4, 8]\nother = "other"\n{missing}')
     steps = [[("insert", ("a", "true", "99"))] * 40 + [("insert", ("b", "false", "1"))] * 20]
     config = write_run(tmp_path, steps, columns=columns)
     run(config)
     tables, models = (evaluate_run(config, synthetic=kind) for kind in ("tables", "models"))
     assert read(config.output.dir, 1).column("size").null_count > 20
     assert tables.last.errors.max_l1 == pytest.approx(models.last.errors.max_l1, abs=0.15)
+    assert any("they count as one" in note for note in tables.notes) == bool(missing)
+    assert not any("they count as one" in note for note in models.notes)
 
 
 def test_codes_survive_a_released_table():
@@ -340,6 +344,10 @@ def test_codes_survive_a_released_table():
     np.testing.assert_array_equal(read_codes(both.decode(known, 1), both, "here"), known)
     with pytest.raises(ConfigError, match="cannot be told apart"):
         read_codes(both.decode(np.array([[0], [3]], np.int32), 1), both, "here")
+    either = np.array([[0], [2], [3]], np.int32)
+    found = read_codes(both.decode(either, 1), both, "here", together=True)
+    assert found.ravel().tolist() == alike_as_missing(either, both).ravel().tolist() == [0, 3, 3]
+    np.testing.assert_array_equal(alike_together(np.array([5, 1, 3, 4]), (0,), both), [5, 1, 0, 7])
 
 
 def test_a_true_step_hides_its_records(finished: Config, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ def counted(records: float, error: float) -> dict[str, Any]:
 def test_a_table_without_rows_is_never_fit() -> None:
     assert found(manifest(3, 0)) == "the table of step 3 has no rows"
     assert found(manifest(3, 0, 0.0)) == "the table of step 3 has no rows", "a public number, too"
+    panel = {"answers": [], "patterns": 4}
+    assert found(manifest(3, 0, None, panel=panel)) is None, "a panel before its first window is over"
+    assert found(manifest(3, 0, None, panel={**panel, "answers": [{"count": 0}]})) is not None
     assert found({"step": 3, "rows": 5, "rows_in_table": 5}) is None, "a manifest of an early version"
 
 

@@ -56,7 +56,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
 
     Nothing is spent and nothing is written. Exit code 2 if there is a problem. Lines that begin with "look:" name what
     fits and is perhaps not meant: a column of operations or of identifiers among the attributes, and a last period
-    that is cut off. They are for your eyes, as all that check says.
+    that is cut off. What only the records tell of this (identifiers, a last step with few records, a column without any
+    value) is private: it is said on a terminal, and neither in --json nor in pipes and files.
 
     \b
     Example:
@@ -89,14 +90,16 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
-        print_json({"format": 1, "steps": steps, "problems": problems, "hints": hints.sentences()})
+        told = hints.sentences(private=False)
+        print_json({"format": 1, "steps": steps, "problems": problems, "hints": told})
     else:
         for sentence in problems:
             click.echo(sentence)
-        for name in loaded.schema().names if steps else ():
+        terminal = sys.stdout.isatty()
+        for name in loaded.schema().names if steps and terminal else ():
             if name not in filled:
                 click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
-        for sentence in hints.sentences():
+        for sentence in hints.sentences(private=terminal):
             click.echo(f"look: {sentence}")
         if source.broken:
             number = (

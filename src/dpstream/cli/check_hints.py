@@ -19,7 +19,7 @@ _STEPS, _MANY = 4, 20
 
 
 class Hints:
-    """Sees the rows of all steps, and says what looks wrong although it fits. Private."""
+    """Sees the rows of all steps, and says what looks wrong although it fits. Private, but for what the file says."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -38,9 +38,10 @@ class Hints:
             self._tables.append(table.slice(0, self._left))
             self._left -= table.num_rows
 
-    def sentences(self) -> list[str]:
-        """What to look at, one sentence each."""
-        return [*self._operations(), *self._identifiers(), *self._cut_off()]
+    def sentences(self, *, private: bool) -> list[str]:
+        """What to look at, one sentence each; what only the records say where ``private`` sentences may be shown."""
+        told = [*self._operations(), *self._ends_within()]
+        return [*told, *self._identifiers(), *self._cut_off()] if private else told
 
     def _operations(self) -> list[str]:
         from dpstream.core.schema import Categorical
@@ -76,7 +77,7 @@ class Hints:
                     )
         return found
 
-    def _cut_off(self) -> list[str]:
+    def _ends_within(self) -> list[str]:
         options = self._config.source_options
         last, grid = options.final_step(), options.grid
         period = None if grid is None or last is None else grid.period(last)
@@ -87,6 +88,12 @@ class Hints:
                     f"end = {options.end} lies within the last period, which ends on {final}: step {last} "
                     f"({self._batch_id}) would be released before it is over, and later records of it come too late"
                 ]
+        return []
+
+    def _cut_off(self) -> list[str]:
+        options = self._config.source_options
+        if self._ends_within():
+            return []  # said already
         others = [rows for step, rows in self._rows.items() if step != self._step]
         usual = statistics.median(others) if len(others) >= _STEPS else 0
         whole = options.whole_tables or options.key_column is not None

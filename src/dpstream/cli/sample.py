@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dpstream.cli.shared import config_argument, require_free
+from dpstream.cli.shared import config_argument, looked_at, require_free
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
@@ -44,9 +44,7 @@ def command(
     """
     import secrets
 
-    from dpstream.project import Config
-
-    loaded = Config.load(config)
+    loaded = looked_at(config, state)
     paths = _paths(Path(out), draws, force)
     with loaded.open_stream(state=state, publish=False) as stream:
         release = stream.release(step)

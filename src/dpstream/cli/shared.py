@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from dpstream.project import Config
+
 __all__ = [
     "by_option",
     "config_argument",
     "console",
     "json_option",
+    "looked_at",
     "print_json",
     "print_table",
     "require_free",
@@ -38,6 +41,19 @@ _PLAIN_WIDTH = 110
 def config_argument(verb: _Verb) -> _Verb:
     """The configuration file."""
     return click.argument("config", default="dpstream.toml", type=FilePath("file"))(verb)
+
+
+def looked_at(config: str, state: str | None) -> Config:
+    """The configuration, for verbs that only look at what was released: public files that are gone are said to be.
+
+    Errors: see ``Config.load``.
+    """
+    from dpstream.project import Config
+
+    loaded = Config.load(config, looks_only=True, state=state)
+    if loaded.absent is not None:
+        click.echo(f"note: {loaded.absent.told}", err=True)
+    return loaded
 
 
 def by_option(verb: _Verb) -> _Verb:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.health import ATTENTION, UNFIT, health, length
-from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.cli.shared import config_argument, json_option, looked_at, print_json
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError, StoreError
 
@@ -58,15 +58,13 @@ def command(
       dpstream status dpstream.toml --json
       dpstream status dpstream.toml --health --max-age 8d
     """
-    from dpstream.project import Config
-
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
     if deep and not only_health:
         raise ConfigError(
             "releases are compared for the health line", where="--deep", allowed="with --health"
         )
-    loaded = Config.load(config)
+    loaded = looked_at(config, state)
     facts = status_facts(loaded, state, out)
     if only_health:
         folder = loaded.state_dir if state is None else Path(state)
@@ -142,8 +140,9 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
     from dpstream.stream.identity import mechanism_remedy, plan_hash
+    from dpstream.stream.store.sealed_history import as_written_now
 
-    same = plan_hash(facts) == plan_hash(pinned)
+    same = plan_hash(facts) == plan_hash(as_written_now(pinned, facts))
     return {
         "same_plan": same,
         "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),

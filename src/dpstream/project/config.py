@@ -8,13 +8,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import Family, Given, StreamPlan, StreamRecipe, located, shown
+from dpstream.core.contracts import Family, Given, PublicPrior, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Record, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.project.absent_files import AbsentFiles
 from dpstream.project.accuracy_section import (
     AccuracyOptions,
     check_headline_taken,
@@ -93,10 +94,17 @@ class Config:
     expected: Expected | None = None
     #: What is found out about errors while the stream runs.
     accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
+    #: Public files that are gone, and what stands in for them; such a configuration takes no step.
+    absent: AbsentFiles | None = None
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, looks_only: bool = False, state: str | Path | None = None) -> Self:
         """Read and check a whole configuration file. Reads no data.
+
+        Args:
+            looks_only: nothing is done but looking at what was released: where files of [prior] or of
+                [schema.constraints] are gone, what the started stream is pinned to stands in for them (``absent``).
+            state: then, another place of the state than the file's.
 
         Errors:
             ConfigError, SchemaError: name file, section, key, value and what is allowed.
@@ -122,11 +130,17 @@ class Config:
             unit = read_record(stream, source, family.limits)
         else:
             unit = read_unit(stream, family.limits)
-        schema = (
-            Schema.from_toml(document, base=base, where=str(file))
-            if "schema" in document
-            else _no_schema(file)
-        )
+        absent = None
+        if looks_only:
+            places = read_state(section("state"), base) if state is None else Path(state)
+            public = section("output").file_path("dir", base, "folder", "releases")
+            absent = AbsentFiles.of(document, base, places, public, read_server(section("state"), name))
+        if "schema" not in document:
+            schema = _no_schema(file)
+        elif absent is None:
+            schema = Schema.from_toml(document, base=base, where=str(file))
+        else:
+            schema = absent.schema(document, base, str(file))
         options = read_source(source, unit, Given(schema.domain, schema))
         check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
@@ -156,7 +170,7 @@ class Config:
             budget.budget,
             None if turnover is None or expected is None else expected.records_per_step,
             read_season(stream, options),
-            read_prior(priors, base, schema) if "prior" in document else None,
+            _prior(priors, base, schema, absent) if "prior" in document else None,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)
@@ -216,6 +230,7 @@ class Config:
             begins,
             expected,
             accuracy,
+            absent,
         )
         check_account(config.account, state, output.dir, budgets, base)
         check_fits(source, options, config.plan(), schema)
@@ -451,6 +466,11 @@ def _check_format(top: Section) -> None:
     if isinstance(value, bool) or value != FORMAT:
         raise top.wrong("format", f"unknown format {shown(value)}")
     top.note("format", str(value), default=not top.has("format"))
+
+
+def _prior(section: Section, base: Path, schema: Schema, absent: AbsentFiles | None) -> PublicPrior | None:
+    found = None if absent is None else absent.prior(schema)
+    return read_prior(section, base, schema) if found is None else found
 
 
 def _no_schema(file: Path) -> Schema:

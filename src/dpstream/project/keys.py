@@ -91,13 +91,13 @@ _SECTION_KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "season",
-        "year, week, or a number of steps from 2",
+        "year, week, or a number of steps from 2 to 10,000",
         "not set",
         "nothing but the owner's knowledge says that a stream has a season",
         "Public knowledge, with the mechanism pooled: what comes repeats itself after a year, a week (where steps are "
         "periods of a calendar), or so many steps. Columns and numbers of records may then follow a season, as far as "
         "noisy counts show one: while steps are put together, and in tables between two measurements.",
-        fragment={"anyOf": [words("year", "week"), {"type": "integer", "minimum": 2}]},
+        fragment={"anyOf": [words("year", "week"), {"type": "integer", "minimum": 2, "maximum": 10_000}]},
     ),
     Key(
         "stream",

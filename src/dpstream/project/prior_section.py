@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,15 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.project.reader import Section
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
+    from dpstream.core.schema import Column, Schema
+    from dpstream.core.schema.domain import Codes
 
 __all__ = ["check_prior_taken", "read_prior"]
+
+#: The weights of several rows that add up to this or less are taken for shares.
+_SHARES_UP_TO = 1.000_001
+#: More records than anybody has; a column of such sums holds something else.
+_MOST_RECORDS = 1e12
 
 
 def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
@@ -68,10 +75,12 @@ def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
     weights = np.ones(len(codes)) if weight is None else _weights(section, table, weight)
     if not weights.sum() > 0.0:
         raise section.wrong("file", f"{path.name!r} holds no record", "one record or more")
+    if weight is not None:
+        _check_records(section, weight, weights)
     facts: dict[str, Any] = {"sha256": digest, "columns": names, "records": float(weights.sum())}
     if weight is not None:
         facts["weight"] = weight
-    return PublicPrior(schema.domain, columns, codes, weights, facts)
+    return PublicPrior(schema.domain, columns, codes, weights, facts, _unnamed(columns_only, codes, weights))
 
 
 def check_prior_taken(section: Section, prior: PublicPrior | None, recipe: StreamRecipe) -> None:
@@ -82,6 +91,28 @@ def check_prior_taken(section: Section, prior: PublicPrior | None, recipe: Strea
             where=section.place(),
             allowed='a file without [prior], or [mechanism] name = "pooled" or "census"',
         )
+
+
+def _check_records(section: Section, name: str, weights: NDArray[np.float64]) -> None:
+    """ConfigError where the weights can be no numbers of records."""
+    total, allowed = (
+        float(weights.sum()),
+        f"numbers of records, more than 1 and at most {_MOST_RECORDS:.0e} together",
+    )
+    if total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1):
+        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}, as shares do", allowed)
+    if total > _MOST_RECORDS:
+        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}", allowed)
+
+
+def _unnamed(columns: Sequence[Column], codes: Codes, weights: NDArray[np.float64]) -> dict[str, float]:
+    """The share of the prior's records in the bin ``other`` of each column that has any there."""
+    found = {
+        column.name: float(weights[codes[:, i] == column.other_code].sum() / weights.sum())
+        for i, column in enumerate(columns)
+        if column.other_code is not None
+    }
+    return {name: share for name, share in found.items() if share > 0.0}
 
 
 def _read(section: Section, path: Path) -> tuple[Any, str]:

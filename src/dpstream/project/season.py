@@ -10,10 +10,12 @@ from dpstream.io.sources.calendar import DayPeriods, MonthPeriods
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.reader import Section
 
-__all__ = ["check_season_taken", "read_season"]
+__all__ = ["MOST_STEPS", "check_season_taken", "read_season"]
 
 _DAYS = {"year": Fraction(1461, 4), "week": Fraction(7)}
 _MONTHS = 12
+#: A year of hours has 8,766.
+MOST_STEPS = 10_000
 
 
 def read_season(section: Section, options: SourceOptions) -> Fraction | None:
@@ -33,6 +35,8 @@ def read_season(section: Section, options: SourceOptions) -> Fraction | None:
         raise section.wrong("season", f"{value!r} is no season")
     if steps < 2:
         raise section.wrong("season", "a season is shorter than two steps", "a longer season, or none")
+    if steps > MOST_STEPS:
+        raise section.wrong("season", f"a season of {value} steps", f"2 to {MOST_STEPS:,} steps, or none")
     section.note("season", value if isinstance(value, str) else f"{value} steps", default=False)
     return steps
 

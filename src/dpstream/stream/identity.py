@@ -181,6 +181,7 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             allowed=f"{remedy}; or {_SUCCESSOR}",
         )
     _require_same_files(stored, given, where)
+    _require_same_prior(stored, given, where)
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
     if differences:
@@ -204,6 +205,22 @@ def _require_same_files(stored: dict[str, Any], given: dict[str, Any], where: st
                 where=where,
                 allowed=f"the file as it was; or {_SUCCESSOR}",
             )
+
+
+def _require_same_prior(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
+    """The public prior is the one with which the stream began."""
+    before, now = (facts.get("options", {}).get("prior") for facts in (stored, given))
+    if before == now:
+        return
+    if before is None or now is None:
+        began, has = ("without", "one") if before is None else ("with", "none")
+        what, allowed = f"the stream began {began} a [prior], and this file has {has}", f"the file {began} it"
+    elif before.get("sha256") != now.get("sha256"):
+        what, allowed = "the file of [prior] has changed since the stream began", "the file as it was"
+    else:
+        what = "[prior] is read in other columns, or with another weight, than when the stream began"
+        allowed = "the section as it was"
+    raise ConfigError(what, where=where, allowed=f"{allowed}; or {_SUCCESSOR}")
 
 
 def mechanism_remedy(began: str, now: str) -> str | None:

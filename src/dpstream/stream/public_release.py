@@ -22,7 +22,7 @@ from dpstream.io.sinks.release_reader import (
     released_alike,
     released_schema,
 )
-from dpstream.stream.release.answers import Answer, measured_answer, with_simulated
+from dpstream.stream.release.answers import Answer, impossible_answer, measured_answer, with_simulated
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
 from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 from dpstream.stream.release.release_words import release_html, spent_of
@@ -220,6 +220,9 @@ class PublicRelease:
         manifest = self.manifest(step)
         schema = released_schema(self.folder, manifest)
         asked = parse_predicate(question, schema)
+        none = impossible_answer(asked, schema.domain)
+        if none is not None:
+            return none
         counted = self._counted(asked, schema, manifest, step)
         if "base" in manifest:
             answer = Answer(counted, None, _BASE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ class PublicPrior:
         codes: the prior's rows in these columns, shape (rows, columns).
         weights: how many records each row stands for.
         facts: where it comes from, JSON-able; they are part of what a stream is pinned to.
+        other: by columns' names, the share of its records that hold another value than the declared ones, where any do.
 
     >>> domain = Domain(("zip", "district", "rent"), (3, 2, 4))
     >>> rows = np.array([[0, 0], [1, 0], [2, 1]], np.int32)
@@ -39,6 +40,7 @@ class PublicPrior:
     codes: NDArray[np.int32]
     weights: NDArray[np.float64]
     facts: Mapping[str, Any]
+    other: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """
@@ -58,7 +60,14 @@ class PublicPrior:
         names = ", ".join(self.domain.names[i] for i in self.columns)
         return (
             f"A public table (columns {names}; {self.total:,.0f} records) joins the estimates that it is near to. How "
-            "near it is follows from released counts only, so it costs nothing."
+            f"near it is follows from released counts only, so it costs nothing.{self._told_of_other()}"
+        )
+
+    def _told_of_other(self) -> str:
+        """How much of it says only that a value is another one."""
+        shares = [f"{100 * share:.3g} % of {name}" for name, share in self.other.items()]
+        return (
+            f" In the bin other are {', '.join(shares)}; there it tells nothing of values." if shares else ""
         )
 
     def marginal(self, clique: Clique) -> NDArray[np.float64]:

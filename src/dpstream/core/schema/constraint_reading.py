@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +149,10 @@ def _check_cells(cells: int, where: str) -> None:
 
 
 class _File(NamedTuple):
-    """A public file of combinations: for each line its number, and the codes of some columns."""
+    """A public file of combinations: for each line its number, and the codes of some columns.
+
+    ``digest``: SHA-256 of the combinations, in any order.
+    """
 
     name: str
     digest: str
@@ -244,9 +248,10 @@ def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -
         ) from None
     except ValueError:
         raise ConfigError("the file is not UTF-8 text", where=place, allowed="a CSV file") from None
-    lines = _lines(text, columns, place)
-    digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-    return _File(name, digest, list(zip(*_codes(lines, columns, place), strict=True)))
+    rows = list(zip(*_codes(_lines(text, columns, place), columns, place), strict=True))
+    # What the file says, and not how: in another order of lines it is the same file.
+    said = [[column.name for column in columns], sorted({codes for _, codes in rows})]
+    return _File(name, "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest(), rows)
 
 
 def _lines(text: str, columns: Sequence[Column], place: str) -> tuple[list[int], list[list[str]]]:

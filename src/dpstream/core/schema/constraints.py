@@ -35,7 +35,7 @@ class Derived:
         codes: its code for each cell of the sources, flat in C order.
         read: whether the data have the column. A record whose values contradict each other is a violation: where all
             its sources are ordinary values, and the column says neither what follows from them nor that it is missing.
-        file, digest: the public file that it was read from, and its SHA-256.
+        file, digest: the public file that it was read from, and a SHA-256 of what it says.
     """
 
     column: Column
@@ -59,7 +59,7 @@ class Excluded:
         columns: in the order of the schema.
         cells: the packed bits of a mask over their cells in C order; 1 where no record is.
         words: what was declared, for messages.
-        file, digest: the public file of allowed combinations that it was read from, and its SHA-256.
+        file, digest: the public file of allowed combinations that it was read from, and a SHA-256 of what it says.
     """
 
     columns: tuple[str, ...]
@@ -276,10 +276,17 @@ class Rules:
         if list(places) != sorted(places) or len(one.cells) != -(-self._plain.cells(places) // 8):
             raise _wrong(f"the constraint {one.words!r} does not fit its columns", "a mask over their cells")
         mask = Impossible(places, one.cells).mask(self._plain)
-        if mask.all() or not mask.any():
+        if mask.all():
             raise _wrong(
-                f"the constraint {one.words!r} excludes {'everything' if mask.all() else 'nothing'}",
-                "a constraint that some records satisfy and others would not",
+                f"the constraint {one.words!r} leaves no possible record: it excludes all values of "
+                f"{', '.join(one.columns)}",
+                "a constraint that some records satisfy",
+            )
+        if not mask.any():
+            raise _wrong(
+                f"the constraint {one.words!r} has no effect: it excludes no value of {', '.join(one.columns)} "
+                "(other and missing contradict nothing)",
+                "a constraint that some combination of declared values violates, or none",
             )
         return places, mask
 

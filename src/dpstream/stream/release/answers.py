@@ -11,6 +11,7 @@ from dpstream.core.contracts import Measured, PeopleEstimate
 from dpstream.core.objects import AnyPath
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
@@ -18,7 +19,7 @@ from dpstream.stream.release.estimates import Missing, Published, error_words, s
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["NOT_MEASURED", "Answer", "ErrorKind", "measured_answer", "with_simulated"]
+__all__ = ["NOT_MEASURED", "Answer", "ErrorKind", "impossible_answer", "measured_answer", "with_simulated"]
 
 #: How an error was found: from the law of the noise; as an upper bound on that; or by simulation. The words are those
 #: of verdicts; an answer has no predicted error, which is one from before there are data.
@@ -88,6 +89,19 @@ class Answer:
             return None
         width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
         return self.measured_value - width, self.measured_value + width
+
+
+def impossible_answer(predicate: Predicate, domain: Domain) -> Answer | None:
+    """The answer 0 to a question that no possible record satisfies, by public constraints alone; else None."""
+    if not domain.impossible:
+        return None
+    from dpstream.core.graphical import Model
+
+    possible = Model.uniform(domain, 1.0).marginals([predicate.columns])[0] > 0.0
+    if (predicate.mask().ravel() & possible).any():
+        return None
+    note = "public constraints exclude every record that would satisfy it"
+    return Answer(0.0, 0.0, note, 0.0, 0.0, _law=WeightedSum(), error_kind="exact")
 
 
 def measured_answer(

@@ -128,9 +128,11 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
     are taken, which are no larger.
     """
     newest = manifest_of(step)
-    if int(newest["rows_in_table"]) == 0:
-        return f"the table of step {step} has no rows"
     own = newest.get("accuracy") or {}
+    if int(newest["rows_in_table"]) == 0:
+        panel = own.get("panel")
+        # Before its first window is over a panel has no people by its plan, and nothing is wrong.
+        return None if panel is not None and not panel["answers"] else f"the table of step {step} has no rows"
     last = _last_measured(own)
     measured = newest if last is None or last == step else manifest_of(last)
     told = measured.get("accuracy") or {}

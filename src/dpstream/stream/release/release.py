@@ -17,7 +17,14 @@ from dpstream.core.privacy.law import check_confidence
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
-from dpstream.stream.release.answers import NOT_MEASURED, Answer, ErrorKind, measured_answer, with_simulated
+from dpstream.stream.release.answers import (
+    NOT_MEASURED,
+    Answer,
+    ErrorKind,
+    impossible_answer,
+    measured_answer,
+    with_simulated,
+)
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.release_words import release_html, spent_of
@@ -290,6 +297,9 @@ class Release:
             return Answer(people.count, people.count_error, people.words, people=people, error_kind=kind)
         predicate = parse_predicate(question, self._schema)
         self._check_cells(predicate.columns, "answer")
+        none = impossible_answer(predicate, self._schema.domain)
+        if none is not None:
+            return none
         estimate = model.marginal(predicate.columns)
         mask = predicate.mask()
         values = np.asarray(estimate.values, dtype=np.float64).reshape(mask.shape)

@@ -29,6 +29,7 @@ __all__ = [
     "Head",
     "SealedHistory",
     "account_pin",
+    "as_written_now",
     "checked_steps",
     "decision_seal",
     "derive",
@@ -134,12 +135,21 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
         facts: dict[str, Any] = json.loads(meta["plan"])
     except (KeyError, ValueError):
         raise damaged_store("the stream's plan cannot be read", where) from None
+    return as_written_now(facts, given)
+
+
+def as_written_now(facts: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Facts that a stream is pinned to, as this version would have written them; ``given``: those of now."""
     facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
     source, own = facts.get("source"), given.get("source")
     if isinstance(source, dict) and isinstance(own, Mapping):
         # The first versions always read in this way.
         later = {name: own[name] for name in _LATER_SOURCE if name in own and name not in source}
         facts["source"] = {**source, **later}
+    schema, now = facts.get("schema", {}), given.get("schema", {})
+    if "constraints" in schema and schema.get("fingerprint") == now.get("fingerprint"):
+        # The first versions pinned the bytes of the files; the fingerprint pins what they say.
+        facts["schema"] = {**schema, "constraints": now["constraints"]}
     return facts
 
 

@@ -11,13 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
+from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.contract import EvaluationProgress
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
-from dpstream.tools.evaluate.synthetic_side import PublishedSteps, Synthetic, open_releases
+from dpstream.tools.evaluate.synthetic_side import (
+    PublishedSteps,
+    Synthetic,
+    alike_as_missing,
+    open_releases,
+)
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
-from dpstream.tools.evaluate.utility import Utility, pairwise
+from dpstream.tools.evaluate.utility import Marginals, Utility, pairwise
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
@@ -193,7 +199,7 @@ def evaluate_run(
         steps=tuple(run.found),
         released=releases.steps[-1],
         utility=utility,
-        notes=_notes(config, true.table, run.found, manifest, left_out),
+        notes=_notes(config, true.table, run.found, manifest, left_out, synthetic),
     )
 
 
@@ -249,7 +255,7 @@ class _StepComparison:
         before = self._earlier(true.step - 1)
         released = self._releases.take(true.step)
         marginals = released.marginals(self._cliques)
-        truth = true.table.marginals(self._cliques)
+        truth = _true_marginals(self._releases, true.table)(self._cliques)
         errors = errors_or_blank(truth, list(marginals), true.table.records)
         moved = None if before is None else churn(before, marginals)
         known = None if moved is None or np.isnan(moved) else moved
@@ -270,10 +276,22 @@ def _utility(config: Config, releases: PublishedSteps, true: TrueStep, target: s
     released = releases.take(true.step)
     prediction = None
     if target is not None:
-        prediction = train_and_test(true.table.rows(), releases.codes(true.step), schema, target)
+        rows = alike_as_missing(true.table.rows(), schema)
+        prediction = train_and_test(rows, releases.codes(true.step), schema, target)
     if true.table.records < 1 or released.rows < 1:
         return None
-    return pairwise(schema.domain, true.table.marginals, released.marginals, prediction)
+    truth = _true_marginals(releases, true.table)
+    return pairwise(schema.domain, truth, released.marginals, prediction)
+
+
+def _true_marginals(releases: PublishedSteps, table: TrueTable) -> Marginals:
+    """The truth as the synthetic data can tell it."""
+
+    def marginals(cliques: Sequence[Clique]) -> list[NDArray[Any]]:
+        counts = zip(table.marginals(cliques), cliques, strict=True)
+        return [releases.as_shown(own, clique) for own, clique in counts]
+
+    return marginals
 
 
 def _notes(
@@ -282,8 +300,14 @@ def _notes(
     found: Sequence[StepEvaluation],
     manifest: dict[str, Any],
     left_out: Sequence[int],
+    synthetic: Synthetic,
 ) -> tuple[str, ...]:
     notes = []
+    alike = [column.name for column in config.schema().columns if released_alike(column)]
+    if alike and synthetic == "tables":
+        notes.append(
+            f"Released tables show both bins (other and missing) of {', '.join(alike)} as null: here they count as one."
+        )
     if manifest["made_with_test_seed"]:
         notes.append("NO GUARANTEE: the releases were made with a test seed.")
     if config.base_options is not None:

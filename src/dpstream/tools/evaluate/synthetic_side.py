@@ -35,6 +35,8 @@ __all__ = [
     "ReleasedTables",
     "Synthetic",
     "SyntheticStep",
+    "alike_as_missing",
+    "alike_together",
     "open_releases",
     "read_codes",
 ]
@@ -70,12 +72,16 @@ class PublishedSteps(Protocol):
         """Steps that were taken back, in order."""
         ...
 
+    def as_shown(self, counts: NDArray[Any], clique: Clique) -> NDArray[Any]:
+        """A true marginal (flat) with values in one cell that the synthetic data cannot tell apart."""
+        ...
+
     def take(self, step: int) -> SyntheticStep:
         """The synthetic data of a step."""
         ...
 
     def codes(self, step: int) -> Codes:
-        """The released table of a step as codes, shape (rows, columns)."""
+        """The released table of a step as codes, shape (rows, columns); ``missing`` where null may mean either bin."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -123,11 +129,15 @@ class ReleasedTables:
             )
         self._held: tuple[int, Codes] | None = None
 
+    def as_shown(self, counts: NDArray[Any], clique: Clique) -> NDArray[Any]:
+        """See ``PublishedSteps.as_shown``: a null stands for both bins of some columns."""
+        return alike_together(counts, clique, self._schema)
+
     def take(self, step: int) -> SyntheticStep:
         """Read the table of a step.
 
         Errors:
-            StoreDamagedError: files that differ from their hashes. ConfigError: see ``read_codes``.
+            StoreDamagedError: files that differ from their hashes.
         """
         codes = self.codes(step)
         domain = self._schema.domain
@@ -138,10 +148,11 @@ class ReleasedTables:
         )
 
     def codes(self, step: int) -> Codes:
-        """The released table of a step as codes."""
+        """See ``PublishedSteps.codes``."""
         if self._held is None or self._held[0] != step:
             where = f"{self._directory}, step {step}"
-            self._held = (step, read_codes(read_table(self._directory, step), self._schema, where))
+            table = read_table(self._directory, step)
+            self._held = (step, read_codes(table, self._schema, where, together=True))
         return self._held[1]
 
     def __enter__(self) -> Self:
@@ -204,6 +215,10 @@ class ReleasedModels:
             self._stream.close()
             raise
 
+    def as_shown(self, counts: NDArray[Any], clique: Clique) -> NDArray[Any]:
+        """See ``PublishedSteps.as_shown``: a model tells all values apart."""
+        return counts
+
     def take(self, step: int) -> SyntheticStep:
         """The model of a step.
 
@@ -220,7 +235,7 @@ class ReleasedModels:
     def codes(self, step: int) -> Codes:
         """The released table of a step, drawn again from its model (the same rows)."""
         release = self._stream.release(step)
-        return read_codes(release.sample(), self._schema, f"step {step}")
+        return read_codes(release.sample(), self._schema, f"step {step}", together=True)
 
     def __enter__(self) -> Self:
         return self
@@ -229,22 +244,46 @@ class ReleasedModels:
         self._stream.close()
 
 
-def read_codes(table: Any, schema: Schema, where: str) -> Codes:
+def alike_together(counts: NDArray[Any], clique: Clique, schema: Schema) -> NDArray[Any]:
+    """A marginal (flat) with ``other`` and ``missing`` in one cell, that of ``missing``, where a released table shows
+    both as null."""
+    shaped = counts.reshape(schema.domain.shape(clique))
+    for axis, column in enumerate(clique):
+        if released_alike(schema.columns[column]):
+            view = np.moveaxis(shaped, axis, 0)
+            view[-1] += view[-2]
+            view[-2] = 0
+    return shaped.ravel()
+
+
+def alike_as_missing(codes: Codes, schema: Schema) -> Codes:
+    """The same of codes."""
+    found = codes.copy()
+    for i, column in enumerate(schema.columns):
+        if released_alike(column) and column.missing_code is not None:
+            found[codes[:, i] == column.other_code, i] = column.missing_code
+    return found
+
+
+def read_codes(table: Any, schema: Schema, where: str, *, together: bool = False) -> Codes:
     """A released table as codes.
 
     A released table shows ``other`` as null in columns of numbers, dates and booleans. Where such a column
     declares no ``missing`` bin, null is read back as ``other``.
 
+    Args:
+        together: a null that may be ``other`` or ``missing`` is read as ``missing``.
+
     Errors:
-        ConfigError: a null that may be ``other`` or ``missing``. DataError: a table that does not fit.
+        ConfigError: such a null, unless they are taken together. DataError: a table that does not fit.
     """
-    for column in schema.columns:
+    for column in () if together else schema.columns:
         if released_alike(column) and table.column(column.name).null_count:
             raise ConfigError(
                 f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null, and they "
                 "cannot be told apart",
                 where=where,
-                allowed="an evaluation of the models (--from models), without a target",
+                allowed="a schema that declares one of the two bins for this column",
             )
     columns = tuple(as_released(column) for column in schema.columns)
     # What follows from other columns was computed, and need not be read.

@@ -12,8 +12,9 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.metrics import WorkloadErrors, errors_or_blank
+from dpstream.tools.evaluate.synthetic_side import alike_together
 from dpstream.tools.evaluate.true_table import TrueStep, true_steps
-from dpstream.tools.report.collect import ReportedRun, released_alike, released_codes
+from dpstream.tools.report.collect import ReportedRun, released_codes
 
 __all__ = ["Compared", "Truth", "collect_truth"]
 
@@ -86,16 +87,4 @@ def collect_truth(run: ReportedRun, pairs: tuple[Clique, ...]) -> Truth:
 def _marginals(true: TrueStep, schema: Schema, cliques: tuple[Clique, ...]) -> list[NDArray[np.int64]]:
     """True counts, flat; values that released tables cannot tell apart are counted together."""
     counts = true.table.marginals(cliques)
-    return [_as_released(table, clique, schema) for table, clique in zip(counts, cliques, strict=True)]
-
-
-def _as_released(counts: NDArray[np.int64], clique: Clique, schema: Schema) -> NDArray[np.int64]:
-    """``other`` and ``missing`` are one null in the released tables of some columns."""
-    shaped = counts.reshape(schema.domain.shape(clique))
-    for axis, column in enumerate(clique):
-        kind = schema.columns[column]
-        if released_alike(kind):
-            view = np.moveaxis(shaped, axis, 0)
-            view[-1] += view[-2]
-            view[-2] = 0
-    return shaped.ravel()
+    return [alike_together(table, clique, schema) for table, clique in zip(counts, cliques, strict=True)]
