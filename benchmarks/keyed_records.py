@@ -33,8 +33,8 @@ from toy_keyed import KeyedPlan
 from dpstream.core.contracts import Wanted
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import PresentTable
+from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream, open_stream
-from dpstream.stream.keyed_reading import read_keyed
 
 LONG = "about 5 minutes"
 CHANGES = 10_000

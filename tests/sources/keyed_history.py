@@ -21,8 +21,8 @@ import numpy as np
 from dpstream.core.contracts import Wanted
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import PresentTable
+from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.io.sources import SourceOptions, open_source
-from dpstream.stream.keyed_reading import read_keyed
 
 SCHEMA = Schema(
     [

@@ -59,7 +59,7 @@ def unhashed(history: History, changes: list[tuple[Any, ...]]) -> list[tuple[set
     """The same of what the stream computes, its hashed keys taken back by a dictionary of all keys."""
     import pyarrow as pa
 
-    from dpstream.stream.keyed_reading import hash_keys
+    from dpstream.core.tables.keyed_reading import hash_keys
 
     names = sorted({stay.key for stay in history.stays})
     hashes = hash_keys(pa.chunked_array([pa.array(names)]), told.SECRET, "test").tolist()

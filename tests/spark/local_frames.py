@@ -40,6 +40,11 @@ class LocalSession:
         }
         return str(self.tasks) if name == "spark.sql.shuffle.partitions" else settings.get(name, default)
 
+    def range(self, start: int, end: int, step: int, tasks: int) -> LocalFrame:
+        """Whole numbers in the column ``id``."""
+        numbers = pa.table({"id": pa.array(range(start, end, step), pa.int64())})
+        return LocalFrame.of(self, numbers, tasks)
+
     def run(self, task: Any, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """All attempts at one task; gives one result."""
         results = []

@@ -15,7 +15,7 @@ from spark_cases import SECRET, table
 
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
-from dpstream.core.privacy import InsertedRecord
+from dpstream.core.privacy import InsertedRecord, Randomness
 from dpstream.io.sources import SourceOptions, open_source
 from dpstream.project import Config
 
@@ -122,6 +122,55 @@ def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder:
     assert "there is a record without a user id" in result.output
 
 
+def moments(rows: int) -> pa.Table:
+    """What happened to a few keys over three days, in its order; updates and deletes among it."""
+    one = table(rows).select(["zip", "paid"])
+    start = datetime.datetime(2026, 1, 5)
+    at = [start + datetime.timedelta(minutes=7 * i) for i in range(rows)]
+    ops = [("insert", "update-after", "insert", "delete")[i % 4] for i in range(rows)]
+    one = one.append_column("at", pa.array(at, pa.timestamp("us"))).append_column("op", pa.array(ops))
+    return one.append_column("who", pa.array([f"k{i * i % 31}" for i in range(rows)]))
+
+
+def test_a_file_of_records_that_change_runs_as_over_files(spark: Any, folder: Path) -> None:
+    """The same tables from the same noise, whatever the order of Spark's rows; a late update stops the next run."""
+    pytest.importorskip("cryptography")
+    rows = moments(600)
+    data = folder / "visits" / "one.parquet"
+    keyed = FILES.replace('time_column = "day"', 'time_column = "at"').replace(
+        'name = "pooled"', 'name = "census"\nturnover = 2'
+    )
+    keyed = keyed.replace('op_column = "op"', 'op_column = "op"\nkey_column = "who"\nunknown = "drop"')
+    keyed = keyed.replace('name = "visits"', 'name = "visits"\nunit = "record"')
+    plain, file = folder / "plain", folder / "dpstream.toml"
+    plain.mkdir()
+    (plain / "dpstream.toml").write_text(keyed.replace("visits/*", "../visits/*"), encoding="utf-8")
+    file.write_text(
+        keyed.replace('path = "visits/*.parquet"', 'kind = "spark"\ntable = "parquet.`visits`"'),
+        encoding="utf-8",
+    )
+    pq.write_table(rows, data)
+    made = [
+        release.sample().to_pydict()
+        for release in Config.load(plain / "dpstream.toml").run(randomness=Randomness.seeded(5))
+    ]
+    pq.write_table(rows.take(pa.array(list(range(599, -1, -1)))), data)
+    config = Config.load(file)
+    assert config.facts()["source"]["own"].get("order_column") is None
+    assert any("'at', and two rows of one key" in words for words in config.declared_public())
+    assert [release.sample().to_pydict() for release in config.run(randomness=Randomness.seeded(5))] == made
+    assert len(made) == 3
+    assert list((folder / "state" / "users").glob("*/*"))
+    late = rows.slice(0, 1).set_column(3, "op", pa.array(["delete"]))
+    pq.write_table(late, folder / "visits" / "two.parquet")
+    result = CliRunner().invoke(main, ["run", str(file)])
+    assert result.exit_code == 2
+    assert "step 1" in result.output
+    result = CliRunner().invoke(main, ["check", str(file)])
+    assert result.exit_code == 2
+    assert "column 'at' does not say which comes first" in " ".join(result.output.split())
+
+
 def plain_source(folder: Path) -> Any:
     other = folder / "plain.toml"
     other.write_text(FILES, encoding="utf-8")
@@ -220,7 +269,19 @@ def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_pat
     keyed = FILE.replace('op_column = "op"', 'op_column = "op"\nkey_column = "who"')
     keyed = keyed.replace('name = "visits"', 'name = "visits"\nunit = "record"').replace("pooled", "census")
     for text, error, words in (
-        (keyed, ConfigError, "key_column cannot be followed in Spark unless insert_only = true"),
+        (
+            keyed.replace("key_column", 'shape = "snapshots"\nkey_column')
+            .replace('op_column = "op"\n', "")
+            .replace('time_column = "day"\n', ""),
+            ConfigError,
+            'shape = "snapshots" cannot be read from Spark',
+        ),
+        (keyed.replace("key_column", 'order_column = "who"\nkey_column'), ConfigError, "are the same column"),
+        (
+            FILE.replace("op_column", 'order_column = "n"\nop_column', 1),
+            ConfigError,
+            "has no meaning without key_column",
+        ),
         (
             panel.replace('op_column = "op"', 'user_column = "who"').replace("epsilon", "horizon = 3\nrho"),
             ConfigError,

@@ -16,8 +16,8 @@ from toy_stream import SCHEMA
 
 from dpstream.core.errors import DataError
 from dpstream.core.privacy import Randomness, Record
+from dpstream.core.tables.keyed_reading import hash_keys
 from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream
-from dpstream.stream.keyed_reading import hash_keys
 from dpstream.stream.store import present_rows
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None

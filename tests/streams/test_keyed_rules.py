@@ -18,8 +18,8 @@ from dpstream.core.contracts import Granted, PrivateBatch, Wanted
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, UnconfirmedError, UnitError
 from dpstream.core.privacy import Event, PureDP, Randomness, Record
 from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.stream import Batch, KeyedBatch, KeyRules, Snapshot, open_stream
-from dpstream.stream.keyed_reading import read_keyed
 from dpstream.stream.ledger.limit import in_unit
 
 A: Values = ("94102", True, 700)

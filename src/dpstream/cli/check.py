@@ -188,7 +188,7 @@ def find_problems(
                 filled.update(schema.names)  # an engine tells what is wrong, and not what is there
             for problem in entry.engine.problems(schema, place):
                 _add(findings, problem, place)
-        if following is not None and not findings and not stopped:
+        if following is not None and entry.engine is None and not findings and not stopped:
             stopped += _stops(following, entry, place, notes)
         if entry.users is not None:
             unusable = _unusable_ids(column, entry.users, place, what)

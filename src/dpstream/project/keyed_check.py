@@ -14,7 +14,7 @@ from dpstream.core.contracts import Wanted
 from dpstream.core.errors import DataError, UnconfirmedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
-from dpstream.stream.keyed_reading import read_keyed
+from dpstream.core.tables.keyed_reading import read_keyed
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources.operations import Operations
 
-__all__ = ["MOST_CELLS", "Passes", "Side", "require_room", "united"]
+__all__ = [
+    "MOST_CELLS",
+    "Passes",
+    "Side",
+    "changed_records",
+    "require_room",
+    "require_room_in",
+    "summed",
+    "united",
+]
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MOST_CELLS = 2**26
@@ -118,9 +127,7 @@ class Passes:
 
     def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
         domain, spark = self.schema.domain, self.sides[0].frame.sparkSession
-        with shielded_from_spark(self.where):
-            memory = core_setting(spark, "spark.driver.memory", "1g")
-        require_room(domain, cliques, has_deletes=self.has_deletes, memory=memory, where=self.where)
+        require_room_in(spark, domain, cliques, has_deletes=self.has_deletes, where=self.where)
         found = self._collect(tuple(cliques), key)
         tally, counts = found or (Tally.empty(len(self.schema)), np.zeros(0, np.int64))
         problems = self._problems(tally)
@@ -129,12 +136,7 @@ class Passes:
         content = tally.here.merge(tally.gone)
         before = self.content
         if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
-            raise DataError(
-                "the records changed between two readings of the step",
-                where=self.where,
-                allowed="a table that stays as it is while a step is taken (a snapshot or a version of it), and a "
-                "query that gives the same rows each time",
-            )
+            raise changed_records(self.where)
         self.content = (key, content)
         plan = count_plan(domain, tuple(cliques), MOST_CELLS)
         shape = (2 if self.has_deletes else 1, plan.cells)
@@ -145,13 +147,8 @@ class Passes:
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
         from dpstream import __version__
 
-        with shielded_from_spark(self.where):
-            spark = self.sides[0].frame.sparkSession
-            apart = max(1, min(_MOST_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
-            parts = self._parts(cliques, key, __version__, apart)
-            for level in dict.fromkeys((apart, 1)):
-                parts = parts.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
-            return joined(parts.toArrow().to_batches())
+        spark = self.sides[0].frame.sparkSession
+        return summed(spark, lambda apart: self._parts(cliques, key, __version__, apart), self.where)
 
     def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
         """A part for each partition, as a data frame."""
@@ -196,6 +193,39 @@ class Passes:
             allowed = ", ".join((*words.insert, *words.delete))
             problems.append(Problem(name, "operation", "holds a null or an unknown operation", allowed))
         return problems
+
+
+def summed(spark: Any, parts: Callable[[int], Any], where: str) -> tuple[Tally, NDArray[np.int64]] | None:
+    """The sum of all parts, on the driver; None where there is none.
+
+    Args:
+        parts: makes a data frame of parts, which are spread over the given number.
+    """
+    with shielded_from_spark(where):
+        apart = max(1, min(_MOST_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
+        frame = parts(apart)
+        for level in dict.fromkeys((apart, 1)):
+            frame = frame.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
+        return joined(frame.toArrow().to_batches())
+
+
+def changed_records(where: str) -> DataError:
+    """The refusal of a table that changes while it is read."""
+    return DataError(
+        "the records changed between two readings of the step",
+        where=where,
+        allowed="a table that stays as it is while a step is taken (a snapshot or a version of it), and a query that "
+        "gives the same rows each time",
+    )
+
+
+def require_room_in(
+    spark: Any, domain: Domain, cliques: Sequence[Clique], *, has_deletes: bool, where: str
+) -> None:
+    """``require_room`` in the driver of a session."""
+    with shielded_from_spark(where):
+        memory = core_setting(spark, "spark.driver.memory", "1g")
+    require_room(domain, cliques, has_deletes=has_deletes, memory=memory, where=where)
 
 
 def united(frames: Iterable[Any]) -> Any:

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.operations import Operations
 
-__all__ = ["FRAMES", "SparkBatch", "batch", "quoted", "refuse_reading", "require_utc", "with_operations"]
+__all__ = [
+    "FRAMES",
+    "SparkBatch",
+    "batch",
+    "check_columns",
+    "check_ids",
+    "is_frame",
+    "quoted",
+    "refuse_constraints",
+    "refuse_reading",
+    "require_utc",
+    "with_operations",
+]
 
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")
 
@@ -47,7 +59,7 @@ def batch(
     """
     given = [frame for frame in (inserts, deletes) if frame is not None]
     for frame in given or (None,):
-        if not _is_frame(frame):
+        if not is_frame(frame):
             raise ConfigError(
                 f"a {type(frame).__name__} is no Spark data frame",
                 where="step",
@@ -67,14 +79,28 @@ def batch(
     return SparkBatch(tuple(sides), deletes is not None, allow_plain_shuffle, users)
 
 
+def refuse_constraints(schema: Schema) -> None:
+    """Refuse public constraints, which rows are held against before they are counted.
+
+    Errors:
+        ConfigError: the schema has some.
+    """
+    if schema.constraints is not None:
+        raise ConfigError(
+            "records that stay in Spark cannot follow public constraints",
+            where="schema.constraints",
+            allowed="records from another source, or a schema without constraints",
+        )
+
+
 def refuse_reading(reads: str, where: str) -> None:
     """Refuse what cannot be had of records that stay in Spark.
 
     Errors:
-        ConfigError: a mechanism that reads records, or records with keys.
+        ConfigError: a mechanism that reads records, or reports of people.
     """
-    if reads != "counts":
-        kind = {"records": "records", "reports": "reports of people", "present": "records by key"}[reads]
+    if reads in ("records", "reports"):
+        kind = {"records": "records", "reports": "reports of people"}[reads]
         raise ConfigError(
             f"the mechanism reads {kind}, and of a Spark table only counts leave the executors",
             where=where,
@@ -103,6 +129,12 @@ class SparkBatch:
     def grant(self, wanted: Wanted) -> Granted:
         """See ``EngineBatch``. Names and types are checked here; the records are read when their hash is asked for."""
         refuse_reading(wanted.reads, wanted.where)
+        if wanted.reads == "present":
+            raise ConfigError(
+                "the mechanism reads the records that are present, and the batch has no keys",
+                where=wanted.where,
+                allowed='dpstream.spark.keyed_batch(frame, key="the column of the keys")',
+            )
         if wanted.max_events is None and self.users is not None:
             raise DataError(
                 f"the batch says whose records they are, and the unit is {wanted.unit!r}, which does not use it",
@@ -134,12 +166,7 @@ class SparkBatch:
             ConfigError: the session does not protect the records, or Spark refuses the query. SchemaError, DataError:
             columns that do not fit. UnreadableError: the session is gone.
         """
-        if schema.constraints is not None:
-            raise ConfigError(
-                "records that stay in Spark cannot follow public constraints",
-                where="schema.constraints",
-                allowed="records from another source, or a schema without constraints",
-            )
+        refuse_constraints(schema)
         if ids is None and self.users is not None:
             ids = Ids(self.users, b"")
         if ids is not None and ids.column in schema.names:
@@ -155,9 +182,9 @@ class SparkBatch:
             own: tuple[str, ...] = () if side.operations is None else (side.operations[0],)
             own += () if ids is None else (ids.column,)
             with shielded_from_spark(where):
-                _check_columns(side.frame, schema, own, where)
+                check_columns(side.frame, schema, own, where)
                 if ids is not None:
-                    _check_ids(side.frame, ids, where)
+                    check_ids(side.frame, ids, where)
                 frame = side.frame.select(*(quoted(name) for name in (*schema.names, *own)))
             sides.append(Side(frame, side.operations, side.deletes))
         return Passes(sides, schema, cliques, where, deletes=self.declares_deletes, users=ids)
@@ -178,7 +205,7 @@ def with_operations(
     return SparkBatch((Side(frame, operations),), operations is not None, allow_plain_shuffle, users)
 
 
-def _check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) -> None:
+def check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) -> None:
     """Check names and types on a table without rows, as the executors will see it."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
@@ -200,7 +227,7 @@ def _check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str)
     require_utc(frame.sparkSession, used, where)
 
 
-def _check_ids(frame: Any, ids: Ids, where: str) -> None:
+def check_ids(frame: Any, ids: Ids, where: str) -> None:
     """Check name and type of the column of the ids."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
@@ -240,14 +267,14 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _is_frame(frame: Any) -> bool:
+def is_frame(frame: Any) -> bool:
     kinds = type(frame).__mro__
     return any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds)
 
 
 def _recognised(inserts: Any, deletes: Any, users: Any) -> SparkBatch | None:
     """The batch of data frames given to ``Stream.step``."""
-    if not any(map(_is_frame, (inserts, deletes))):
+    if not any(map(is_frame, (inserts, deletes))):
         return None
     return batch(inserts, deletes, users=users)
 

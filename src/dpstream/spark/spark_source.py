@@ -6,19 +6,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import option
 from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.keyed_operations import KeyedOperations
+from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.query import bounds
 from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
+from dpstream.spark.keyed_batch import KeyedSparkBatch
 from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import require_protected, session, shielded_from_spark
-from dpstream.spark.spark_batch import quoted, refuse_reading, require_utc, with_operations
+from dpstream.spark.spark_batch import SparkBatch, quoted, refuse_reading, require_utc, with_operations
 from dpstream.spark.staging import open_staged
 
 if TYPE_CHECKING:
@@ -35,6 +39,10 @@ _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORE
 _BY_ITSELF = (
     "the {what} decides which records are in a step, and is trusted to decide about each protected record by that "
     "record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)"
+)
+_ORDER = (
+    "a null in the column {column!r}, and two rows of one key in a step that it does not tell apart, stop the stream, "
+    "and that it stopped is visible, so whether there is one is not protected"
 )
 _PLAIN = (
     "disks and network of the Spark cluster are trusted with counts of parts of the records, and with the records "
@@ -66,6 +74,14 @@ class SparkKeys:
         reason="enough for millions of cells",
         meaning="The driver's memory. The counts of a step have to fit into it, whatever the number of records; a "
         "plan whose counts do not is refused.",
+    )
+    order_column: str | None = option(
+        None,
+        allowed="a column of whole numbers, dates or timestamps",
+        shown="time_column",
+        reason="rows of Spark have no order of their own",
+        meaning="With `key_column`: which row of a key comes first within a step. Two rows of a key that it does not "
+        "tell apart stop the stream.",
     )
     settings: tuple[str, ...] = option(
         (),
@@ -119,14 +135,32 @@ class SparkSource(Source):
         table = None if self.options.table is None else self._whole(spark, grid)
         for step in range(first, last + 1):
             frame = self._asked(spark, table, bounds(grid, step))
-            operations = None if op is None else (op, self.options.op_values)
-            batch = with_operations(
-                frame,
-                operations,
-                allow_plain_shuffle=own.allow_plain_shuffle,
-                users=self.options.user_column,
-            )
+            batch: SparkBatch | KeyedSparkBatch
+            if self.options.key_column is not None:
+                batch = self._keyed(frame)
+            else:
+                batch = with_operations(
+                    frame,
+                    None if op is None else (op, self.options.op_values),
+                    allow_plain_shuffle=own.allow_plain_shuffle,
+                    users=self.options.user_column,
+                )
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, engine=batch)
+
+    @property
+    def _order(self) -> str | None:
+        """The column that says which row of a key comes first."""
+        return self._own.order_column or self.options.time_column
+
+    def _keyed(self, frame: Any) -> KeyedSparkBatch:
+        options, op = self.options, self.options.op_column
+        changed: Literal["null-keeps"] | None = "null-keeps" if options.updates == "changed" else None
+        words = None
+        if op is not None:
+            assert isinstance(options.op_values, KeyedOperations)  # SourceOptions
+            words = options.op_values
+        events = KeyedBatch(None, str(options.key_column), op, changed, key_rules(options))
+        return KeyedSparkBatch(frame, events, words, self._order, self._own.allow_plain_shuffle)
 
     def _asked(self, spark: Any, table: Any, limits: tuple[Any, Any]) -> Any:
         """The records of one step, not read yet."""
@@ -139,8 +173,10 @@ class SparkSource(Source):
                 name = str(self.options.time_column)
                 column = table[quoted(name)]
                 frame = table.where((column >= limits[0]) & (column < limits[1]))
-                frame = frame if name in self._columns else frame.drop(name)
-            named = (self.options.op_column, self.options.user_column)
+                needed = self.options.key_column is not None and name == self._order
+                frame = frame if needed or name in self._columns else frame.drop(name)
+            options = self.options
+            named = (options.op_column, options.user_column, options.key_column, self._own.order_column)
             for lost in (name for name in named if name is not None and name not in frame.columns):
                 raise DataError(
                     f"there is no column {lost!r}",
@@ -200,12 +236,10 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
-    if options.key_column is not None and not options.insert_only:
+    if options.shape != "changes":
         raise wrong_source(
-            "key_column cannot be followed in Spark unless insert_only = true: what changes is compared with all "
-            "present records, which are in the driver, and of a Spark table only counts leave the executors",
-            "insert_only = true where no row is ever updated or deleted, no key_column, or the same records as files "
-            "or from a database",
+            f'shape = "{options.shape}" cannot be read from Spark, where a step is what changed in its period',
+            'shape = "changes", or the same records as files or from a database',
         )
     if (options.table is None) == (options.query is None):
         raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
@@ -233,6 +267,13 @@ def _check(options: SourceKeys) -> None:
     own = options.own
     if isinstance(own, SparkKeys):
         _check_own(own)
+        if own.order_column is not None and options.key_column is None:
+            raise wrong_source(
+                "order_column has no meaning without key_column: elsewhere the order of rows changes nothing",
+                "leave it out",
+            )
+        if own.order_column is not None and own.order_column == options.key_column:
+            raise wrong_source("key_column and order_column are the same column", "two columns")
 
 
 def _check_own(own: SparkKeys) -> None:
@@ -270,7 +311,7 @@ def _fits(options: SourceOptions, plan: StreamPlan) -> None:
     require_room(
         plan.domain,
         plan.asked_cliques(),
-        has_deletes=options.op_column is not None,
+        has_deletes=options.op_column is not None and options.key_column is None,
         memory=own.memory,
         where="kind",
     )
@@ -279,7 +320,10 @@ def _fits(options: SourceOptions, plan: StreamPlan) -> None:
 def _public(options: SourceOptions) -> tuple[str, ...]:
     """See ``SourceKind.public``."""
     own: SparkKeys = options.own or SparkKeys()
-    facts = (_BY_ITSELF.format(what="table" if options.query is None else "query"),)
+    facts: tuple[str, ...] = (_BY_ITSELF.format(what="table" if options.query is None else "query"),)
+    order = own.order_column or options.time_column
+    if options.key_column is not None and order is not None:
+        facts = (*facts, _ORDER.format(column=order))
     return (*facts, _PLAIN) if own.allow_plain_shuffle else facts
 
 
@@ -299,10 +343,17 @@ SOURCE = SourceKind(
         "user_column",
         "key_column",
         "insert_only",
+        "shape",
+        "updates",
+        "unknown",
+        "known",
+        "repeated",
     ),
     public=_public,
     options=SparkKeys,
     movable=("master", "remote", "memory", "settings"),
+    later=("order_column",),
+    keyed=True,
     repeatable=True,
     check=_check,
     fits=_fits,

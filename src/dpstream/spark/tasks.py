@@ -74,7 +74,7 @@ class Tally:
         here, gone: hashes of the inserts and of the deletes.
         problems: for each column, bits of ``PROBLEM_KINDS``; the last entry is for the operations and the user ids.
         dropped: rows that are left out, because their users have reached the bound.
-        written: what was written of users' counters (``user_tasks.Written``).
+        written: which files of users or records were written (``user_tasks.written_file``).
     """
 
     problems: NDArray[np.uint8]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core import durable
-from dpstream.core.contracts import CounterShards, ShardedEvents, UserCounters
+from dpstream.core.contracts import CounterFile, CounterShards, ShardedEvents, UserCounters
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
@@ -23,15 +24,56 @@ from dpstream.spark.user_tasks import SHARDED, Admitting, Spreading, after
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
 
-__all__ = ["SHARDS", "SparkBounded", "begin"]
+__all__ = ["SHARDS", "SparkBounded", "begin", "damage_told", "make_lasting"]
 
 #: Shards of a new stream's users: tasks that can work at the same time. 10^9 users are 4 million and 80 MB a shard.
 SHARDS = 256
 
 
-def begin() -> Generation:
-    """The files of one attempt at a step."""
+def begin(folder: Path) -> Generation:
+    """The files of one attempt at a step, in a folder that is there then."""
+    for one in (folder.parent, folder):
+        one.mkdir(mode=0o700, exist_ok=True)
     return Generation(secrets.token_hex(12), secrets.token_bytes(32))
+
+
+def make_lasting(folder: Path, new: Sequence[CounterFile]) -> None:
+    """Look whether the driver sees the files that executors wrote, and put their names on the disk.
+
+    Errors:
+        ConfigError: it does not. OSError: the disk failed.
+    """
+    if missing_files(folder, new):
+        raise ConfigError(
+            "the executors wrote the files of users or records to a folder that the driver does not see",
+            where=str(folder),
+            allowed="a state directory that driver and executors see under one path, or a link named users in it to "
+            "such a folder",
+        )
+    for one in (folder, folder.parent, folder.parent.parent):
+        durable.sync_directory(one)
+
+
+@contextlib.contextmanager
+def damage_told(folder: Path, shards: CounterShards) -> Iterator[None]:
+    """Say of a pass that fails whether its committed files are the reason.
+
+    Errors:
+        StoreDamagedError: one was changed or lost.
+    """
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except DataError:
+        files = shards.all_files()
+        if missing_files(folder, files) or damaged_files(folder, files):
+            raise StoreDamagedError(
+                "a file in the folder users was changed or lost",
+                where=str(folder),
+                allowed="the newest state; an older copy of it would spend the budget again",
+            ) from None
+        raise
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,9 +119,7 @@ class _AdmittedPasses(Passes):
 
     def admit(self, cliques: Sequence[Clique]) -> ShardedEvents:
         """Count ``cliques``, and write the counters of all users that gained events."""
-        for folder in (self._folder.parent, self._folder):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        generation = self._generation = begin()
+        generation = self._generation = begin(self._folder)
         key = bytes(HASH_KEY_BYTES) if self.content is None else self.content[0]
         try:
             self._run(list(dict.fromkeys(cliques)), key)
@@ -89,31 +129,12 @@ class _AdmittedPasses(Passes):
         if tally is None:
             return ShardedEvents(self._shards, 0)
         shards, new = after(self._shards, generation, tally.written)
-        if missing_files(self._folder, new):
-            raise ConfigError(
-                "the executors wrote the counters of users to a folder that the driver does not see",
-                where=str(self._folder),
-                allowed="a state directory that driver and executors see under one path, or a link named users in it "
-                "to such a folder",
-            )
-        for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
-            durable.sync_directory(folder)
+        make_lasting(self._folder, new)
         return ShardedEvents(shards, tally.dropped)
 
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> Any:
-        try:
+        with damage_told(self._folder, self._shards):
             found = super()._collect(cliques, key)
-        except UnreadableError:
-            raise
-        except DataError:
-            files = self._shards.all_files()
-            if missing_files(self._folder, files) or damaged_files(self._folder, files):
-                raise StoreDamagedError(
-                    "a file of users' counters was changed or lost",
-                    where=str(self._folder),
-                    allowed="the newest state; an older copy of it would spend the budget again",
-                ) from None
-            raise
         self._tally = None if found is None else found[0]
         return found
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import CounterFile, CounterShards
+from dpstream.core.contracts.user_counters import COUNTER
 from dpstream.core.schema.code_blocks import narrow_type
 from dpstream.core.tables.contribution import Words, admit, as_words, owners_of
 from dpstream.core.tables.counter_files import Generation, read_shard, shard_of, write_file
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
 
-__all__ = ["SHARDED", "Admitting", "Spreading", "after"]
+__all__ = ["PROBLEMS", "SHARDED", "Admitting", "Spreading", "after", "shard_batch", "written_file"]
 
 #: The columns of rows on their way to their shards, as Spark names types.
 SHARDED = "shard int, data binary"
 #: Stands in the place of a shard where the data is a tally: some rows did not fit.
-_PROBLEMS = -1
+PROBLEMS = -1
 #: Before some rows: how many, and whether they are deletes. Their hashed ids follow, and their codes.
 _HEAD = struct.Struct("<QB")
 #: A file that was written: shard, how many earlier files of the shard stay, users, attempt, tag.
@@ -66,9 +67,9 @@ class Spreading:
         for table in row_blocks(batches):
             found = self.reading.encoded(table, tally)
             if found is not None:
-                yield self._batch([one for rows in found for one in self._spread(rows)])
+                yield shard_batch([one for rows in found for one in self._spread(rows)])
         if tally.problems.any():
-            yield self._batch([(_PROBLEMS, tally.pack())])
+            yield shard_batch([(PROBLEMS, tally.pack())])
 
     def _spread(self, rows: Rows) -> Iterator[tuple[int, bytes]]:
         assert rows.owners is not None
@@ -81,13 +82,14 @@ class Spreading:
             head = _HEAD.pack(len(chosen), rows.leave)
             yield shard, head + rows.owners[chosen].astype("<u8").tobytes() + codes[chosen].tobytes()
 
-    @staticmethod
-    def _batch(rows: list[tuple[int, bytes]]) -> Any:
-        import pyarrow as pa
 
-        kinds = pa.schema([("shard", pa.int32()), ("data", pa.binary())])
-        columns = {"shard": [shard for shard, _ in rows], "data": [data for _, data in rows]}
-        return pa.RecordBatch.from_pydict(columns, schema=kinds)
+def shard_batch(rows: list[tuple[int, bytes]]) -> Any:
+    """Rows of ``SHARDED``."""
+    import pyarrow as pa
+
+    kinds = pa.schema([("shard", pa.int32()), ("data", pa.binary())])
+    columns = {"shard": [shard for shard, _ in rows], "data": [data for _, data in rows]}
+    return pa.RecordBatch.from_pydict(columns, schema=kinds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,7 +139,7 @@ class Admitting:
         for batch in batches:
             for shard, data in zip(batch.column("shard").to_pylist(), batch.column("data"), strict=True):
                 some = True
-                if shard == _PROBLEMS:
+                if shard == PROBLEMS:
                     tally.add(Tally.unpack(data.as_py()))
                 else:
                     found.setdefault(shard, []).append(self._rows(data.as_py()))
@@ -176,7 +178,7 @@ class Admitting:
             tried = attempt()
             name = self.generation.file_name(shard, tried)
             file = write_file(folder, self.generation, name, ids, after)
-            tally.written += _WRITTEN.pack(shard, stay, file.users, tried, file.tag)
+            tally.written += written_file(shard, stay, file, tried)
 
     def _side(self, rows: list[Rows], *, leave: bool) -> tuple[NDArray[np.int32], Words]:
         """The codes and users of all rows that come, or of all that leave."""
@@ -186,13 +188,23 @@ class Admitting:
         return np.concatenate(codes), np.concatenate(words)
 
 
+def written_file(shard: int, stay: int, file: CounterFile, tried: int) -> bytes:
+    """What a result says of a file, for ``after``.
+
+    Args:
+        stay: how many earlier files of the shard stay.
+        tried: the number of the attempt.
+    """
+    return _WRITTEN.pack(shard, stay, file.users, tried, file.tag)
+
+
 def after(
-    before: CounterShards, generation: Generation, written: bytes
+    before: CounterShards, generation: Generation, written: bytes, width: int = COUNTER
 ) -> tuple[CounterShards, list[CounterFile]]:
-    """The counters after a step, and which of their files are new."""
+    """The counters after a step (or the records, in rows of ``width`` bytes), and which of their files are new."""
     files, new = dict(before.files), []
     for shard, stay, users, tried, tag in _WRITTEN.iter_unpack(written):
-        file = CounterFile(generation.file_name(shard, tried), users, tag, generation.key)
+        file = CounterFile(generation.file_name(shard, tried), users, tag, generation.key, width)
         files[shard] = (*before.files.get(shard, ())[:stay], file)
         new.append(file)
     return CounterShards(before.number, files), new

@@ -23,11 +23,11 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import User
 from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, KeyedBatch, Snapshot
+from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.batch_content import RecordRows
 from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
 from dpstream.stream.frames import Batch, encode_batch, encode_blocks
-from dpstream.stream.keyed_reading import read_keyed
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -62,7 +62,7 @@ def grant_batch(
         batch = Batch(batch.whole())  # who reads more than counts has the records in memory
     if isinstance(batch, EngineBatch):
         granted = batch.grant(wanted)
-        _require_kind(plan, where, keyed=granted.keyed is not None)
+        _require_kind(plan, where, keyed=(granted.keyed or granted.sharded) is not None)
         return granted
     _require_kind(plan, where, keyed=False)
     if not isinstance(batch, Batch):

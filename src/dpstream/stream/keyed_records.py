@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpstream.core.contracts import Granted, PrivateBatch, StreamPlan
+from dpstream.core.contracts import Granted, PresentShards, PrivateBatch, ShardedEvents, StreamPlan
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView
@@ -25,6 +25,8 @@ class KeyedRecords:
 
     Where no key may come back, what counts is that a key was there at the end of a step: one that came and went within
     a step was in no table, and nothing is kept of it.
+
+    Records of an engine that keeps the present ones in files are never here.
     """
 
     def __init__(self, plan: StreamPlan, schema: Schema, store: Store) -> None:
@@ -33,13 +35,21 @@ class KeyedRecords:
         self._final = isinstance(plan.unit, Record) and plan.unit.returns == "refuse"
         self._table: PresentTable | None = None
 
-    def change(self, granted: Granted, where: str) -> tuple[PresentChange | None, PrivateBatch]:
+    def change(
+        self, granted: Granted, where: str
+    ) -> tuple[PresentChange | ShardedEvents | None, PrivateBatch]:
         """What the next step changes (None where records have no keys), and what its mechanism reads.
 
         Errors:
             DataError: events that the declared rules refuse, or a key that came back where none may. Nothing was
-                spent. StoreDamagedError: the stored records do not hold together.
+                spent. StoreDamagedError: the stored records do not hold together. ConfigError: they are kept where
+                this batch cannot read them.
         """
+        if granted.sharded is not None:
+            folder, shards = self._store.present_files()
+            before_step = PresentShards(folder, shards, self._store.last_step + 1, self._final)
+            present, files = granted.sharded.apply(before_step)
+            return files, PresentBatch(present)
         if granted.keyed is None:
             assert granted.view is not None
             return None, granted.view
@@ -54,9 +64,9 @@ class KeyedRecords:
         self._table = None
         return PresentChange(before, after, changes, self._final), PresentBatch(PresentView(after, departed))
 
-    def committed(self, change: PresentChange | None) -> None:
+    def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""
-        self._table = None if change is None else change.after
+        self._table = change.after if isinstance(change, PresentChange) else None
 
     def _refuse_returns(self, before: PresentTable, changes: KeyedChanges, where: str) -> None:
         _, there = before.find(changes.keys)

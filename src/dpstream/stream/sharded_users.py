@@ -1,4 +1,5 @@
-"""The counters of users in files: what the store's row says of them, and whether they are what it says.
+"""The counters of users, or the records that are present, in files: what the store's row says of them, and
+whether they are what it says.
 
 The files are in the folder ``users`` of the secret state directory, or where a link of that name leads, in a folder
 named by the stream's id: executors on other machines have to see it under the same path. The row (``contribution``) has
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import CounterFile, CounterShards, Packed
+from dpstream.core.contracts.user_counters import COUNTER
 from dpstream.core.tables.counter_files import damaged_files, file_bytes, missing_files
 from dpstream.stream.store import container
 from dpstream.stream.store.lock import USERS
@@ -44,12 +46,12 @@ def problem_of_files(folder: Path, shards: CounterShards, step: int, *, everythi
     """
     files = shards.all_files()
     if missing_files(folder, files):
-        return "a file of users' counters is missing, or was cut short"
+        return "a file in the folder users is missing, or was cut short"
     chosen, size = files if everything else [], 0
     while not everything and len(chosen) < len(files) and size < _SAMPLE:
         chosen.append(files[(step + len(chosen)) % len(files)])
-        size += file_bytes(chosen[-1].users)
-    return "a file of users' counters was changed" if damaged_files(folder, chosen) else None
+        size += file_bytes(chosen[-1])
+    return "a file in the folder users was changed" if damaged_files(folder, chosen) else None
 
 
 def pack_shards(shards: CounterShards) -> bytes:
@@ -57,6 +59,9 @@ def pack_shards(shards: CounterShards) -> bytes:
     files = [(shard, file) for shard in sorted(shards.files) for file in shards.files[shard]]
     keys = sorted({file.key for _, file in files})
     meta = {"format": _FORMAT, "shards": shards.number, "names": [file.name for _, file in files]}
+    # Of counters it is left out, as in older versions, which take other files for damage.
+    widths = {file.width for _, file in files} - {COUNTER}
+    meta |= {"width": widths.pop()} if widths else {}
     arrays: dict[str, NDArray[Any]] = {
         "shard": np.array([shard for shard, _ in files], np.int64),
         "users": np.array([file.users for _, file in files], np.int64),
@@ -79,8 +84,9 @@ def unpack_shards(data: bytes, where: str) -> CounterShards:
     keys_of = [keys[start : start + _KEY] for start in range(0, len(keys), _KEY)]
     tags = arrays["tags"].tobytes()
     files: dict[int, list[CounterFile]] = {}
+    width = int(packed.meta.get("width", COUNTER))
     columns = (arrays[name].tolist() for name in ("shard", "users", "key"))
     for number, (name, shard, users, key) in enumerate(zip(names, *columns, strict=True)):
-        file = CounterFile(str(name), users, tags[_TAG * number : _TAG * (number + 1)], keys_of[key])
+        file = CounterFile(str(name), users, tags[_TAG * number : _TAG * (number + 1)], keys_of[key], width)
         files.setdefault(shard, []).append(file)
     return CounterShards(int(packed.meta["shards"]), {one: tuple(found) for one, found in files.items()})

@@ -302,9 +302,9 @@ class Stream:
         known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
+        self._store.sweep_staged()  # of an attempt that stopped; after drawing, an error would be an output
         # Before the reservation: what the rules for keys refuse leaves no trace.
         keyed, view = self._keyed.change(granted, f"step {batch_id!r}")
-        self._store.sweep_staged()  # of an attempt that stopped; after drawing, an error would be an output
         reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.

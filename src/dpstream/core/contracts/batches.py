@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts.user_counters import ShardedEvents, UserCounters, UserEvents
+from dpstream.core.contracts.user_counters import PresentShards, ShardedEvents, UserCounters, UserEvents
 from dpstream.core.schema.domain import Clique
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "Granted",
     "KeyedEffect",
     "KeyedRows",
+    "KeyedShards",
     "KeyedTable",
     "PresentRecords",
     "PrivateBatch",
@@ -191,6 +192,20 @@ class KeyedRows(Protocol):
         ...
 
 
+class KeyedShards(Protocol):
+    """The keyed records of a step, where an engine keeps the present ones in files."""
+
+    def apply(self, present: PresentShards, /) -> tuple[PresentRecords, ShardedEvents]:
+        """The records that are present after the step, in files that are on the disk; none of them is believed before
+        the step's transaction names it.
+
+        Errors:
+            DataError: the declared rules refuse them, or a key came back where none may. Nothing was spent, and nothing
+                is reserved. StoreDamagedError: a file is not what was committed.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a stream asks of a batch.
@@ -225,12 +240,14 @@ class Granted:
             which of them are present.
         bounded: the batch before records are admitted, where the events of users are bounded.
         keyed: where a mechanism reads the records that are present.
+        sharded: the same, where the engine keeps those that are present.
     """
 
     view: PrivateBatch | None
     rows: BatchRows
     bounded: BoundedBatch | None = None
     keyed: KeyedRows | None = None
+    sharded: KeyedShards | None = None
 
 
 @runtime_checkable

@@ -1,8 +1,9 @@
-"""The counters of users between the steps of a stream: rows of its store, or files of its state.
+"""What is known of each user or key between the steps of a stream: rows of its store, or files of its state.
 
 A few million of them are rows (``UserEvents`` says which ones a step changes). Those of an engine whose executors
 count are files, in shards by the first bits of a user's keyed hash: each file is written once, and the step's
-transaction says which files are believed (``ShardedEvents``).
+transaction says which files are believed (``ShardedEvents``). Records with keys are kept in the same way: a row of a
+file is then a record that is present (``core.tables.present_files``), and a user is a key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CounterFile", "CounterShards", "ShardedEvents", "UserCounters", "UserEvents"]
+__all__ = [
+    "COUNTER",
+    "CounterFile",
+    "CounterShards",
+    "PresentShards",
+    "ShardedEvents",
+    "UserCounters",
+    "UserEvents",
+]
+
+
+#: Bytes of a counter in a file.
+COUNTER = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,15 +47,17 @@ class CounterFile:
 
     Attributes:
         name: unlike that of any other file that was ever begun.
-        users: how many counters it has; its size follows.
+        users: how many rows it has; its size follows.
         tag: binds its content; a changed file does not fit.
         key: that it is encrypted with; 32 bytes, the same for the files of one step.
+        width: bytes of a row beside its hashed id; those of a counter.
     """
 
     name: str
     users: int
     tag: bytes
     key: bytes
+    width: int = COUNTER
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +83,23 @@ class ShardedEvents:
 
     shards: CounterShards
     dropped: int
+
+
+@dataclass(frozen=True, repr=False)
+class PresentShards:
+    """The records with keys that are present before a step, in files. Private.
+
+    Attributes:
+        folder: of the files, which may not be there.
+        shards: the committed ones; None before the first step.
+        step: the number of the one that comes.
+        keep_keys: whether hashes of keys that left are kept, because no key may come back.
+    """
+
+    folder: Path
+    shards: CounterShards | None
+    step: int
+    keep_keys: bool
 
 
 class UserCounters(Protocol):

@@ -1,11 +1,12 @@
-"""Counters of users in files: written once, encrypted, and believed only where a committed row names them.
+"""Counters of users, or records by key, in files: written once, encrypted, and believed only where a committed row
+names them.
 
 Guarantee: ``read_file`` gives what ``write_file`` was given for the file that the row names, or fails. A file is
-AES-256-GCM of hashed ids and their counters, under a key of its own (HMAC-SHA256 of its step's key and its name, so
-that no nonce is used twice with one key), and the row has its tag. Who has no key learns from a file how many users it
-has, by its length. Once its row is gone nobody can read it, wherever a copy lies.
+AES-256-GCM of hashed ids and what is known of each, under a key of its own (HMAC-SHA256 of its step's key and its name,
+so that no nonce is used twice with one key), and the row has its tag. Who has no key learns from a file how many users
+it has, by its length. Once its row is gone nobody can read it, wherever a copy lies.
 
-A step adds a file to a shard, with the counters that it changes. A file that is at least half as large as the one
+A step adds a file of counters to a shard, with those that it changes. A file that is at least half as large as the one
 before it is joined with it: a shard has at most as many files as the logarithm of its users, and each counter is
 written again as often. (Released records that stay are kept by the same rule.)
 """
@@ -30,20 +31,26 @@ from dpstream.core.tables.present_table import search_keys
 __all__ = [
     "Generation",
     "ShardCounters",
+    "Values",
     "damaged_files",
     "file_bytes",
     "missing_files",
     "read_file",
+    "read_rows",
     "read_shard",
     "require_cipher",
     "shard_of",
     "sweep_files",
     "write_file",
+    "write_rows",
 ]
 
-_ID, _COUNT, _TAG = 16, 4, 16
+_ID, _TAG = 16, 16
 #: Each file has a key of its own.
 _NONCE = bytes(12)
+
+#: What is known of each id: rows of bytes, as many for all.
+Values = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,10 +114,16 @@ def write_file(
     Errors:
         ConfigError: the package ``cryptography`` is missing. OSError: the disk failed.
     """
-    data = ids.astype(">u8").tobytes() + counts.astype("<u4").tobytes()
+    values = counts.astype("<u4")[:, None].view(np.uint8)
+    return write_rows(folder, generation, name, ids, values)
+
+
+def write_rows(folder: Path, generation: Generation, name: str, ids: Words, values: Values) -> CounterFile:
+    """As ``write_file``, with any bytes beside each id, as many for all."""
+    data = ids.astype(">u8").tobytes() + values.tobytes()
     sealed = _cipher(generation.key, name).encrypt(_NONCE, data, name.encode())
     durable.write_file(folder / name, sealed, mode=0o600)
-    return CounterFile(name, len(ids), sealed[-_TAG:], generation.key)
+    return CounterFile(name, len(ids), sealed[-_TAG:], generation.key, values.shape[1])
 
 
 def read_file(folder: Path, file: CounterFile) -> tuple[Words, EventCounts]:
@@ -119,13 +132,19 @@ def read_file(folder: Path, file: CounterFile) -> tuple[Words, EventCounts]:
     Errors:
         StoreDamagedError: the file was changed, or another one has its name. OSError: it cannot be read.
     """
+    words, values = read_rows(folder, file)
+    return words, values.view("<u4")[:, 0].astype(np.int64)
+
+
+def read_rows(folder: Path, file: CounterFile) -> tuple[Words, Values]:
+    """What ``write_rows`` was given; errors as ``read_file``."""
     data = (folder / file.name).read_bytes()
     plain = _opened(data, file)
     if plain is None:
-        raise StoreDamagedError("a file of users' counters was changed", where=str(folder / file.name))
+        raise StoreDamagedError("a file in the folder users was changed", where=str(folder / file.name))
     split = _ID * file.users
     words = np.frombuffer(plain[:split], ">u8").reshape(-1, 2).astype(np.uint64)
-    return words, np.frombuffer(plain[split:], "<u4").astype(np.int64)
+    return words, np.frombuffer(plain[split:], np.uint8).reshape(-1, file.width)
 
 
 def read_shard(folder: Path, files: Sequence[CounterFile]) -> ShardCounters:
@@ -146,14 +165,14 @@ def require_cipher() -> None:
     _library()
 
 
-def file_bytes(users: int) -> int:
+def file_bytes(file: CounterFile) -> int:
     """The size of a file."""
-    return (_ID + _COUNT) * users + _TAG
+    return (_ID + file.width) * file.users + _TAG
 
 
 def missing_files(folder: Path, files: Iterable[CounterFile]) -> list[str]:
     """The names of those that are not there, or have another size. Cost: a look at each name."""
-    return [file.name for file in files if _size(folder / file.name) != file_bytes(file.users)]
+    return [file.name for file in files if _size(folder / file.name) != file_bytes(file)]
 
 
 def damaged_files(folder: Path, files: Iterable[CounterFile]) -> list[str]:
@@ -200,7 +219,7 @@ def _size(path: Path) -> int | None:
 
 def _opened(data: bytes, file: CounterFile) -> bytes | None:
     """The content of a file; None where it is not the one that is named."""
-    if len(data) != file_bytes(file.users) or not hmac.compare_digest(data[-_TAG:], file.tag):
+    if len(data) != file_bytes(file) or not hmac.compare_digest(data[-_TAG:], file.tag):
         return None
     cipher, invalid = _cipher(file.key, file.name), _library()[1]
     try:
@@ -221,8 +240,8 @@ def _library() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "files of users' counters are encrypted, and the package cryptography is missing",
-            where="unit = user",
+            "files of users or records are encrypted, and the package cryptography is missing",
+            where="unit = user or record",
             allowed="pip install 'dpstream[spark,encryption]', on all machines of a cluster",
         ) from None
     return AESGCM, InvalidTag

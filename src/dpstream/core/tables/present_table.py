@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,18 @@ from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 
-__all__ = ["KEY_WORDS", "KeyedChanges", "PresentBatch", "PresentTable", "PresentView", "search_keys"]
+if TYPE_CHECKING:
+    from dpstream.core.contracts import PresentRecords
+
+__all__ = [
+    "KEY_WORDS",
+    "CountedAhead",
+    "KeyedChanges",
+    "PresentBatch",
+    "PresentTable",
+    "PresentView",
+    "search_keys",
+]
 
 #: A key is a keyed hash of 16 bytes: two words, of which the first one sorts first.
 KEY_WORDS = 2
@@ -146,11 +157,34 @@ class PresentView:
         return f"{type(self).__name__}(columns={self.table.domain.names!r}, records hidden)"
 
 
+class CountedAhead:
+    """Present records, some of whose counts are known; ``PresentRecords``. Private."""
+
+    def __init__(self, present: PresentRecords, cliques: Sequence[Clique], after: int) -> None:
+        """Count ``cliques`` of the records whose first step is later than ``after``, now."""
+        self._present, self._after = present, after
+        self._known = dict(zip(cliques, present.count(cliques, after), strict=True))
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        """See ``PresentRecords``."""
+        if after == self._after and self._known.keys() >= set(cliques):
+            return [self._known[one].copy() for one in cliques]
+        return self._present.count(cliques, after)
+
+    @property
+    def departed(self) -> NDArray[np.int32]:
+        """See ``PresentRecords``."""
+        return self._present.departed
+
+    def __repr__(self) -> str:
+        return "CountedAhead(records hidden)"
+
+
 @dataclass(frozen=True, eq=False)
 class PresentBatch(Ungranted):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
 
-    _present: PresentView
+    _present: PresentRecords
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
@@ -168,7 +202,7 @@ class PresentBatch(Ungranted):
         return True
 
     @property
-    def present(self) -> PresentView:
+    def present(self) -> PresentRecords:
         """The records at the end of the step, and who left at it."""
         return self._present
 

@@ -39,8 +39,9 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
+from dpstream.core.tables.present_table import CountedAhead
 from dpstream.families.census import census_options as options
 from dpstream.families.census.amounts import Amounts
 from dpstream.families.census.attrition import Attrition
@@ -279,6 +280,13 @@ class CensusPlan(StreamPlan):
             **({} if own.prior is None else {"prior": dict(own.prior.facts)}),
         }
 
+    def asked_cliques(self) -> tuple[Clique, ...]:
+        """See ``StreamPlan``: what a census of the present records counts."""
+        return self._asked(0)
+
+    def _asked(self, level: int) -> tuple[Clique, ...]:
+        return tuple(dict.fromkeys((*self.run_of(level).counted, *self.terms.headline)))
+
     def start(self) -> CensusState:
         """No census yet."""
         attrition, cells = Attrition.fresh(self.domain), self.followed.cells
@@ -301,6 +309,9 @@ class CensusPlan(StreamPlan):
         state.step += 1
         self.note_departures(state, present)
         level = self.schedule.level(state.step, state.last)
+        if level is not None:
+            # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
+            present = CountedAhead(present, self._asked(level), last_of(state.last, level))
         measured: list[NoisyCounts] = []
         if level is not None or self.schedule.counts(state.step, state.last):
             measured += self.count_departures(state, randomness)

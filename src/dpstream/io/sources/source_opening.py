@@ -8,7 +8,7 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.io.sources.source import Source
-from dpstream.io.sources.source_keys import KINDS, SOURCES
+from dpstream.io.sources.source_keys import KINDS, SOURCES, other_kind
 from dpstream.io.sources.source_options import SourceOptions
 
 __all__ = ["open_source"]
@@ -38,7 +38,8 @@ def open_source(
     Errors:
         ConfigError: the package of a source of another package is broken.
     """
-    if options.key_column is not None:
+    kind = other_kind(options.kind)
+    if options.key_column is not None and not (kind is not None and kind.keyed):
         return _open_keyed(options, base, columns, ignored, reveal, watched)
     # Imported on use, because each kind needs another library.
     if options.kind == "duckdb":

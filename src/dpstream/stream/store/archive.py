@@ -126,7 +126,8 @@ def export_store(
         unlock(db, version, key)
         if version >= database.STATE_IN_PARTS and read_shards(db) is not None:  # no older one has files
             raise ConfigError(
-                "the counters of this stream's users are files beside the store, which an archive does not hold",
+                "the counters of users (or the present records) are files beside the store, which an archive does not "
+                "hold",
                 where=where,
                 allowed="a copy of the whole state directory while no stream has it open, and of the folder that the "
                 "link users in it leads to",

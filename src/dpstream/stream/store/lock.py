@@ -155,7 +155,7 @@ class FolderLock:
             _lock(
                 self._descriptor,
                 path,
-                "a copy of this state is open and uses the same files of users' counters; stop it, and keep one of "
+                "a copy of this state is open and uses the same files in the folder users; stop it, and keep one of "
                 "the two",
             )
         except BaseException:

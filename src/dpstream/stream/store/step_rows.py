@@ -73,7 +73,7 @@ class Prepared:
     keep: int | None
     position: str | None = None
     users: UserEvents | ShardedEvents | None = None
-    keyed: PresentChange | None = None
+    keyed: PresentChange | ShardedEvents | None = None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.present_rows import PRESENT, write_present
+from dpstream.stream.store.present_rows import PRESENT, PresentChange, write_present
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
     NOTED,
@@ -224,8 +224,8 @@ class Store(StoreReader):
 
     def sweep_staged(self) -> None:
         """Remove staged files that no committed step waits for, such as those of a step that was never committed; and
-        files of users' counters that no committed row names."""
-        with file_errors("files of users' counters could not be removed", self.path):
+        files of users or records that no committed row names."""
+        with file_errors("files in the folder users could not be removed", self.path):
             if self.user_folder.is_dir():
                 self._users.take(self.user_folder)
                 with self._reading() as db:
@@ -333,8 +333,10 @@ class Store(StoreReader):
                 db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
             if prepared.users is not None:
                 write_events(db, step, prepared.users, self.derived_key(COUNTERS))
-            if prepared.keyed is not None:
+            if isinstance(prepared.keyed, PresentChange):
                 write_present(db, step, prepared.keyed, self.derived_key(PRESENT))
+            elif prepared.keyed is not None:
+                write_events(db, step, prepared.keyed, self.derived_key(COUNTERS))
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

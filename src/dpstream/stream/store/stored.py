@@ -233,7 +233,8 @@ class StoreReader:
 
     @property
     def user_folder(self) -> Path:
-        """Where files of users' counters are: a folder of this stream's own, also where a link leads to one of many."""
+        """Where files of users' counters, or of present records, are: a folder of this stream's own, also where a link
+        leads to one of many."""
         return user_folder(self.path, self.meta)
 
     def _require_counters(self, db: StoreDatabase) -> None:
@@ -244,10 +245,34 @@ class StoreReader:
         """The keyed records that are present. Private.
 
         Errors:
-            StoreDamagedError: one was changed, lost or added.
+            StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
         with self._reading() as db:
+            if read_shards(db) is not None:
+                raise ConfigError(
+                    "the present records of this stream are files, which Spark's executors read and write",
+                    where=self._where,
+                    allowed="records of Spark at every step, as at the first one; or a new stream for other records",
+                )
             return read_present(db, domain, self.last_step, self.derived_key(PRESENT))
+
+    def present_files(self) -> tuple[Path, CounterShards | None]:
+        """The folder of the files of present records, which may not be there, and those files; None before the first
+        step.
+
+        Errors:
+            ConfigError: the present records are rows.
+        """
+        with self._reading() as db:
+            shards = read_shards(db)
+        if self.last_step and shards is None:
+            raise ConfigError(
+                "the present records of this stream are in its store, where Spark's executors do not read them",
+                where=self._where,
+                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
+                "a new stream for records of Spark",
+            )
+        return self.user_folder, shards
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
         """Whether a record with one of these hashed keys left before, where such keys are kept."""

@@ -19,19 +19,51 @@ from dpstream.core.contracts import Granted, KeyedTable, Wanted
 from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, problems_error
-from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, MultisetHash, Snapshot
-from dpstream.core.tables.keyed_batch import OPERATIONS
-from dpstream.stream.contribution import ID_BYTES, id_bytes
+from dpstream.core.tables.contribution import ID_BYTES, id_bytes
+from dpstream.core.tables.keyed_batch import OPERATIONS, KeyedBatch, KeyRules, Snapshot
+from dpstream.core.tables.multiset_hash import MultisetHash
+from dpstream.core.tables.present_table import KeyedChanges
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.constraints import Rules
     from dpstream.core.schema.domain import Domain
 
-__all__ = ["hash_keys", "read_keyed"]
+__all__ = [
+    "DELETE",
+    "UPSERT",
+    "EventsError",
+    "SortedRows",
+    "encode_events",
+    "hash_keys",
+    "operation_numbers",
+    "read_keyed",
+    "refused_events",
+    "sorted_by_key",
+]
 
 #: Operations of rows, in the order of ``OPERATIONS``; then rows without one, and rows of a snapshot.
-_INSERT, _UPDATE, _DELETE, _UPSERT, _ROW = range(5)
+_INSERT, _UPDATE, DELETE, UPSERT, _ROW = range(5)
+#: What the rules refuse, in the order in which it is said: what, and what is allowed. ``null`` is about a column.
+_REFUSED = {
+    "several": ("a key has several rows in one step", 'one row a key, or the rule repeated = "last"'),
+    "delete": (
+        "a delete has a key that is not there",
+        'keys of present records, or the rule unknown = "drop"',
+    ),
+    "update": (
+        "an update has a key that is not there",
+        'keys of present records, or the rule unknown = "drop"',
+    ),
+    "insert": (
+        "an insert has a key that is there already",
+        'keys that are not there, or the rule known = "update"',
+    ),
+    "null": (
+        "column {column!r} holds nulls in rows that give a whole record, and declares no missing bin",
+        'no nulls, or a declared bin such as missing = "missing"',
+    ),
+}
 #: Stands for a value that the row does not say.
 _UNSAID = -1
 #: Keys that are hashed at a time: each is a Python object meanwhile.
@@ -41,6 +73,26 @@ Codes = NDArray[np.int32]
 Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 Positions = NDArray[np.int64]
+
+
+class EventsError(DataError):
+    """The declared rules refuse an event. Names no key, no value and no number.
+
+    Attributes:
+        kind: ``several``, ``delete``, ``update``, ``insert`` or ``null``.
+        column: of a null.
+    """
+
+    kind = ""
+    column: str | None = None
+
+
+def refused_events(kind: str, where: str, column: str | None = None) -> EventsError:
+    """The refusal of events, which may have been found elsewhere."""
+    what, allowed = _REFUSED[kind]
+    error = EventsError(what.format(column=column), where=where, allowed=allowed)
+    error.kind, error.column = kind, column
+    return error
 
 
 def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
@@ -65,7 +117,7 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
     if given is None:
         none = np.zeros(0, np.int64)
         keys, codes = np.zeros((0, 2), np.uint64), np.zeros((0, len(schema)), np.int32, order="F")
-        return _granted(batch, wanted, keys, none, codes)
+        return sorted_by_key(batch, wanted, keys, none, codes)
     table = arrow.to_table(given, where)
     keys = hash_keys(_column(table, batch.key, where), wanted.key, where)
     operations = _operations(table, batch, where)
@@ -78,8 +130,8 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
             where=where,
             allowed="read = false for these columns in [schema.constraints]; or updates that give whole records",
         )
-    codes = _encode(private, operations, schema, where, keeping=keeping)
-    return _granted(batch, wanted, keys, operations, codes)
+    codes = encode_events(private, operations, schema, where, keeping=keeping)
+    return sorted_by_key(batch, wanted, keys, operations, codes)
 
 
 def hash_keys(column: Any, key: bytes, where: str) -> Keys:
@@ -106,21 +158,22 @@ def hash_keys(column: Any, key: bytes, where: str) -> Keys:
     return hashes
 
 
-def _granted(
+def sorted_by_key(
     batch: KeyedBatch | Snapshot, wanted: Wanted, keys: Keys, operations: Positions, codes: Codes
 ) -> Granted:
+    """What a plan reads of rows that are encoded already; those of one key are in the order of the source.
+
+    Errors:
+        EventsError: several rows of one key where ``repeated`` is ``error``.
+    """
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: rows of one key stay in the order of the source
     keys, operations, codes = keys[order], operations[order], _taken(codes, order)
     new = np.ones(len(keys), np.bool_)
     new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
     starts = np.flatnonzero(new)
     if batch.rules.repeated == "error" and len(starts) < len(keys):
-        raise DataError(
-            "a key has several rows in one step",
-            where=wanted.where,
-            allowed='one row a key, or the rule repeated = "last"',
-        )
-    rows = _Rows(
+        raise refused_events("several", wanted.where)
+    rows = SortedRows(
         wanted.schema.domain, keys, starts, operations, codes, isinstance(batch, Snapshot), _terms(batch)
     )
     if isinstance(batch, Snapshot):
@@ -143,7 +196,7 @@ def _terms(batch: KeyedBatch | Snapshot) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, repr=False)
-class _Rows:
+class SortedRows:
     """The rows of a step, sorted by key, each key's in the order of the source; a ``BatchRows``. Private.
 
     Attributes:
@@ -175,14 +228,21 @@ class _Rows:
 
     def fingerprint(self, key: bytes) -> bytes:
         """See ``BatchRows``. The order of the rows of one key is part of it, that of different keys is not."""
+        return self.content(key).finish(self.end(), key)
+
+    def content(self, key: bytes) -> MultisetHash:
+        """The hash of the rows; those of different keys add up."""
         words = np.empty((len(self.keys), 4), np.int64)
         words[:, :2] = self.keys.view(np.int64)
         words[:, 2] = np.arange(len(self.keys)) - self.starts[self.group] if len(self.keys) else 0
         words[:, 3] = self.operations
+        return MultisetHash.of(self.codes, words, key)
+
+    def end(self) -> tuple[int, ...]:
+        """What the hash ends with: public facts, the same for all keys."""
         # Without rows an events' step and a snapshot's differ: the one changes nothing, the other removes everything.
         # The same rows under other rules are another batch: they may change other records.
-        end = (*self.domain.sizes, int(self.whole), *self.terms)
-        return MultisetHash.of(self.codes, words, key).finish(end, key)
+        return (*self.domain.sizes, int(self.whole), *self.terms)
 
     def in_order(self) -> None:
         """None: older formats knew no keyed records."""
@@ -197,7 +257,7 @@ class _Events:
             of the record that is there; else each row was held against them when it was encoded.
     """
 
-    rows: _Rows
+    rows: SortedRows
     rules: KeyRules
     null: tuple[int, ...]
     where: str
@@ -218,9 +278,9 @@ class _Events:
         starts, ends = rows.starts, rows.ends
         here = self._present_before(there)
         self._check(here)
-        gives_all = (operations == _INSERT) | ((operations == _UPSERT) & ~here)
+        gives_all = (operations == _INSERT) | ((operations == UPSERT) & ~here)
         last = _last_where(operations != _UPDATE)[ends]
-        stays = np.where(last >= starts, operations[last] != _DELETE, there)
+        stays = np.where(last >= starts, operations[last] != DELETE, there)
         at = np.minimum(place, max(len(present.codes) - 1, 0))
         codes = np.empty((len(distinct), rows.codes.shape[1]), np.int32, order="F")
         changed = stays != there
@@ -251,33 +311,20 @@ class _Events:
         last = _last_where(rows.operations != _UPDATE)
         before = np.concatenate([[-1], last[:-1]])
         group = rows.group
-        return np.where(before >= rows.starts[group], rows.operations[before] != _DELETE, there[group])
+        return np.where(before >= rows.starts[group], rows.operations[before] != DELETE, there[group])
 
     def _check(self, here: Mask) -> None:
         operations = self.rows.operations
         if self.rules.unknown == "error":
-            for kind, word in ((_DELETE, "a delete"), (_UPDATE, "an update")):
-                if ((operations == kind) & ~here).any():
-                    raise DataError(
-                        f"{word} has a key that is not there",
-                        where=self.where,
-                        allowed='keys of present records, or the rule unknown = "drop"',
-                    )
+            for number, kind in ((DELETE, "delete"), (_UPDATE, "update")):
+                if ((operations == number) & ~here).any():
+                    raise refused_events(kind, self.where)
         if self.rules.known == "error" and ((operations == _INSERT) & here).any():
-            raise DataError(
-                "an insert has a key that is there already",
-                where=self.where,
-                allowed='keys that are not there, or the rule known = "update"',
-            )
+            raise refused_events("insert", self.where)
 
     def _null(self, column: int) -> int:
         if self.null[column] < 0:
-            raise DataError(
-                f"column {self.rows.domain.names[column]!r} holds nulls in rows that give a whole record, and declares "
-                "no missing bin",
-                where=self.where,
-                allowed='no nulls, or a declared bin such as missing = "missing"',
-            )
+            raise refused_events("null", self.where, self.rows.domain.names[column])
         return self.null[column]
 
 
@@ -285,7 +332,7 @@ class _Events:
 class _Whole:
     """The whole table at the end of a step; a ``KeyedRows``. Private."""
 
-    rows: _Rows
+    rows: SortedRows
     rules: KeyRules
     confirmed: bool
     where: str
@@ -350,7 +397,7 @@ def _operations(table: Any, batch: KeyedBatch | Snapshot, where: str) -> Positio
     import pyarrow.compute as pc
 
     if isinstance(batch, Snapshot) or batch.operation is None:
-        return np.full(table.num_rows, _ROW if isinstance(batch, Snapshot) else _UPSERT, np.int64)
+        return np.full(table.num_rows, _ROW if isinstance(batch, Snapshot) else UPSERT, np.int64)
     if batch.operation not in table.column_names:
         raise DataError(
             f"there is no column {batch.operation!r}", where=where, allowed="the column of the operations"
@@ -372,11 +419,20 @@ def _operations(table: Any, batch: KeyedBatch | Snapshot, where: str) -> Positio
     return np.concatenate(found)
 
 
-def _encode(table: Any, operations: Positions, schema: Schema, where: str, *, keeping: bool) -> Codes:
+def operation_numbers(words: Any) -> Positions:
+    """What rows do, of an Arrow array of ``OPERATIONS``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(words, value_set=pa.array(OPERATIONS, words.type))
+    return np.asarray(found.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def encode_events(table: Any, operations: Positions, schema: Schema, where: str, *, keeping: bool) -> Codes:
     """The codes of all rows; ``_UNSAID`` in deletes, and where ``keeping`` in null cells."""
     import pyarrow as pa
 
-    deletes = operations == _DELETE
+    deletes = operations == DELETE
     codes = np.full((len(operations), len(schema)), _UNSAID, np.int32, order="F")
     if deletes.all() and not set(table.column_names) & set(schema.names):
         return codes
