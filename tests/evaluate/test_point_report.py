@@ -159,7 +159,7 @@ def test_public_page_is_made_of_public_files(folder: Path, tmp_path: Path) -> No
     )
     assert "Whatever it holds, any outcome" in read_page.words
     assert "hour from 0 to 24 (a circle)" in " ".join(read_page.words.split())
-    assert len(read_page.scripts) == 3
+    assert len(read_page.scripts) == 2
 
 
 def test_partition_counts_all_points(plane: Path, tmp_path: Path) -> None:

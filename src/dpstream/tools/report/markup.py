@@ -12,6 +12,7 @@ __all__ = [
     "Child",
     "Html",
     "element",
+    "fold",
     "integer",
     "join",
     "percent",
@@ -108,6 +109,11 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: st
     return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
+def fold(summary: str, *children: Child) -> Html:
+    """What most readers need not see: one line that opens."""
+    return element("details", element("summary", summary), *children, class_="fold")
+
+
 def integer(value: float) -> str:
     """A whole number with thin groups of three.
 
@@ -118,12 +124,14 @@ def integer(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as percents, with one decimal place.
+    """A share as percents, with one decimal place; what is there and smaller says so.
 
-    >>> percent(0.1234), percent(float("nan"))
-    ('12.3 %', '–')
+    >>> percent(0.1234), percent(0.0002), percent(0), percent(float("nan"))
+    ('12.3 %', '<0.1 %', '0.0 %', '–')
     """
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
+    if not math.isfinite(share):
+        return "–"
+    return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from dpstream.core.errors import StoreDamagedError
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
-from dpstream.tools.report import sections_promise
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, percent, significant, table
@@ -96,27 +95,15 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = collect_panel(folder)
     charts = charts_of(run)
     last = run.shown[-1]
-    name, periods = _period_name(run), run.manifest.get("horizon")
-    tiles = [
-        sections_promise.tile(
-            "People",
-            integer(run.people[-1]),
-            f"{_number_words(run)}; {integer(last.rows)} synthetic ones"
-            + (" with padding" if _padded(run) else ""),
-        ),
-        sections_promise.tile(
-            "Periods",
-            integer(last.step),
-            ("" if periods is None else f"of {integer(periods)} planned")
-            + (name and f"; the last is {name}"),
-        ),
-    ]
+    kind = "" if _number_words(run) == "a public number" else " (estimated)"
+    padding = ", padding among them," if _padded(run) else ""
+    what = f"{integer(last.rows)} invented people{padding} for {integer(run.people[-1])}{kind}"
     sections = [
         ("releases", "Releases", _releases(run, charts)),
         ("answers", "Answers", _answers(run, charts)),
         ("errors", "Error", _errors(run)),
     ]
-    return Page(run, sections, tiles, charts)
+    return Page(run, sections, what, charts)
 
 
 PANEL_PAGE: Final = FamilyPage(
