@@ -42,6 +42,7 @@ class Page:
         charts: those in the sections.
         tables: how many released tables were read.
         heat: data of heat maps, for the script.
+        size: how many there are, where that is not the number of rows.
     """
 
     run: Told
@@ -50,6 +51,7 @@ class Page:
     charts: Charts
     tables: int = 0
     heat: dict[str, Any] = field(default_factory=dict)
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
     run, dates = made.run, made.charts.dates
     links = [(name, title) for name, title, _ in made.sections if title]
     links += [("promise", "Privacy and cost"), ("files", "Use the files")]
-    head = opening(run, dates, made.what, fit, links, private=private)
+    head = opening(run, dates, made.what, fit, links, size=made.size, private=private)
     body = [*(content for _, _, content in made.sections), promise(run), files_section(run)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}
     return frame(

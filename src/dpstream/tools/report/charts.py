@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, percent, significant
 
-__all__ = ["ChartLine", "Charts", "Unit", "polyline", "spoken"]
+__all__ = ["ChartLine", "Charts", "Unit", "polyline", "round_marks", "spoken"]
 
 #: Lines that can be told apart, by colour, dashes and their names.
 MOST_LINES = 5
@@ -114,7 +114,11 @@ class Charts:
         )
         return element(
             "figure",
-            element("figcaption", element("bdi", title), " ", element("small", unit.words)),
+            element(
+                "figcaption",
+                element("bdi", title),
+                None if unit.words.lower() == title.lower() else element("small", f" {unit.words}"),
+            ),
             plot,
             element("output", class_="at"),
             element("p", note, class_="note") if note else None,
@@ -239,12 +243,21 @@ def _axis(lines: Sequence[ChartLine], from_zero: bool) -> tuple[float, float, li
         high = max(high, float(curves.max()))
     if high <= low:
         high = low + (abs(low) or 1.0)
-    step = 10.0 ** math.floor(math.log10((high - low) / 2))
-    step = next(step * k for k in (1, 2, 2.5, 5, 10) if (high - low) / (step * k) <= 4)
-    first = math.ceil(low / step - 1e-9)
-    marks = [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    marks = round_marks(low, high)
     room = 0.04 * (high - low)
     return (low if from_zero and low == 0 else low - room), high + room, marks
+
+
+def round_marks(low: float, high: float) -> list[float]:
+    """Up to five round numbers between two others, evenly apart.
+
+    >>> round_marks(0, 10023), round_marks(46.9, 47.0)
+    ([0.0, 5000.0, 10000.0], [46.9, 46.925, 46.95, 46.975, 47.0])
+    """
+    step = 10.0 ** math.floor(math.log10((high - low) / 2))
+    step = next(step * k for k in (1, 2, 2.5, 5, 10) if (high - low) / (step * k) <= 4 + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def _at(text: str, place: float, side: str) -> Html:

@@ -14,6 +14,7 @@ __all__ = [
     "element",
     "fold",
     "integer",
+    "interval_table",
     "join",
     "percent",
     "raw",
@@ -112,6 +113,45 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: st
 def fold(summary: str, *children: Child) -> Html:
     """What most readers need not see: one line that opens."""
     return element("details", element("summary", summary), *children, class_="fold")
+
+
+def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: str) -> Html:
+    """Numbers with their errors, and beside each a dot with a band on one scale from 0 (or below).
+
+    Args:
+        rows: name, number and error as text, the number and half the width of its band.
+    """
+    entries = list(rows)
+    ends = [
+        end for _, _, value, width in entries for end in (value - width, value + width) if math.isfinite(end)
+    ]
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    span = (high - low) or 1.0
+
+    def at(value: float) -> str:
+        return f"{100 * (value - low) / span:.1f}%"
+
+    body = []
+    for name, text, value, width in entries:
+        picture = None
+        if math.isfinite(value):
+            reach = width if math.isfinite(width) else 0.0
+            band = element(
+                "i", class_="band", style=f"left:{at(value - reach)};right:{at(high + low - value - reach)}"
+            )
+            dot = element("i", class_="dot", style=f"left:{at(value)}")
+            zero = element("i", class_="zero", style=f"left:{at(0.0)}") if low < 0 else None
+            picture = element("span", zero, band, dot, class_="range")
+        body.append(
+            element(
+                "tr",
+                element("th", element("bdi", name), scope="row"),
+                element("td", text, class_="n"),
+                element("td", picture, class_="picture", aria_hidden="true"),
+            )
+        )
+    made = element("table", element("caption", caption), element("tbody", body), class_="intervals")
+    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
 def integer(value: float) -> str:

@@ -39,13 +39,21 @@ def banner(run: Told, private: bool, unfit: str | None) -> Html:
 
 
 def opening(
-    run: Told, dates: Calendar, what: str, fit: Fitness, links: Sequence[tuple[str, str]], *, private: bool
+    run: Told,
+    dates: Calendar,
+    what: str,
+    fit: Fitness,
+    links: Sequence[tuple[str, str]],
+    *,
+    size: int | None = None,
+    private: bool,
 ) -> Html:
     """The whole card, with the links to what is below.
 
     Args:
         what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
         fit: what the newest table is fit for; no verdicts where its manifest is of an early version.
+        size: how many there are; the number of rows where it is None.
     """
     first, last = run.shown[0].step, run.shown[-1].step
     span = dates.since(first, last)
@@ -55,7 +63,7 @@ def opening(
         element("p", "Evaluation" if private else "Synthetic data: what they are good for", class_="kicker"),
         element("h1", element("bdi", str(run.manifest["stream"]))),
         element("p", about, class_="lead"),
-        table_of_verdicts(fit.verdicts, run.shown[-1].rows),
+        table_of_verdicts(fit.verdicts, run.shown[-1].rows if size is None else size),
         element("dl", _age(run, dates), _many(run, dates), _loss(run), class_="facts"),
         element("nav", [element("a", text, href=f"#{name}") for name, text in links], aria_label="Sections"),
     )
@@ -149,7 +157,9 @@ def _age(run: Told, dates: Calendar) -> Html:
 def _many(run: Told, dates: Calendar) -> Html:
     steps = [facts.step for facts in run.shown]
     often = dates.every(steps) if len(run.states) == len(run.shown) else ""
-    more = [often, f"since {dates.name(run.states[0][0])}" if len(run.states) > 1 else None]
+    horizon = run.manifest["horizon"]
+    planned = None if horizon is None else f"of {integer(horizon)} planned"
+    more = [planned, often, f"since {dates.name(run.states[0][0])}" if len(run.states) > 1 else None]
     return _fact("Releases", integer(len(run.states)), _with_commas(more))
 
 

@@ -18,12 +18,17 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     truth = collect_point_truth(run) if private else None
     charts, view = charts_of(run), run.view
     last = run.shown[-1]
+    dates = charts.dates
     sections = [
-        ("releases", "Releases", sections_points.releases(run, charts)),
-        ("where", "Maps", sections_points.where(run, truth)),
-        ("partition", "Partition" if run.tables else "", sections_points.partition(run)),
-        ("categories", "Categories" if view.categorical else "", sections_points.categories(run, truth)),
-        ("errors", "Error", sections_points.limits(run, truth, charts)),
+        ("where", "Maps", sections_points.where(run, truth, dates)),
+        ("releases", "Over time", sections_points.releases(run, charts)),
+        (
+            "categories",
+            "Categories" if view.categorical else "",
+            sections_points.categories(run, truth, dates),
+        ),
+        ("partition", "Partition" if run.tables else "", sections_points.partition(run, dates)),
+        ("errors", "Errors", sections_points.limits(run, truth, charts)),
     ]
     more = f" in {integer(view.space.categories)} categories" if view.categorical else ""
     what = f"{integer(last.rows)} invented points with {integer(len(view.coordinates))} coordinates{more}"
