@@ -65,10 +65,15 @@ class Page(HTMLParser):
         block: dict[str, Any] = json.loads(self.scripts[0])
         return block
 
-    def chart(self, title: str) -> dict[str, Any]:
-        """What the script draws under a title: x and the values of each line."""
+    def spec(self, title: str) -> dict[str, Any]:
+        """The data of the chart of a title."""
         for _, attributes in self.attributes:
             if attributes.get("data-title") == title:
                 spec: dict[str, Any] = self.data["charts"][int(str(attributes["data-chart"]))]
-                return {"x": spec["x"], **{line["label"]: line["values"] for line in spec["lines"]}}
+                return spec
         raise AssertionError(f"no chart {title!r}")
+
+    def chart(self, title: str) -> dict[str, Any]:
+        """What is drawn under a title: x and the values of each line."""
+        spec = self.spec(title)
+        return {"x": spec["x"], **{line["label"]: line["values"] for line in spec["lines"]}}

@@ -31,7 +31,7 @@ def test_the_tables_of_a_census_are_read_and_drawn(stock: Path, tmp_path: Path) 
     assert "3 manifests and 3 tables were read" in page.words
     assert len(page.data["heat"]["pairs"]) == 3
     assert set(page.bars) >= {"region", "sector"}
-    for title in ("Pairs of columns", "Change over time", "Where it is weak"):
+    for title in ("Two columns together", "What changed since last time", "Where it is weak"):
         assert title in page.words
     assert "What was measured, and when, is published beside the tables" in page.words
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from cli_stream import dpstream
 from report_pages import Page
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_manifest, read_measurements
 from dpstream.tools.evaluate import LABEL
 from dpstream.tools.report import write_report
 
@@ -48,21 +49,42 @@ def test_page_repeats_the_manifests(folder: Path, tmp_path: Path) -> None:
     questions = {
         data["data-title"] for tag, data in page.attributes if tag == "figure" and "data-title" in data
     }
-    assert len(questions) == 1 + len(told[-1])
+    window = any("last 3" in str(title) for title in questions)
+    assert len(questions) == 1 + len(told[-1]) + (2 if window else 0)
     for place, one in enumerate(told[-1]):
         share = "share" in one
         key = "share" if share else "count"
-        title = one["question"].replace(f"of the first {STEPS} periods", "so far")
+        # The words of the table: the column, not 1.
+        title = re.sub("^(1 in )?at least", "poor in at least", one["question"])
+        title = title.replace(f"of the first {STEPS} periods", "periods so far")
         chart = page.chart(title)
         value, error = one[key], one[f"{key}_standard_error"]
         assert chart["released"][-1] == pytest.approx(value, rel=1e-3)
-        assert chart["two standard errors less"][-1] == pytest.approx(value - 2 * error, rel=2e-3, abs=1e-3)
+        width = page.spec(title)["lines"][0]["width"][-1]
+        assert width == pytest.approx(2 * error, rel=2e-3, abs=1e-3)
         # A period without an answer is a gap.
         answered = [len(answers) > place for answers in told]
         assert [shown is not None for shown in chart["released"]] == answered
     people = page.chart("People")
     estimated = next(values for label, values in people.items() if label.startswith("people ("))
     assert estimated == [m["rows"] if m["rows_in_table"] else None for m in manifests]
+
+
+def test_flows_are_the_measured_ones(folder: Path, tmp_path: Path) -> None:
+    """Patterns of a window, added up over all but its last two periods; their errors follow from the noise."""
+    page = Page(write_report(folder / "releases", tmp_path / "r.html"))
+    counts = [one for one in read_measurements(folder / "releases") if one.query["kind"] == "patterns"]
+    if 'name = "panel-cumulative"' in (folder / "dpstream.toml").read_text():
+        assert not counts
+        assert "Who moves" not in page.words
+        return
+    became = page.spec("became poor")["lines"][0]
+    assert [one.last for one in counts] == page.spec("became poor")["x"]
+    for one, value, width in zip(counts, became["values"], became["width"], strict=True):
+        # Codes of (a, 0, 1): the second and the sixth of eight.
+        assert value == one.values[1] + one.values[5]
+        assert width == pytest.approx(2 * (2 * one.variance) ** 0.5, rel=1e-3)
+    assert "Of those who became poor, how many still are?" in page.words
 
 
 def test_what_a_panel_has_not_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -153,13 +153,39 @@ def test_public_page_is_made_of_public_files(folder: Path, tmp_path: Path) -> No
     vehicles = Counter(read(folder / "releases", STEPS).column("vehicle").to_pylist())
     for vehicle, count in vehicles.items():
         assert f"{vehicle} {count:,} {100 * count / points[-1]:.1f} %" in " ".join(read_page.words.split())
-    # Three pairs of coordinates over five steps, and two categories.
-    assert (
-        sum(tag == "svg" and "map" in str(a.get("class")) for tag, a in read_page.attributes) == 3 * STEPS + 2
-    )
+    # Two coordinates over five steps, two other pairs, and two categories.
+    assert sum(tag == "svg" and "map" in str(a.get("class")) for tag, a in read_page.attributes) == STEPS + 4
     assert "Whatever it holds, any outcome" in read_page.words
-    assert "hour from 0 to 24 (a circle)" in " ".join(read_page.words.split())
-    assert len(read_page.scripts) == 3
+    assert "46.95°" in read_page.words
+    assert "5 km" in read_page.words
+    assert len(read_page.scripts) == 2
+
+
+def test_a_public_outline_lies_under_the_map(folder: Path, tmp_path: Path) -> None:
+    """Its corner in the middle of the frame is drawn there; what is no GeoJSON is refused in one sentence."""
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    config = copy / "dpstream.toml"
+    config.write_text(config.read_text() + '\n[report]\noutline = "city.geojson"\n')
+    ring = [[7.4, 46.95], [7.5, 46.95], [7.5, 47.0], [7.4, 46.95]]
+    area = {"type": "Polygon", "coordinates": [ring]}
+    feature = {"type": "Feature", "properties": {}, "geometry": area}
+    (copy / "city.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    text = write_report(config, tmp_path / "r.html").read_text()
+    drawn = re.findall(r'class="outline"[^>]*><path d="([^"]*)"', text)
+    assert len(drawn) == STEPS
+    places = [tuple(map(int, point.split())) for point in re.split("[ML]", drawn[0])[1:]]
+    # The last value of a coordinate lies half a part below its border.
+    assert places == [(500, 500), (1000, 500), (1000, 0), (500, 500)]
+    assert 'class="outline"' not in write_report(copy / "releases", tmp_path / "f.html").read_text()
+    for wrong in (
+        "{}",
+        "[1]",
+        '{"type": "Point", "coordinates": [1, 2]}',
+        '{"type": "Feature", "geometry": null}',
+    ):
+        (copy / "city.geojson").write_text(wrong)
+        with pytest.raises(ConfigError, match=r"is no GeoJSON|has no lines"):
+            write_report(config, tmp_path / "r.html")
 
 
 def test_partition_counts_all_points(plane: Path, tmp_path: Path) -> None:

@@ -38,39 +38,14 @@ HOSTILE = [
 
 #: Shows the page in a frame of a phone's width and writes down what came of it. The frame has this page's origin,
 #: so that it may be looked into.
-FRAME = """<!doctype html><html><body><iframe srcdoc="{page}" style="width:{width}px;height:4000px;border:0"></iframe>
-<script>
-addEventListener("load", () => setTimeout(() => {{
-  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
-  const wide = [...page.querySelectorAll("section, figure, header, nav, footer")].filter(
-    (e) => e.getBoundingClientRect().right > {width} + 1).map((e) => e.tagName + "." + e.className);
-  const inked = [...page.querySelectorAll("canvas")].filter((c) => {{
-    const pixels = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
-    return pixels.some((v) => v > 0);
-  }}).length;
-  const facts = {{
-    ...root.dataset, wide, inked, scroll: root.scrollWidth, client: root.clientWidth,
-    frame: page.defaultView.innerWidth,
-    figures: page.querySelectorAll("figure[data-chart]").length,
-    cells: page.querySelectorAll(".heat td").length,
-    options: [...page.querySelectorAll("option")].map((o) => o.textContent),
-    labels: [...page.querySelectorAll(".heat th bdi")].map((o) => o.textContent),
-    title: page.title, paper: page.defaultView.getComputedStyle(page.body).backgroundColor,
-  }};
-  page.querySelectorAll("figure[data-chart] details").forEach((d) => {{ d.open = true; }});
-  setTimeout(() => {{
-    facts.rows = [...page.querySelectorAll("figure[data-chart] tbody")].map((b) => b.rows.length);
-    document.documentElement.setAttribute("data-facts", encodeURIComponent(JSON.stringify(facts)));
-  }}, 200);
-}}, 600));
-</script></body></html>"""
+FRAME = (Path(__file__).parent / "browser_frame.html").read_text(encoding="utf-8")
 
 
 def look(page: Path, tmp_path: Path, *, width: int = 360, dark: bool = False) -> dict[str, object]:
     """What a browser makes of a page."""
     frame = tmp_path / "frame.html"
     text = html.escape(page.read_text(encoding="utf-8"))
-    frame.write_text(FRAME.format(page=text, width=width), encoding="utf-8")
+    frame.write_text(FRAME.replace("@WIDTH@", str(width)).replace("@PAGE@", text), encoding="utf-8")
     assert BROWSER is not None
     result = subprocess.run(
         [
@@ -128,7 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path, private: bool) -> None:
     page = write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=private)
     read = Page(page)
-    assert len(read.scripts) == 3
+    assert len(read.scripts) == 2
     assert HOSTILE[0] in read.words
     facts = look(page, tmp_path)
     assert facts["errors"] == ""
@@ -138,7 +113,8 @@ def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path, private: bool)
     assert any("</script><b>zip" in option for option in facts["options"])  # type: ignore[attr-defined]
     assert set(HOSTILE) <= set(facts["labels"])  # type: ignore[call-overload]
     # Every chart is drawn, with a table behind it.
-    assert facts["figures"] == facts["inked"] == int(str(facts["canvases"])) == len(read.data["charts"]) > 4
+    assert facts["figures"] == facts["inked"] == facts["read"] == len(read.data["charts"]) >= 4
+    assert facts["faint"] == facts["unnamed"] == []
     assert facts["rows"] == [len(chart["x"]) for chart in read.data["charts"]]
     assert int(str(facts["cells"])) > 4
     # A phone's width is enough.
@@ -155,6 +131,7 @@ def test_dark_and_wide(folder: Path, tmp_path: Path) -> None:
     assert brightness[0] > 700
     assert brightness[1] < 90
     assert light["errors"] == dark["errors"] == ""
+    assert light["faint"] == dark["faint"] == []
     assert light["scroll"] == light["client"]
 
 
@@ -164,7 +141,8 @@ def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> 
     text = page.read_text(encoding="utf-8")
     evil = (
         "<script>document.documentElement.setAttribute('data-owned','3')</script>"
-        '<img src="http://127.0.0.1:9/x.png"><figure style="width:700px">x</figure>'
+        '<img src="http://127.0.0.1:9/x.png"><figure style="width:700px">x</figure><p style="color:#999">faint</p>'
+        "<svg></svg>"
     )
     page.write_text(text.replace("</body>", f"{evil}</body>"), encoding="utf-8")
     facts = look(page, tmp_path)
@@ -173,6 +151,8 @@ def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> 
     assert "policy: script-src" in str(facts["errors"])
     assert facts["scroll"] != facts["client"]
     assert facts["wide"] != []
+    assert any("faint" in name for name in facts["faint"])  # type: ignore[attr-defined]
+    assert facts["unnamed"] == ["<svg></svg>"]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -203,4 +183,7 @@ def test_maps_of_points_fit_a_phone(tmp_path: Path, dark: bool) -> None:
     assert "owned" not in facts
     assert facts["wide"] == []
     assert facts["scroll"] == facts["client"]
-    assert facts["figures"] == facts["inked"] == 4
+    assert facts["figures"] == facts["inked"] == facts["read"] == 4
+    assert facts["faint"] == facts["unnamed"] == []
+    # One of two maps at a time.
+    assert facts["slides"] == [[False, True], [True, False]]

@@ -30,7 +30,7 @@ __all__ = ["command"]
     type=Whole(2),
     default=200,
     show_default=True,
-    help="Tables to read at most, evenly spaced with the first and the last.",
+    help="Steps to show at most, evenly spaced, first and last among them; of 200, 40 tables are read.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is no report.")
 def command(
@@ -38,10 +38,10 @@ def command(
 ) -> None:
     """Write one self-contained page about a run, for a browser without a network.
 
-    RUN is a configuration file, or a folder of releases. The page says in plain words what is protected and what it
-    cost, and shows the releases over time, their columns and pairs of columns, how noisy they are and where they are
-    weak; of a stream of points maps, and the cells that they were drawn from. It is made of releases and public
-    declarations only, and may be published with them.
+    RUN is a configuration file, or a folder of releases. The page says first what one may conclude and how wrong that
+    may be, then shows the table over time, its columns and pairs of columns, what changed and where it is weak, and
+    what is protected; of a stream of points maps, and the cells that they were drawn from. It is made of releases and
+    public declarations only, and may be published with them.
 
     With --private-data (a configuration only) it compares them with the private table too: errors over time, true
     and synthetic shares side by side. Such a page is for evaluation only, not releasable; it says so on top and only

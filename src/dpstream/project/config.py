@@ -29,6 +29,7 @@ from dpstream.project.keys import SECTIONS
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.places import check_account, check_places
 from dpstream.project.prior_section import check_prior_taken, read_prior
+from dpstream.project.publication_section import Publication, read_publication
 from dpstream.project.reader import Section, Used
 from dpstream.project.release_sink import sink_of
 from dpstream.project.season import check_season_taken, read_season
@@ -96,6 +97,8 @@ class Config:
     accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
     #: Public files that are gone, and what stands in for them; such a configuration takes no step.
     absent: AbsentFiles | None = None
+    #: What the owner says to readers; pinned to nothing.
+    publication: Publication = field(default_factory=Publication)
 
     @classmethod
     def load(cls, path: str | Path, *, looks_only: bool = False, state: str | Path | None = None) -> Self:
@@ -196,6 +199,7 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
+        publication = read_publication(section("statement"), section("report"), base)
         accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)
@@ -231,6 +235,7 @@ class Config:
             expected,
             accuracy,
             absent,
+            publication,
         )
         check_account(config.account, state, output.dir, budgets, base)
         check_fits(source, options, config.plan(), schema)

@@ -18,6 +18,7 @@ from dpstream.project.accuracy_keys import ACCURACY_KEYS
 from dpstream.project.base_keys import BASE_KEYS
 from dpstream.project.output_keys import OUTPUT_KEYS
 from dpstream.project.prior_keys import PRIOR_KEYS
+from dpstream.project.publication_keys import PUBLICATION_KEYS
 
 __all__ = ["DEFAULT_MECHANISM", "SECTIONS", "Key", "keys_of", "rows_of"]
 
@@ -35,6 +36,9 @@ SECTIONS: dict[str, str] = {
     "prior": "A public table that says what the private one may look like (see the guide on priors). It joins the "
     "measured counts that it is near to, and costs nothing of the budget.",
     "output": "Where releases go; public.",
+    "statement": "What the owner says to readers in `dpstream statement` and its files for catalogues; public, and not "
+    "part of what the stream is pinned to.",
+    "report": "What `dpstream report` draws besides; public, and not part of what the stream is pinned to.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
     "the guide on evolution). Without the section a stream begins empty.",
@@ -191,6 +195,7 @@ _SECTION_KEYS: tuple[Key, ...] = (
     ),
     *ACCURACY_KEYS,
     *PRIOR_KEYS,
+    *PUBLICATION_KEYS,
     *OUTPUT_KEYS,
     *BASE_KEYS,
 )

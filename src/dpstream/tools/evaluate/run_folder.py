@@ -113,6 +113,14 @@ class Told:
         return bool(self.manifest["made_with_test_seed"])
 
     @property
+    def measured_up_to(self) -> int | None:
+        """The last step that was measured, as far as the manifest says: what came since is expected."""
+        told = self.manifest.get("accuracy") or {}
+        taken = told.get("last_census")
+        found = told.get("measured_up_to_step") if taken is None else taken["step"]
+        return None if found is None else int(found)
+
+    @property
     def in_epochs(self) -> bool:
         """Whether steps are measured together."""
         return "staleness" in self.manifest["mechanism"].get("options", {})

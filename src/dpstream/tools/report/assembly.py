@@ -14,17 +14,18 @@ from dpstream.core.errors import ConfigError
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told
-from dpstream.tools.report import sections_promise
 from dpstream.tools.report.charts import Charts
+from dpstream.tools.report.dates import calendar_of
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
+from dpstream.tools.report.opening import banner, opening
+from dpstream.tools.report.sections_files import files_section
+from dpstream.tools.report.sections_promise import promise
 
-__all__ = ["REPORT_MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of"]
+__all__ = ["REPORT_MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of", "frame"]
 
 #: Stands near the top of every page: what may be replaced by a newer one.
 REPORT_MARKER = "<!-- a report by dpstream -->"
-_NO_SCRIPT = (
-    "Lines and heat maps need JavaScript (nothing is loaded from anywhere); the rest of the page does not."
-)
+_NO_SCRIPT = "Heat maps, sliders and tables of values need JavaScript (nothing is loaded from anywhere)."
 
 
 Pairs = Sequence[tuple[str, str]]
@@ -37,18 +38,20 @@ class Page:
     Attributes:
         run: what the manifests tell.
         sections: name, title in the list of links (empty: no link) and content.
-        tiles: numbers for the head.
+        what: what was released, up to the noun, for the first sentence.
         charts: those in the sections.
         tables: how many released tables were read.
         heat: data of heat maps, for the script.
+        size: how many there are, where that is not the number of rows.
     """
 
     run: Told
     sections: Sequence[tuple[str, str, Html | None]]
-    tiles: Sequence[Html]
+    what: str
     charts: Charts
     tables: int = 0
     heat: dict[str, Any] = field(default_factory=dict)
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class FamilyPage:
 
 
 def charts_of(run: Told) -> Charts:
-    """An empty collection of charts that calls steps by their periods."""
-    return Charts({facts.step: facts.period.split("/")[0] for facts in run.shown if facts.period})
+    """An empty collection of charts that calls steps by their dates."""
+    return Charts(calendar_of(run))
 
 
 def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
@@ -97,12 +100,40 @@ def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
         private: whether it holds private truth.
         fit: what the newest table is fit for.
     """
-    run = made.run
-    links = [("promise", "Protection"), *((name, title) for name, title, _ in made.sections if title)]
-    body = [sections_promise.promise(run), *(content for _, _, content in made.sections)]
-    data = {**made.charts.as_json(), "heat": made.heat}
-    scripts = [_asset("uPlot.iife.min.js"), _asset("report.js")]
-    title = f"{run.manifest['stream']}: dpstream report" + (f" ({LABEL})" if private else "")
+    run, dates = made.run, made.charts.dates
+    links = [(name, title) for name, title, _ in made.sections if title]
+    links += [("promise", "Privacy and cost"), ("files", "Use the files")]
+    head = opening(run, dates, made.what, fit, links, size=made.size, private=private)
+    body = [*(content for _, _, content in made.sections), promise(run), files_section(run)]
+    data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}
+    return frame(
+        f"{run.manifest['stream']}: dpstream report" + (f" ({LABEL})" if private else ""),
+        [banner(run, private, fit.unfit)],
+        [head, element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body)],
+        [*_footer(run, made.tables, private)],
+        data=data,
+        private=private,
+    )
+
+
+def frame(
+    title: str,
+    above: Sequence[Html],
+    body: Sequence[Html],
+    footer: Sequence[str],
+    *,
+    data: dict[str, Any] | None = None,
+    private: bool = False,
+    marker: str = REPORT_MARKER,
+) -> str:
+    """A whole page in the one design: sealed by a policy, without the network.
+
+    Args:
+        above: what stands over the whole width.
+        data: for the page's script; without any there is no script.
+        marker: says to a later run what kind of page it may replace.
+    """
+    scripts = [] if data is None else [_asset("report.js")]
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -111,28 +142,19 @@ def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="robots", content="noindex") if private else None,
         element("title", title),
-        element("style", raw(_asset("uPlot.min.css") + _asset("report.css"))),
+        element("style", raw(_asset("report.css"))),
     )
+    foot = element("footer", [element("p", text) for text in footer])
+    block = element("script", script_json(data), type="application/json", id="data") if scripts else None
     page = element(
         "html",
-        raw(REPORT_MARKER),
+        raw(marker),
         head,
         element(
             "body",
-            sections_promise.banner(run, private, fit.unfit),
-            element(
-                "div",
-                sections_promise.header(run, private, made.tiles, fit.verdicts),
-                element(
-                    "nav",
-                    [element("a", text, href=f"#{name}") for name, text in links],
-                    aria_label="Sections",
-                ),
-                element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body),
-                _footer(run, made.tables, private),
-                class_="page",
-            ),
-            element("script", script_json(data), type="application/json", id="data"),
+            above,
+            element("div", body, foot, class_="page"),
+            block,
             [element("script", raw(script)) for script in scripts],
             class_="private" if private else None,
         ),
@@ -141,27 +163,23 @@ def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
     return f"<!doctype html>\n{page}\n"
 
 
-def _footer(run: Told, tables: int, private: bool) -> Html:
+def _footer(run: Told, tables: int, private: bool) -> list[str]:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
-    texts = [
+    return [
         f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']}. "
         f"{read} were read; all of them match their published hashes.",
         f"This page holds private truth: {LABEL}."
         if private
         else "Every number on this page is computed from the releases and from public declarations.",
-        "The page loads nothing. Charts are drawn by uPlot, whose licence stands in the source of the page.",
+        "The page loads nothing.",
     ]
-    licence = _asset("THIRD_PARTY.txt")
-    return element("footer", [element("p", text) for text in texts], raw(f"<!--\n{licence}-->"))
 
 
 def _policy(scripts: Sequence[str]) -> str:
     """No network at all, and no script but the page's own: each is named by its hash."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
-    )
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

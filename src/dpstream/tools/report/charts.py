@@ -1,58 +1,72 @@
-"""Charts of a page: the frame, the legend and the words in HTML; the lines as data for the page's script."""
+"""Charts of a page: drawn here as SVG with direct labels; the script only reads values out under the pointer.
+
+The curves stretch with the page, and the words beside them are HTML, so that they have the same size on a phone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.report.markup import Html, element
+from dpstream.tools.report.dates import Calendar
+from dpstream.tools.report.markup import Html, element, percent, significant
 
-__all__ = ["ChartLine", "Charts", "Unit", "spoken"]
+__all__ = ["ChartLine", "Charts", "Unit", "polyline", "round_marks", "spoken"]
 
-#: Lines that can be told apart, by colour and by dashes (see report.css and report.js).
+#: Lines that can be told apart, by colour, dashes and their names.
 MOST_LINES = 5
+#: Of a drawing: its own units, which stretch.
+_WIDE, _HIGH = 1000, 400
+#: Heights of a large and of a small chart, and of a line of words, in pixels.
+_LARGE, _SMALL, _WORDS = 220, 130, 17
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What an axis counts: ``records``, or a share that is shown in percents."""
+    """What an axis counts: ``records``, or a share that is shown in percents (``fine``: of small ones two digits)."""
 
     words: str
     share: bool = False
+    fine: bool = False
 
     def text(self, value: float) -> str:
         """A value for people.
 
-        >>> Unit("rows").text(70120.0), Unit("share of rows", share=True).text(0.0312)
-        ('70,120', '3.12 %')
+        >>> Unit("rows").text(70120.0), Unit("share", share=True).text(0.0312), Unit("", True, True).text(0.00312)
+        ('70,120', '3.1 %', '0.31 %')
         """
-        if not math.isfinite(value):
-            return "–"
-        if self.share:
-            return f"{100 * value:.3g} %" if abs(value) < 0.9995 else f"{100 * value:.0f} %"
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        if self.fine and 0 < abs(value) < 0.01:
+            return f"{100 * value:.2g} %"
+        return percent(value) if self.share else significant(value)
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One curve; NaN leaves a gap. ``style`` fixes colour and dashes; ``truth`` is drawn thick and grey."""
+    """One curve; NaN leaves a gap. ``style`` fixes colour and dashes; ``truth`` is drawn thick and grey.
+
+    Attributes:
+        width: half the width of the band around it, for instance two standard errors; None: no band.
+        named: whether its name stands at its end; where a title says what it is, its last value is enough.
+    """
 
     label: str
     values: NDArray[np.float64]
     style: int = 1
     truth: bool = False
+    width: NDArray[np.float64] | None = None
+    named: bool = True
 
 
 @dataclass
 class Charts:
-    """Collects what the script draws. ``periods``: what the steps are called, where they have names."""
+    """Draws charts and collects their values for the script. ``dates``: what the steps are called."""
 
-    periods: Mapping[int, str]
+    dates: Calendar
     specs: list[dict[str, Any]] = field(default_factory=list)
 
     def lines(
@@ -72,29 +86,41 @@ class Charts:
             {
                 "x": [int(step) for step in steps],
                 "share": unit.share,
-                "zero": from_zero,
-                "small": small,
-                "lines": [
-                    {
-                        "label": line.label,
-                        "style": 0 if line.truth else line.style,
-                        "values": _plain(line.values),
-                    }
-                    for line in lines
-                ],
+                "fine": unit.fine,
+                "lines": [_data(line) for line in lines],
             }
         )
-        described = "; ".join(spoken(line, steps, unit) for line in lines)
-        plot = element("div", class_="plot", role="img", aria_label=f"{title}. {described}")
-        at = element("li", element("output", class_="at"))
-        legend = element("ul", at, [self._key(line) for line in lines], class_="legend")
+        low, high, marks = _axis(lines, from_zero)
+
+        def y(value: float) -> float:
+            return (high - value) / (high - low)
+
+        # A name that begins as the title does need not say it again.
+        names = [line.label.removeprefix(f"{title} ") for line in lines]
+        ends = _ends(lines, names, unit, y, _SMALL if small else _LARGE)
+        described = "; ".join(spoken(line, steps, unit, self.dates) for line in lines)
+        plot = element(
+            "div",
+            element(
+                "div", [_at(unit.text(mark) if mark else "0", y(mark), "top") for mark in marks], class_="ys"
+            ),
+            element("div", _drawing(steps, lines, y, marks), class_="field"),
+            element("div", ends, class_="ends"),
+            element("div", _dates(self.dates.ticks(steps, 3 if small else 5), steps), class_="xs"),
+            class_="plot",
+            role="img",
+            tabindex=0,
+            aria_label=f"{title}. {described}",
+        )
         return element(
             "figure",
-            element("figcaption", element("bdi", title)),
-            element("p", f"↑ {unit.words}", class_="unit"),
+            element(
+                "figcaption",
+                element("bdi", title),
+                None if unit.words.lower() == title.lower() else element("small", f" {unit.words}"),
+            ),
             plot,
-            element("p", "step →", class_="unit x"),
-            legend,
+            element("output", class_="at"),
             element("p", note, class_="note") if note else None,
             element("details", element("summary", "Values as a table"), element("div", class_="scroll")),
             class_="chart small" if small else "chart",
@@ -102,23 +128,16 @@ class Charts:
             data_title=title,
         )
 
-    @staticmethod
-    def _key(line: ChartLine) -> Html:
-        style = 0 if line.truth else line.style
-        swatch = Html(
-            f'<svg class="key s{style}" viewBox="0 0 30 8" aria-hidden="true"><path d="M1 4H29"/></svg>'
-        )
-        return element("li", swatch, element("bdi", line.label), element("output"))
-
-    def as_json(self) -> dict[str, Any]:
-        """For the page's data block."""
-        return {"charts": self.specs, "periods": {str(k): v for k, v in self.periods.items()}}
+    def as_json(self, steps: Iterable[int]) -> dict[str, Any]:
+        """For the page's data block; ``steps``: those that may need a name beside the charts'."""
+        used = {*steps, *(step for spec in self.specs for step in spec["x"])}
+        return {"charts": self.specs, "names": {str(step): self.dates.name(step) for step in sorted(used)}}
 
 
-def spoken(line: ChartLine, steps: Sequence[int], unit: Unit) -> str:
+def spoken(line: ChartLine, steps: Sequence[int], unit: Unit, dates: Calendar) -> str:
     """A curve in words, for who does not see it.
 
-    >>> spoken(ChartLine("rows", np.array([10.0, 30.0, 20.0])), [1, 2, 3], Unit("rows"))
+    >>> spoken(ChartLine("rows", np.array([10.0, 30.0, 20.0])), [1, 2, 3], Unit("rows"), Calendar({}))
     'rows: 10 at step 1, 20 at step 3, between 10 and 30'
     """
     known = [
@@ -129,11 +148,175 @@ def spoken(line: ChartLine, steps: Sequence[int], unit: Unit) -> str:
     (first, start), (last, end) = known[0], known[-1]
     low, high = min(v for _, v in known), max(v for _, v in known)
     if len(known) == 1:
-        return f"{line.label}: {unit.text(start)} at step {first}"
+        return f"{line.label}: {unit.text(start)} at {dates.name(first)}"
     return (
-        f"{line.label}: {unit.text(start)} at step {first}, {unit.text(end)} at step {last}, "
+        f"{line.label}: {unit.text(start)} at {dates.name(first)}, {unit.text(end)} at {dates.name(last)}, "
         f"between {unit.text(low)} and {unit.text(high)}"
     )
+
+
+def polyline(
+    x: NDArray[np.float64], y: NDArray[np.float64], wide: int, high: int, *, back: bool = False
+) -> str:
+    """A path through points of the unit square, from its upper left corner; a point that is NaN leaves a gap.
+
+    >>> polyline(np.array([0, 0.5, 1]), np.array([0, np.nan, 1]), 10, 10)
+    'M0 0M10 10'
+    """
+    parts, drawing = [], False
+    order = range(len(x) - 1, -1, -1) if back else range(len(x))
+    for i in order:
+        if not (known := math.isfinite(y[i])):
+            drawing = False
+            continue
+        parts.append(f"{'L' if drawing or back else 'M'}{round(wide * x[i])} {round(high * y[i])}")
+        drawing = known
+    return "".join(parts)
+
+
+def _places(steps: Sequence[int]) -> NDArray[np.float64]:
+    span = max(1, steps[-1] - steps[0])
+    places = (np.array(steps, np.float64) - steps[0]) / span
+    return places if len(steps) > 1 else places + 0.5
+
+
+def _drawing(steps: Sequence[int], lines: Sequence[ChartLine], y: Any, marks: Sequence[float]) -> Html:
+    x = _places(steps)
+    grid = element("path", class_="grid-line", d="".join(f"M0 {round(_HIGH * y(m))}H{_WIDE}" for m in marks))
+    bands, curves, dots = [], [], []
+    for line in lines:
+        style = "s0" if line.truth else f"s{line.style}"
+        if line.width is not None and np.isfinite(line.width).any():
+            bands.append(element("path", class_=f"band {style}", d=_band(x, line, y)))
+        curves.append(element("path", class_=style, d=polyline(x, y(line.values), _WIDE, _HIGH)))
+        alone = _alone(np.isfinite(line.values))
+        if len(steps) <= 12 or alone.any():
+            shown = np.where(alone if len(steps) > 12 else np.isfinite(line.values), y(line.values), math.nan)
+            points = "".join(
+                f"M{round(_WIDE * px)} {round(_HIGH * py)}h0"
+                for px, py in zip(x, shown, strict=True)
+                if math.isfinite(py)
+            )
+            dots.append(element("path", class_=f"dots {style}", d=points))
+    pointer = element("path", class_="pointer", d="")
+    return element(
+        "svg",
+        [grid, *bands, *curves, *dots, pointer],
+        viewBox=f"0 0 {_WIDE} {_HIGH}",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+
+
+def _alone(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Points without a neighbour, which would be no line."""
+    padded = np.pad(known, 1)
+    return known & ~padded[:-2] & ~padded[2:]
+
+
+def _band(x: NDArray[np.float64], line: ChartLine, y: Any) -> str:
+    assert line.width is not None
+    known = np.isfinite(line.values) & np.isfinite(line.width)
+    parts = []
+    for run in np.split(np.arange(len(x)), np.flatnonzero(np.diff(known.astype(int))) + 1):
+        if len(run) and known[run[0]]:
+            upper = np.clip(y(line.values[run] + line.width[run]), -0.1, 1.1)
+            lower = np.clip(y(line.values[run] - line.width[run]), -0.1, 1.1)
+            parts.append(
+                f"{polyline(x[run], upper, _WIDE, _HIGH)}{polyline(x[run], lower, _WIDE, _HIGH, back=True)}Z"
+            )
+    return "".join(parts)
+
+
+def _axis(lines: Sequence[ChartLine], from_zero: bool) -> tuple[float, float, list[float]]:
+    """Both ends of an axis, and a few round marks."""
+    values = [line.values for line in lines]
+    # A band that is many times as high as its line would flatten it: it may leave the picture.
+    values += [line.values + s * line.width for line in lines if line.width is not None for s in (-1, 1)]
+    known = np.concatenate([v[np.isfinite(v)] for v in values]) if values else np.zeros(0)
+    curves = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
+    if not len(known):
+        return 0.0, 1.0, [0.0]
+    low, high = float(known.min()), float(known.max())
+    if from_zero:
+        low, high = min(0.0, float(curves.min())), min(high, max(3.0 * float(curves.max()), 1e-12))
+        high = max(high, float(curves.max()))
+    if high <= low:
+        high = low + (abs(low) or 1.0)
+    marks = round_marks(low, high)
+    room = 0.04 * (high - low)
+    return (low if from_zero and low == 0 else low - room), high + room, marks
+
+
+def round_marks(low: float, high: float) -> list[float]:
+    """Up to five round numbers between two others, evenly apart.
+
+    >>> round_marks(0, 10023), round_marks(46.9, 47.0)
+    ([0.0, 5000.0, 10000.0], [46.9, 46.925, 46.95, 46.975, 47.0])
+    """
+    step = 10.0 ** math.floor(math.log10((high - low) / 2))
+    step = next(step * k for k in (1, 2, 2.5, 5, 10) if (high - low) / (step * k) <= 4 + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _at(text: str, place: float, side: str) -> Html:
+    return element("span", text, style=f"{side}:{100 * place:.1f}%")
+
+
+def _ends(lines: Sequence[ChartLine], names: Sequence[str], unit: Unit, y: Any, height: int) -> list[Html]:
+    """The names of the curves with their last values, moved apart where they would lie over each other."""
+    known: list[tuple[float, ChartLine, str, str]] = []
+    for line, name in zip(lines, names, strict=True):
+        there = np.flatnonzero(np.isfinite(line.values))
+        if len(there):
+            value = float(line.values[there[-1]])
+            known.append((height * min(1.0, max(0.0, float(y(value)))), line, name, unit.text(value)))
+    known.sort(key=lambda entry: entry[0])
+    # A value, and what it is, in a line of words each.
+    lines_of_words = 2 if any(line.named for _, line, _, _ in known) else 1
+    places = _apart([entry[0] for entry in known], _WORDS * lines_of_words, height)
+    return [
+        element(
+            "span",
+            element("b", value),
+            " ",
+            element("bdi", name, title=line.label) if line.named else None,
+            class_=f"end s{0 if line.truth else line.style}",
+            style=f"top:{100 * place / height:.1f}%",
+        )
+        for place, (_, line, name, value) in zip(places, known, strict=True)
+    ]
+
+
+def _apart(places: list[float], room: float, height: float) -> list[float]:
+    """Ascending places moved so that each has its room, and all stay within the height.
+
+    >>> _apart([50.0, 52.0, 99.0], 20, 100)
+    [50.0, 70.0, 90.0]
+    """
+    room = min(room, height / max(1, len(places)))
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + room)
+    limit = height - room / 2
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], limit)
+        limit = places[i] - room
+    return places
+
+
+def _dates(ticks: Sequence[tuple[int, str]], steps: Sequence[int]) -> list[Html]:
+    span = max(1, steps[-1] - steps[0])
+    return [_at(text, (step - steps[0]) / span if len(steps) > 1 else 0.5, "left") for step, text in ticks]
+
+
+def _data(line: ChartLine) -> dict[str, Any]:
+    told = {
+        "label": line.label,
+        "style": 0 if line.truth else line.style,
+        "values": _plain(line.values),
+    }
+    return told if line.width is None else {**told, "width": _plain(line.width)}
 
 
 def _plain(values: NDArray[np.float64]) -> list[float | int | None]:

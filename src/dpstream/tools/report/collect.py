@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
-from dpstream.core.tables import Workload, count_marginals
+from dpstream.core.tables import Workload
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
-from dpstream.tools.evaluate.metrics import churn
-from dpstream.tools.evaluate.run_folder import Accuracy, Folder, Told, thin
+from dpstream.tools.evaluate.run_folder import MOST_STEPS, Accuracy, Folder, Told, thin
 
 if TYPE_CHECKING:
     from dpstream.project import Config
+
+#: Tables that are read of a long stream, if its reader does not ask for more.
+MOST_TABLES = 40
 
 __all__ = ["ReportedRun", "collect", "released_alike", "released_codes"]
 
@@ -39,8 +41,8 @@ class ReportedRun(Told):
         tables: steps whose tables were read.
         counts: per column, rows by code in each of those tables; shape (tables, codes).
         workload: the marginals that the mechanism was asked to keep.
-        churn: mean total variation of those marginals between each of the tables and the one read before it.
         codes: records of the last full table; None if there is none.
+        before: step and records of the full table before it; None if there is none.
     """
 
     releases: Path
@@ -49,8 +51,8 @@ class ReportedRun(Told):
     tables: tuple[int, ...]
     workload: Workload
     counts: tuple[NDArray[np.int64], ...]
-    churn: tuple[float, ...]
     codes: NDArray[np.int32] | None
+    before: tuple[int, NDArray[np.int32]] | None
 
     @cached_property
     def published(self) -> Published | None:
@@ -85,6 +87,12 @@ class ReportedRun(Told):
         total: NDArray[np.int64] = self.counts[0].sum(axis=1)
         return total
 
+    def shares(self, column: int) -> NDArray[np.float64]:
+        """Of each read table's rows, by code; NaN where a table is empty."""
+        rows = self.rows().astype(np.float64)
+        found: NDArray[np.float64] = self.counts[column] / np.where(rows > 0, rows, np.nan)[:, None]
+        return found
+
     def labels(self, column: int) -> tuple[str, ...]:
         """Labels of a column's codes as the released table can tell them apart."""
         kind = self.schema.columns[column]
@@ -106,8 +114,13 @@ def collect(folder: Folder) -> ReportedRun:
     releases, config, last = folder.releases, folder.config, folder.manifest
     schema = released_schema(releases, last) if config is None else config.schema()
     workload = _workload(schema, last, releases)
-    tables = thin(folder.full, folder.most)
-    counts, changes, codes = _count(workload, schema, releases, tables)
+    # A line needs no more points than a small picture has room for; who asks for more steps gets their tables, too.
+    tables = thin(folder.full, MOST_TABLES if folder.most == MOST_STEPS else folder.most)
+    counts, codes = _count(schema, releases, tables)
+    before = None
+    if len(folder.full) > 1:
+        step = folder.full[-2]
+        before = step, released_codes(schema, releases, step)
     return ReportedRun(
         last,
         folder.states,
@@ -118,8 +131,8 @@ def collect(folder: Folder) -> ReportedRun:
         tables,
         workload,
         counts,
-        changes,
         codes,
+        before,
     )
 
 
@@ -157,18 +170,14 @@ def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workl
 
 
 def _count(
-    workload: Workload, schema: Schema, releases: Path, tables: Sequence[int]
-) -> tuple[tuple[NDArray[np.int64], ...], tuple[float, ...], NDArray[np.int32] | None]:
-    """Single columns of every table, how far each table is from the one before, and the last table."""
+    schema: Schema, releases: Path, tables: Sequence[int]
+) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int32] | None]:
+    """Single columns of every table, and the last table."""
     sizes = schema.domain.sizes
     counts = tuple(np.zeros((len(tables), size), dtype=np.int64) for size in sizes)
-    codes, before, changes = None, None, []
+    codes = None
     for row, step in enumerate(tables):
         codes = released_codes(schema, releases, step)
         for column, size in enumerate(sizes):
             counts[column][row] = np.bincount(codes[:, column], minlength=size)
-        after = count_marginals(codes, schema.domain, workload.cliques)
-        if before is not None:
-            changes.append(churn(before, after))
-        before = after
-    return counts, tuple(changes), codes
+    return counts, codes

@@ -12,7 +12,9 @@ __all__ = [
     "Child",
     "Html",
     "element",
+    "fold",
     "integer",
+    "interval_table",
     "join",
     "percent",
     "raw",
@@ -108,6 +110,50 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: st
     return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
+def fold(summary: str, *children: Child) -> Html:
+    """What most readers need not see: one line that opens."""
+    return element("details", element("summary", summary), *children, class_="fold")
+
+
+def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: str) -> Html:
+    """Numbers with their errors, and beside each a dot with a band on one scale from 0 (or below).
+
+    Args:
+        rows: name, number and error as text, the number and half the width of its band.
+    """
+    entries = list(rows)
+    ends = [
+        end for _, _, value, width in entries for end in (value - width, value + width) if math.isfinite(end)
+    ]
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    span = (high - low) or 1.0
+
+    def at(value: float) -> str:
+        return f"{100 * (value - low) / span:.1f}%"
+
+    body = []
+    for name, text, value, width in entries:
+        picture = None
+        if math.isfinite(value):
+            reach = width if math.isfinite(width) else 0.0
+            band = element(
+                "i", class_="band", style=f"left:{at(value - reach)};right:{at(high + low - value - reach)}"
+            )
+            dot = element("i", class_="dot", style=f"left:{at(value)}")
+            zero = element("i", class_="zero", style=f"left:{at(0.0)}") if low < 0 else None
+            picture = element("span", zero, band, dot, class_="range")
+        body.append(
+            element(
+                "tr",
+                element("th", element("bdi", name), scope="row"),
+                element("td", text, class_="n"),
+                element("td", picture, class_="picture", aria_hidden="true"),
+            )
+        )
+    made = element("table", element("caption", caption), element("tbody", body), class_="intervals")
+    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
 def integer(value: float) -> str:
     """A whole number with thin groups of three.
 
@@ -118,12 +164,14 @@ def integer(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as percents, with one decimal place.
+    """A share as percents, with one decimal place; what is there and smaller says so.
 
-    >>> percent(0.1234), percent(float("nan"))
-    ('12.3 %', '–')
+    >>> percent(0.1234), percent(0.0002), percent(0), percent(float("nan"))
+    ('12.3 %', '<0.1 %', '0.0 %', '–')
     """
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
+    if not math.isfinite(share):
+        return "–"
+    return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def significant(value: float, digits: int = 3) -> str:

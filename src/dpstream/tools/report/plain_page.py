@@ -8,7 +8,6 @@ from dpstream.io.sinks import released_schema
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import Html, element, integer, table
-from dpstream.tools.report.sections_promise import tile
 from dpstream.tools.report.sections_time import rows_over_time, states
 
 __all__ = ["PLAIN_PAGE"]
@@ -17,7 +16,7 @@ __all__ = ["PLAIN_PAGE"]
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = Told(folder.manifest, folder.states, folder.facts())
     schema = released_schema(folder.releases, run.manifest)
-    charts, last = charts_of(run), run.shown[-1]
+    charts = charts_of(run)
     columns = [[column.name, integer(column.size)] for column in schema.columns]
     codebook = table(["column", "values or bins"], columns, caption="From the codebook")
     sections = [
@@ -25,11 +24,8 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
         _section("columns", "Columns", "The columns", codebook),
         _section("errors", "Error", "How wrong it can be", element("p", _words(run))),
     ]
-    tiles = [
-        tile("Rows in the last release", integer(last.rows), last.counted),
-        tile("Columns", integer(len(schema)), ""),
-    ]
-    return Page(run, sections, tiles, charts)
+    what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(schema))} columns"
+    return Page(run, sections, what, charts)
 
 
 def _section(name: str, link: str, title: str, *content: Html) -> tuple[str, str, Html]:

@@ -375,7 +375,7 @@ def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
     always = frozenset[frozenset[str]]() if run.accuracy is None else run.accuracy.marginals
     found = []
     for clique, counts in zip(
-        run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques), strict=True
+        run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques, "numpy"), strict=True
     ):
         small = counts < (least or 0)
         found.append((float(counts[small].sum()) / rows, domain.cells(clique), clique))

@@ -1,4 +1,4 @@
-"""The head of a page, what is protected, and what it cost: words that can be read aloud."""
+"""What is protected, and what it cost: words that can be read aloud."""
 
 from __future__ import annotations
 
@@ -8,96 +8,32 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts.explanation import sentence
-from dpstream.core.contracts.verdicts import MEANING, NOT_KNOWN, Verdict
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
-from dpstream.tools.report.markup import Html, element, integer, join, table
+from dpstream.tools.report.markup import Html, element, fold, integer, join, table
 
-__all__ = ["banner", "header", "promise", "tile"]
+__all__ = ["factor_words", "promise"]
 
 #: Beyond this epsilon the bound has more than 13 digits, and says nothing.
 _HARDLY_A_BOUND = 30
 
 
-def banner(run: Told, private: bool, unfit: str | None) -> Html:
-    """What nobody may overlook: private truth on the page, noise that can be predicted, rows that nobody can use."""
-    warnings = []
-    if private:
-        text = " Computed from the private table, without noise. Do not publish this page or send it on."
-        warnings.append(element("div", element("strong", LABEL), text, class_="warning private"))
-    if run.test_seed:
-        warnings.append(
-            element(
-                "div",
-                element("strong", "No guarantee."),
-                " This stream was made with a test seed: whoever knows it can take the noise away.",
-                class_="warning",
-            )
-        )
-    if unfit is not None:
-        warnings.append(element("div", element("strong", "unfit:"), f" {unfit}", class_="warning"))
-    return element("div", warnings, role="alert") if warnings else Html("")
-
-
-def header(run: Told, private: bool, tiles: Sequence[Html], verdicts: Sequence[Verdict] = ()) -> Html:
-    """Title and the few numbers to remember.
-
-    Args:
-        tiles: those about what is released.
-        verdicts: what the newest table is fit for; none where its manifest is of an early version.
-    """
-    manifest = run.manifest
-    name = "Evaluation" if private else "Privacy and quality report"
-    return element(
-        "header",
-        element("p", name, class_="kicker"),
-        element("h1", element("bdi", str(manifest["stream"]))),
-        element("p", _when(run), class_="lead"),
-        _fit_for(verdicts),
-        element(
-            "dl",
-            tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
-            tile("Loss of privacy", _short(manifest["guarantee"]), _cap(manifest)),
-            tiles,
-            class_="tiles",
-        ),
-    )
-
-
-def _fit_for(verdicts: Sequence[Verdict]) -> Html | None:
-    if not verdicts:
-        return None
-    tiles = [tile(one.use.capitalize(), one.word, _short_reason(one)) for one in verdicts]
-    meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
-    return join([
-        element("p", "What the newest table is fit for", class_="kicker"),
-        element("dl", tiles, class_="tiles"),
-        element("p", f"{meaning}.", class_="note"),
-    ])  # fmt: skip
-
-
-def _short_reason(one: Verdict) -> str:
-    """The sentence without its verdict, which stands above it."""
-    return one.words.rsplit(f"{NOT_KNOWN}: ", 1)[-1].split(": ", 1)[-1].rstrip(".")
-
-
 def promise(run: Told) -> Html:
-    """The section on what is protected, and at what cost."""
+    """The section on what is protected, and at what cost; its clauses are folded."""
     manifest = run.manifest
     plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
     return element(
         "section",
         element("h2", "What is protected, and what it cost"),
         plain,
-        element("h3", "What is not covered"),
-        element("ul", [element("li", text) for text in _limits(run)], class_="prose"),
+        fold(
+            "What is not covered",
+            element("ul", [element("li", text) for text in _limits(run)], class_="prose"),
+        ),
         _declared(run),
-        element("h3", "Where the budget goes"),
-        _parts(run),
-        element(
-            "details",
-            element("summary", "The exact words of the manifest"),
+        fold("Where the budget goes", _parts(run)),
+        fold(
+            "The exact words of the manifest",
             element("p", str(manifest["guarantee"]["words"])),
             element("p", f"Accounting: {manifest['spent']['composition']}."),
             element("p", f"Plan {manifest['plan_hash']}" if "plan_hash" in manifest else None, class_="hash"),
@@ -106,36 +42,16 @@ def promise(run: Told) -> Html:
     )
 
 
-def _when(run: Told) -> str:
-    first, last = run.shown[0], run.shown[-1]
-    if first.period is None or last.period is None:
-        return f"State of the stream after step {last.step}."
-    begin, end = first.period.split("/")[0], last.period.split("/")[-1]
-    return f"Records from {begin} to {end}; state of the stream after step {last.step}."
+def factor_words(guarantee: dict[str, Any]) -> str:
+    """The promise in half a sentence.
 
-
-def tile(name: str, value: str, more: str) -> Html:
-    """One number with its name."""
-    return element(
-        "div", element("dt", name), element("dd", value, class_="big"), element("dd", more, class_="more")
-    )
-
-
-def _short(guarantee: dict[str, Any]) -> str:
-    """
-    >>> _short({"definition": "pure", "epsilon": "1/2"}), _short({"definition": "zCDP", "rho": "1/8"})
-    ('ε = 0.5', 'ρ = 0.125')
+    >>> factor_words({"definition": "pure", "epsilon": "1"})
+    'it makes any outcome at most 2.72 times likelier'
     """
     if guarantee["definition"] == "pure":
-        return f"ε = {decimal_text(Fraction(guarantee['epsilon'])).split(' (')[0]}"
-    return f"ρ = {decimal_text(Fraction(guarantee['rho'])).split(' (')[0]}"
-
-
-def _cap(manifest: dict[str, Any]) -> str:
-    spent, planned = Fraction(manifest["spent"]["total"]), Fraction(manifest["spent"]["planned"])
-    if spent == planned:
-        return "for all releases together, as planned"
-    return f"of {decimal_text(planned)} planned, for all releases together"
+        return f"it makes any outcome {_times(Fraction(guarantee['epsilon']))}"
+    implied = Fraction(zcdp_to_epsilon(ZCDP.of(Fraction(guarantee["rho"])), "1e-9"))
+    return f"it makes any outcome {_times(implied)}, but for a chance of one in 10^9"
 
 
 def _plainly(run: Told) -> list[str]:
@@ -237,11 +153,10 @@ def _declared(run: Told) -> Html | None:
     facts = run.manifest["declared_public"]
     if not facts:
         return None
-    return join(
-        [
-            element("h3", "What this stream's owner declared public, and what a halt shows"),
-            element("ul", [element("li", sentence(str(text))) for text in facts], class_="prose fine"),
-        ]
+    items = [element("li", sentence(str(text))) for text in facts]
+    return fold(
+        "What this stream's owner declared public, and what a halt shows",
+        element("ul", items, class_="prose fine"),
     )
 
 

@@ -1,9 +1,10 @@
-"""What the last release says: every column as bars, pairs of columns as heat maps."""
+"""What the last table says: every column as bars with their past, pairs of columns as heat maps, what changed."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,47 +15,63 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.metrics import total_variation
+from dpstream.tools.evaluate.metrics import churn, total_variation
+from dpstream.tools.report.charts import polyline
 from dpstream.tools.report.collect import ReportedRun
+from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.folding import Group, fold, groups_of
 from dpstream.tools.report.markup import Html, element, integer, percent, significant
 from dpstream.tools.report.private_side import Truth
 
-__all__ = ["chosen_pairs", "columns", "heat_json", "pairs"]
+__all__ = ["changed", "chosen_pairs", "columns", "heat_json", "pairs"]
 
 _BARS = 12
+#: Right ends of the axes of bars.
+_SCALES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _FIND_OUT = "dpstream errors finds them by simulation, at no cost in privacy."
 _SQUARE = 10
-#: Cells of all heat maps of a page together; the most associated pairs come first.
-MOST_HEAT_CELLS = 20_000
+#: Pairs that get a heat map without being asked for: the most associated ones.
+MOST_PAIRS = 12
+#: Further changes are not listed.
+_CHANGES = 8
 
 
-def columns(run: ReportedRun, truth: Truth | None) -> Html:
-    """Section 3, first half: one-way marginals."""
+def columns(run: ReportedRun, truth: Truth | None, dates: Calendar) -> Html:
+    """The section on single columns: the shares of now, how wrong they may be, and where they come from."""
+    title = element("h2", "Column by column")
     if run.codes is None:
-        return element(
-            "section",
-            element("h2", "What the last release says"),
-            element("p", "No release has a full table: there is nothing to count."),
-            id="columns",
+        nothing = element("p", "No release has a full table: there is nothing to count.")
+        return element("section", title, nothing, id="columns")
+    cards = [_card(run, column, truth, dates) for column in range(len(run.schema))]
+    said = Counter(footer for _, footer in cards if footer)
+    # What is said of most columns is said once.
+    common = max(said, key=lambda text: said[text]) if said and truth is None else ""
+    figures = [
+        element(
+            "figure",
+            card,
+            element("p", footer, class_="note") if footer and footer != common else None,
+            class_="card",
         )
-    cards = [_card(run, column, truth) for column in range(len(run.schema))]
+        for card, footer in cards
+    ]
     return element(
         "section",
-        element("h2", "What the last release says"),
-        element("p", *_introduction(run, truth)),
-        _legend(run, truth),
-        element("div", cards, class_="columns"),
+        title,
+        element("p", *_introduction(run, truth, dates), f" {common}" if common else ""),
+        element("div", figures, class_="columns"),
         id="columns",
     )
 
 
-def _introduction(run: ReportedRun, truth: Truth | None) -> list[str]:
-    rows = integer(float(run.rows()[-1]))
-    text = f"Each column of the table of step {run.last_table}, as shares of its {rows} rows. "
+def _introduction(run: ReportedRun, truth: Truth | None, dates: Calendar) -> list[str]:
+    assert run.last_table is not None
+    text = f"Shares of the {integer(float(run.rows()[-1]))} rows of {dates.words(run.last_table)}"
+    if len(run.tables) > 1:
+        text += f"; the line beside each shows it since {dates.name(run.tables[0])}"
     if truth is not None:
-        return [text, f"The true shares stand beside them: {LABEL}."]
-    return [text, _error_words(run)]
+        return [f"{text}. ", f"The true shares are the hatched bars: {LABEL}."]
+    return [f"{text}. ", _error_words(run)]
 
 
 def _error_words(run: ReportedRun) -> str:
@@ -89,17 +106,6 @@ def _error_words(run: ReportedRun) -> str:
     )
 
 
-def _legend(run: ReportedRun, truth: Truth | None) -> Html:
-    keys = [element("li", element("i", class_="bar synthetic"), "synthetic")]
-    if truth is not None:
-        keys.append(element("li", element("i", class_="bar true"), "true (hatched)"))
-    elif run.accuracy is not None and run.accuracy.cell is not None:
-        keys.append(element("li", element("i", class_="bracket"), "± 2 standard errors"))
-    elif run.simulated is not None:
-        keys.append(element("li", element("i", class_="bracket"), "95 % interval by simulation"))
-    return element("ul", keys, class_="legend", aria_hidden="true")
-
-
 def column_error(run: ReportedRun, column: int) -> float | None:
     """Standard error, in rows, of the noise in one value of a column; None where it cannot be given.
 
@@ -118,7 +124,8 @@ def column_error(run: ReportedRun, column: int) -> float | None:
     return accuracy.cell * math.sqrt(min(cells)) if cells else None
 
 
-def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
+def _card(run: ReportedRun, column: int, truth: Truth | None, dates: Calendar) -> tuple[Html, str]:
+    """A column's table of bars, and what is to be said of its errors."""
     name = run.schema.names[column]
     counts = run.counts[column][-1]
     groups = groups_of(run.schema.columns[column], run.labels(column), counts, _BARS)
@@ -129,22 +136,24 @@ def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
     if noise is not None:
         sizes = np.array([len(group.codes) for group in groups])
         errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - made / rows)) / rows
-    real = None
+    real, footer = None, ""
     measured = None if truth is not None else run.measured([name])
-    footer = None
     if truth is None and noise is None:
         errors = _by_simulation(run, column, groups, rows)
         footer = "Its errors are not known." if errors is None else "Errors by simulation, 95 %."
     if measured is not None:
         how = "exact" if measured.exact else "by Chebyshev's inequality"
-        told = f"Measured: records as of step {measured.as_of}, with 95 % intervals ({how})."
-        footer = told if errors is None else f"{footer or ''} {told}".lstrip()
+        told = f"Measured: records as of {dates.name(measured.as_of)}, with 95 % intervals ({how})."
+        footer = told if errors is None else f"{footer} {told}".lstrip()
     if truth is not None:
         true = truth.columns[column]
         real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
         footer = f"Total variation distance {percent(total_variation(true, counts))}"
-    texts = [] if measured is None else _measured_texts(measured, groups)
-    return _bars(name, groups, made / rows, errors, real, footer, texts)
+    spans = [] if measured is None else _measured_spans(measured, groups)
+    # What was measured long ago is no error bar of a share of now.
+    fresh = measured is not None and measured.as_of in (run.last_table, run.measured_up_to)
+    past = fold(run.shares(column), groups) if len(run.tables) > 1 else None
+    return _bars(name, groups, made / rows, errors, real, spans, rows if fresh else None, past), footer
 
 
 def _by_simulation(
@@ -164,15 +173,14 @@ def _by_simulation(
     return np.array(widths)
 
 
-def _measured_texts(measured: Estimate, groups: Sequence[Group]) -> list[str]:
-    """What was measured of some groups of a column's values, with its interval."""
-    texts = []
+def _measured_spans(measured: Estimate, groups: Sequence[Group]) -> list[tuple[float, float]]:
+    """What was measured of some groups of a column's values, and the half width of its interval; in records."""
+    spans = []
     for group in groups:
         cells = np.zeros(measured.values.shape, dtype=bool)
         cells[list(group.codes)] = True
-        value, width = float(measured.values[cells].sum()), measured.law(cells).half_width(0.95)
-        texts.append(f"{_whole(value)} ({_whole(value - width)} to {_whole(value + width)})")
-    return texts
+        spans.append((float(measured.values[cells].sum()), float(measured.law(cells).half_width(0.95))))
+    return spans
 
 
 def _whole(value: float) -> str:
@@ -185,61 +193,73 @@ def _bars(
     shares: NDArray[np.float64],
     errors: NDArray[np.float64] | None,
     real: NDArray[np.float64] | None,
-    footer: str | None,
-    measured: Sequence[str],
+    measured: Sequence[tuple[float, float]],
+    rows: float | None,
+    past: NDArray[np.float64] | None,
 ) -> Html:
-    """A table whose cells are bars: it reads as numbers where it is not seen."""
+    """A table whose cells are bars: it reads as numbers where it is not seen.
+
+    Args:
+        measured: numbers of records with half the width of their intervals.
+        rows: of the table; None where what was measured is too old to be drawn beside its shares.
+        past: shares over time, shape (tables, groups).
+    """
     reach = float(np.nanmax([shares + (0.0 if errors is None else errors), shares if real is None else real]))
-    top, ticks = _scale(reach)
-    rows = []
+    top = next((one for one in _SCALES if reach <= one), 1.0)
+    lines = []
     for i, group in enumerate(groups):
         bars = [element("i", class_="bar synthetic", style=_width(shares[i], top))]
         numbers: list[Html | str] = [percent(float(shares[i]))]
         if errors is not None:
-            low, high = max(0.0, shares[i] - errors[i]), min(1.0, shares[i] + errors[i])
-            bars.append(
-                element("i", class_="bracket", style=f"left:{_at(low, top)};right:{_at(top - high, top)}")
-            )
+            bars.append(_bracket(shares[i] - errors[i], shares[i] + errors[i], top))
             numbers.append(element("small", f"± {percent(float(errors[i]))}"))
         if real is not None:
             bars.append(element("i", class_="bar true", style=_width(real[i], top)))
-            numbers.append(
-                element("small", element("span", "true ", class_="hidden"), percent(float(real[i])))
-            )
+            true = element("small", element("span", "true ", class_="hidden"), percent(float(real[i])))
+            numbers.append(true)
         if measured:
-            numbers.append(element("small", element("span", "measured ", class_="hidden"), measured[i]))
-        rows.append(
+            value, width = measured[i]
+            if errors is None and rows is not None:
+                bars.append(_bracket((value - width) / rows, (value + width) / rows, top))
+            numbers.append(
+                element(
+                    "small",
+                    element("span", "measured ", class_="hidden"),
+                    f"{_whole(value)} ± {_whole(width)}",
+                )
+            )
+        lines.append(
             element(
                 "tr",
                 element("th", element("bdi", group.label), scope="row", title=group.label),
                 element("td", bars, class_="track", aria_hidden="true"),
                 element("td", numbers, class_="n"),
+                None
+                if past is None
+                else element("td", _past(past[:, i], past), class_="past", aria_hidden="true"),
             )
         )
-    marks = [element("span", f"{100 * tick:g}", style=f"left:{_at(tick, top)}") for tick in ticks]
-    axis = element(
-        "tr", element("td"), element("td", marks, class_="ticks"), element("td", "% of rows", class_="n")
-    )
-    made = element(
+    return element(
         "table",
         element("caption", element("bdi", name)),
-        element("tbody", rows),
-        element("tfoot", axis, aria_hidden="true"),
-        class_="bars two" if real is not None else "bars measured" if measured else "bars",
+        element("tbody", lines),
+        class_="bars two" if real is not None else "bars",
     )
-    return element("figure", made, element("p", footer, class_="note") if footer else None, class_="card")
 
 
-def _scale(reach: float) -> tuple[float, list[float]]:
-    """Right end of an axis from 0, and its marks.
+def _bracket(low: float, high: float, top: float) -> Html:
+    low, high = min(top, max(0.0, low)), min(top, max(0.0, high))
+    return element("i", class_="bracket", style=f"left:{_at(low, top)};right:{_at(top - high, top)}")
 
-    >>> _scale(0.32)
-    (0.4, [0.0, 0.2, 0.4])
-    """
-    for top in (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0):
-        if reach <= top:
-            break
-    return top, [0.0, top / 2, top]
+
+def _past(values: NDArray[np.float64], column: NDArray[np.float64]) -> Html:
+    """One value's share over time, on the scale of its column; the first tables are small, and may leave it."""
+    top = (
+        float(np.nanmax(column[len(column) // 4 :])) if np.isfinite(column[len(column) // 4 :]).any() else 1.0
+    )
+    x = np.linspace(0, 1, len(values))
+    path = element("path", d=polyline(x, np.clip(1 - values / (1.05 * top or 1.0), -0.1, 1.0), 100, 40))
+    return element("svg", path, viewBox="0 0 100 40", preserveAspectRatio="none")
 
 
 def _at(value: float, top: float) -> str:
@@ -265,23 +285,15 @@ def chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[Cl
     if len(every) > 5_000:  # a first choice by what was asked of the mechanism
         every = [clique for clique in run.workload.cliques if len(clique) == 2][:5_000]
     every = [pair for pair in every if domain.cells(pair) <= 10**6]
-    strength = {pair: _association(run, pair) for pair in every}
-    order = [*first, *sorted(every, key=lambda pair: -strength[pair])]
-    taken: dict[Clique, None] = {}
-    cells = 0
-    for pair in order:
-        size = min(_SQUARE, domain.sizes[pair[0]]) * min(_SQUARE, domain.sizes[pair[1]])
-        if len(pair) == 2 and pair not in taken and (pair in first or cells + size <= MOST_HEAT_CELLS):
-            taken[pair] = None
-            cells += size
-    return tuple(taken)
+    counts = count_marginals(run.codes, domain, every, "numpy")
+    strength = {pair: _association(one, domain.shape(pair)) for pair, one in zip(every, counts, strict=True)}
+    best = sorted(every, key=lambda pair: -strength[pair])[:MOST_PAIRS]
+    return tuple(dict.fromkeys((*first, *best)))
 
 
-def _association(run: ReportedRun, pair: Clique) -> float:
+def _association(flat: NDArray[np.int64], shape: tuple[int, ...]) -> float:
     """Cramér's V of two columns of the last release; 0 where one of them is constant."""
-    assert run.codes is not None
-    (flat,) = count_marginals(run.codes, run.schema.domain, [pair])
-    counts = flat.reshape(run.schema.domain.shape(pair)).astype(np.float64)
+    counts = flat.reshape(shape).astype(np.float64)
     rows, columns = counts.sum(axis=1), counts.sum(axis=0)
     total = counts.sum()
     kinds = min((rows > 0).sum(), (columns > 0).sum()) - 1
@@ -293,6 +305,67 @@ def _association(run: ReportedRun, pair: Clique) -> float:
     return float(math.sqrt(square / total / kinds))
 
 
+def changed(run: ReportedRun, dates: Calendar) -> Html | None:
+    """The section on what changed since last time: the shares that moved most between the last two tables."""
+    if run.codes is None or run.before is None or not len(run.codes) or not len(run.before[1]):
+        return None
+    step, before = run.before
+    assert run.last_table is not None
+    moved = []
+    for column, size in enumerate(run.schema.domain.sizes):
+        kind = run.schema.columns[column]
+        now, then = (np.bincount(codes[:, column], minlength=size) for codes in (run.codes, before))
+        groups = groups_of(kind, run.labels(column), now, _BARS)
+        shares = [fold(counts.astype(np.float64), groups) / max(1, counts.sum()) for counts in (now, then)]
+        # Of two values the other one mirrors it.
+        for i, group in list(enumerate(groups))[1 if size == 2 else 0 :]:
+            moved.append((f"{run.schema.names[column]} = {group.label}", shares[1][i], shares[0][i]))
+    moved = [one for one in sorted(moved, key=lambda one: -abs(one[2] - one[1])) if one[1] != one[2]][
+        :_CHANGES
+    ]
+    cliques = run.workload.cliques
+    old, new = (count_marginals(codes, run.schema.domain, cliques, "numpy") for codes in (before, run.codes))
+    more = len(run.codes) - len(before)
+    text = (
+        f"{dates.name(run.last_table)} against {dates.name(step)}: {integer(abs(more))} rows "
+        f"{'more' if more >= 0 else 'fewer'}. In the mean over the {integer(len(cliques))} marginals asked for, "
+        f"{percent(churn(old, new))} of the table are different; new records and noise alike are in that."
+    )
+    widest = max((abs(b - a) for _, a, b in moved), default=1.0)
+    rows = [
+        element(
+            "tr",
+            element("th", element("bdi", name), scope="row"),
+            element("td", f"{percent(then)} → {percent(now)}", class_="n"),
+            element("td", _step(now - then, widest), class_="move", aria_hidden="true"),
+            element("td", _points(now - then), class_="n"),
+        )
+        for name, then, now in moved
+    ]
+    table_of = element("table", element("caption", "What moved most"), element("tbody", rows), class_="moves")
+    return element(
+        "section",
+        element("h2", "What changed since last time"),
+        element("p", text),
+        element("div", table_of, class_="scroll") if rows else None,
+        id="changed",
+    )
+
+
+def _step(change: float, widest: float) -> Html:
+    size = f"width:{50 * abs(change) / widest:.1f}%"
+    return element("i", class_="more" if change > 0 else "less", style=size)
+
+
+def _points(change: float) -> str:
+    """A difference of shares.
+
+    >>> _points(0.0123), _points(-0.1)
+    ('+1.2 points', '−10.0 points')
+    """
+    return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
+
+
 def heat_json(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> dict[str, Any]:
     """Folded pairs as shares in units of 0.01 %, for the page's script."""
     if run.codes is None:
@@ -302,7 +375,7 @@ def heat_json(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -
         column: groups_of(run.schema.columns[column], run.labels(column), run.counts[column][-1], _SQUARE)
         for column in used
     }
-    made = count_marginals(run.codes, run.schema.domain, list(chosen)) if chosen else []
+    made = count_marginals(run.codes, run.schema.domain, list(chosen), "numpy") if chosen else []
     pairs = []
     for pair, counts in zip(chosen, made, strict=True):
         entry: dict[str, Any] = {
@@ -402,7 +475,7 @@ def pairs(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> Ht
     ]
     return element(
         "section",
-        element("h2", "Pairs of columns"),
+        element("h2", "Two columns together"),
         element(
             "p",
             "Share of all rows in each combination of two columns' values, in percent; the darker, the more. "

@@ -1,8 +1,9 @@
-"""Releases over time, and how the columns moved."""
+"""The table over time: which releases there are, its size, and how its columns moved."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.run_folder import Told
-from dpstream.tools.report.charts import MOST_LINES, ChartLine, Charts, Unit
+from dpstream.tools.evaluate.run_folder import StepFacts, Told
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.folding import top_codes
 from dpstream.tools.report.markup import Html, element, integer, join, table
 from dpstream.tools.report.private_side import Truth
 
-__all__ = ["movement", "releases", "rows_over_time", "states"]
+__all__ = ["releases", "rows_over_time", "states"]
 
-#: Columns that get a chart of their own; the others are named.
-MOST_COLUMNS = 40
+#: Columns that get a chart of their own: those that moved most.
+MOST_COLUMNS = 6
 _VALUES = 4
 #: Changes from one state of releases to another that are told one by one.
 _MOST_SPANS = 12
@@ -33,24 +34,15 @@ _STATES = {
 
 
 def releases(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
-    """The section on the releases and their sizes."""
+    """The section on the table over time: its size, and the columns that moved most."""
     return element(
         "section",
-        element("h2", "The releases"),
+        element("h2", "The table over time"),
         states(run.states),
-        element("div", rows_over_time(run, charts, truth), _churn(run, charts), class_="grid wide"),
+        rows_over_time(run, charts, truth),
+        _movement(run, charts),
         element("p", _thinned(run), class_="note") if _thinned(run) else None,
         id="releases",
-    )
-
-
-def movement(run: ReportedRun, charts: Charts) -> Html:
-    """The section on how much the releases move."""
-    return element(
-        "section",
-        element("h2", "Change over time"),
-        _movement(run, charts),
-        id="movement",
     )
 
 
@@ -95,14 +87,17 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
 
 
 def rows_over_time(run: Told, charts: Charts, truth: Truth | None = None) -> Html:
-    """How many rows each release has."""
+    """How many rows each release has, with a band of two standard errors where these are known."""
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
     if len(steps) == 1 and truth is None:
         return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
-    errors = [None if facts.accuracy is None else facts.accuracy.total for facts in run.shown]
+    errors = np.array([_error_of_rows(facts) for facts in run.shown], dtype=np.float64)
     public = errors[-1] == 0
-    lines = [ChartLine("released" if public else "released (noisy)", rows)]
+    band = 2 * errors if (errors > 0).any() else None
+    lines = [
+        ChartLine("released" if public else "released (noisy)", rows, width=band, named=truth is not None)
+    ]
     note = "" if public else "The number of records is private, so tables have a noisy number of rows."
     if truth is not None:
         known = {compared.step: float(compared.records) for compared in truth.steps}
@@ -111,29 +106,15 @@ def rows_over_time(run: Told, charts: Charts, truth: Truth | None = None) -> Htm
         note = f"True numbers: {LABEL}."
     if public:
         note = f"{note} The owner has declared the numbers of records public: they have no noise.".lstrip()
-    elif errors[-1] is not None:
-        error = errors[-1]
-        note += f" Standard error of the last one: {integer(error)} rows."
+    elif band is not None:
+        note += " The band is two standard errors to either side"
+        note += ", where they are known." if np.isnan(errors).any() else "."
     return charts.lines("Rows per release", steps, lines, Unit("rows"), note=note)
 
 
-def _churn(run: ReportedRun, charts: Charts) -> Html | None:
-    if len(run.tables) < 2:
-        return None
-    gaps = sorted({b - a for a, b in itertools.pairwise(run.tables)})
-    apart = "the release before" if gaps == [1] else f"the release drawn before it ({_apart(gaps)} earlier)"
-    return charts.lines(
-        "How much a release differs from the one before",
-        run.tables[1:],
-        [ChartLine("distance", np.array(run.churn))],
-        Unit("total variation distance, share of rows", share=True),
-        note=f"Mean over the {integer(len(run.workload))} marginals asked for, compared with {apart}. It holds the "
-        "new records and the noise alike: in a steady stream it falls as the table grows.",
-    )
-
-
-def _apart(gaps: Sequence[int]) -> str:
-    return f"{gaps[0]} steps" if len(gaps) == 1 else f"{gaps[0]} to {gaps[-1]} steps"
+def _error_of_rows(facts: StepFacts) -> float:
+    error = None if facts.accuracy is None else facts.accuracy.total
+    return math.nan if error is None else error
 
 
 def _thinned(run: ReportedRun) -> str | None:
@@ -152,41 +133,30 @@ def _movement(run: ReportedRun, charts: Charts) -> Html:
     if len(run.tables) < 2:
         there = "One release has a full table" if run.tables else "No release has a full table"
         return element("p", f"{there}, so there is no change over time to show yet.")
-    rows = run.rows().astype(np.float64)
-    moving: list[tuple[float, int, NDArray[np.float64]]] = []
-    still: list[tuple[float, int, NDArray[np.float64]]] = []
+    moving = []
     for column in range(len(run.schema)):
-        shares = _shares(run.counts[column], rows)
-        spread = (
-            np.nanmax(shares, axis=0) - np.nanmin(shares, axis=0)
-            if np.isfinite(shares).any()
-            else np.zeros(1)
-        )
-        (moving if spread.max() > 0 else still).append((float(spread.max()), column, shares))
-    drawn = {column for _, column, _ in sorted(moving, key=lambda entry: -entry[0])[:MOST_COLUMNS]}
-    figures = [_column(run, column, shares, charts) for _, column, shares in moving if column in drawn]
-    left = [run.schema.names[column] for _, column, _ in moving if column not in drawn]
-    constant = [run.schema.names[column] for _, column, _ in still]
+        shares = run.shares(column)
+        # Early tables are small, and mostly noise.
+        late = shares[len(shares) // 3 :]
+        spread = np.ptp(late[np.isfinite(late[:, 0])], axis=0) if np.isfinite(late).any() else np.zeros(1)
+        if spread.max() > 0:
+            moving.append((float(spread.max()), column, shares))
+    drawn = sorted(moving, key=lambda entry: -entry[0])[:MOST_COLUMNS]
+    figures = [_column(run, column, shares, charts) for _, column, shares in drawn]
+    if not figures:
+        return element("p", "All columns are the same in every release.")
+    which = "the columns that moved most" if len(drawn) < len(moving) else "each column that moved"
     return join(
         [
+            element("h3", "What moved"),
             element(
                 "p",
-                "Share of the rows, for the commonest values of each column. Where a release is small, most of its "
-                "movement is noise.",
+                f"Share of the rows: the commonest values of {which}. Where a table is small, most of its movement is "
+                "noise.",
             ),
-            element("div", figures, class_="grid") if figures else None,
-            element("p", f"Not drawn, they moved least: {', '.join(left)}.", class_="note") if left else None,
-            element("p", f"The same in every release: {', '.join(constant)}.", class_="note")
-            if constant
-            else None,
+            element("div", figures, class_="grid"),
         ]
     )
-
-
-def _shares(counts: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shares of each table's rows; NaN where a table is empty."""
-    whole = np.where(rows > 0, rows, np.nan)
-    return counts / whole[:, None]
 
 
 def _column(run: ReportedRun, column: int, shares: NDArray[np.float64], charts: Charts) -> Html:
@@ -195,18 +165,11 @@ def _column(run: ReportedRun, column: int, shares: NDArray[np.float64], charts: 
         codes = [1]  # the other one mirrors it
     else:
         weights = np.nansum(shares, axis=0) * 1e6
-        codes = top_codes(weights.astype(np.int64), min(_VALUES, MOST_LINES))
-        codes = [code for code in codes if weights[code] > 0]
+        codes = [code for code in top_codes(weights.astype(np.int64), _VALUES) if weights[code] > 0]
     # Of two values only one is drawn, and it may be called "true", which means something else on these pages.
     name = f"{run.schema.names[column]} = " if size == 2 else ""
     lines = [ChartLine(f"{name}{labels[code]}", shares[:, code], style=i + 1) for i, code in enumerate(codes)]
     rest = size - len(codes)
     note = None if size <= len(codes) + 1 else f"{rest} other values are not drawn."
-    return charts.lines(
-        run.schema.names[column],
-        run.tables,
-        lines,
-        Unit("share of rows", share=True),
-        note=note,
-        small=True,
-    )
+    unit = Unit("share of rows", share=True)
+    return charts.lines(run.schema.names[column], run.tables, lines, unit, note=note, small=True)

@@ -10,7 +10,6 @@ from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.collect import collect
 from dpstream.tools.report.markup import integer
 from dpstream.tools.report.private_side import collect_truth
-from dpstream.tools.report.sections_promise import tile
 
 __all__ = ["TABLES_PAGE"]
 
@@ -21,22 +20,20 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = collect(folder)
     chosen = sections_tables.chosen_pairs(run, pairs)
     truth = collect_truth(run, chosen) if private else None
-    first, last = run.shown[0], run.shown[-1]
     charts = charts_of(run)
+    dates = charts.dates
+    news = sections_tables.changed(run, dates)
     sections = [
-        ("releases", "Releases", sections_time.releases(run, truth, charts)),
-        ("columns", "Columns", sections_tables.columns(run, truth)),
+        ("releases", "Over time", sections_time.releases(run, truth, charts)),
+        ("columns", "Columns", sections_tables.columns(run, truth, dates)),
         ("pairs", "Pairs" if chosen else "", sections_tables.pairs(run, chosen, truth)),
-        ("movement", "Over time", sections_time.movement(run, charts)),
-        ("errors", "Error", sections_error.errors(run, truth, charts)),
+        ("changed", "What changed" if news else "", news),
         ("weak", "Weak spots", sections_error.weak(run, truth)),
+        ("errors", "Errors", sections_error.errors(run, truth, charts)),
     ]
-    tiles = [
-        tile("Rows in the last release", integer(last.rows), f"{last.counted}; first {integer(first.rows)}"),
-        tile("Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"),
-    ]
+    what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(run.schema))} columns"
     heat = sections_tables.heat_json(run, chosen, truth)
-    return Page(run, sections, tiles, charts, tables=len(run.tables), heat=heat)
+    return Page(run, sections, what, charts, tables=len(run.tables), heat=heat)
 
 
 TABLES_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)

@@ -12,10 +12,10 @@ import numpy as np
 from dpstream.core.errors import StoreDamagedError
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
-from dpstream.tools.report import sections_promise
+from dpstream.tools.families.panel.panel_flows import QuestionWords, columns_of, flows_section
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, percent, significant, table
+from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
 from dpstream.tools.report.sections_time import states
 
 __all__ = ["PANEL_PAGE"]
@@ -94,29 +94,20 @@ def _answer(question: str, told: list[dict[str, Any] | None]) -> PanelAnswer:
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = collect_panel(folder)
-    charts = charts_of(run)
-    last = run.shown[-1]
-    name, periods = _period_name(run), run.manifest.get("horizon")
-    tiles = [
-        sections_promise.tile(
-            "People",
-            integer(run.people[-1]),
-            f"{_number_words(run)}; {integer(last.rows)} synthetic ones"
-            + (" with padding" if _padded(run) else ""),
-        ),
-        sections_promise.tile(
-            "Periods",
-            integer(last.step),
-            ("" if periods is None else f"of {integer(periods)} planned")
-            + (name and f"; the last is {name}"),
-        ),
-    ]
+    columns = columns_of(folder)
+    charts, last = charts_of(run), run.shown[-1]
+    kind = "" if _number_words(run) == "a public number" else " (estimated)"
+    padding = ", padding among them," if _padded(run) else ""
+    what = f"{integer(last.rows)} invented people{padding} for {integer(run.people[-1])}{kind}"
+    words = QuestionWords.of(run, columns)
+    moves = flows_section(run, folder, columns, words, charts)
     sections = [
-        ("releases", "Releases", _releases(run, charts)),
-        ("answers", "Answers", _answers(run, charts)),
-        ("errors", "Error", _errors(run)),
+        ("answers", "Answers", _answers(run, words, charts)),
+        ("flows", "Who moves" if moves else "", moves),
+        ("releases", "People", _releases(run, charts)),
+        ("errors", "Errors", _errors(run)),
     ]
-    return Page(run, sections, tiles, charts)
+    return Page(run, sections, what, charts, size=run.people[-1])
 
 
 PANEL_PAGE: Final = FamilyPage(
@@ -150,7 +141,7 @@ def _releases(run: PanelRun, charts: Charts) -> Html:
     )
     return element(
         "section",
-        element("h2", "The releases"),
+        element("h2", "The people"),
         states(run.states),
         element("p", words),
         figure,
@@ -164,60 +155,62 @@ def _padded(run: PanelRun) -> bool:
     return bool(panel.get("padding_of_a_pattern", panel.get("padding", 0)))
 
 
-def _period_name(run: PanelRun) -> str:
-    """How the last period is called; empty where periods have no names."""
-    names = run.manifest["mechanism"]["options"].get("period_names")
-    return "" if names is None else str(names[run.shown[-1].step - 1])
-
-
 def _number_words(run: PanelRun) -> str:
     return "a public number" if run.manifest["accuracy"]["total_standard_error"] == 0 else "estimated"
 
 
-def _answers(run: PanelRun, charts: Charts) -> Html:
+def _answers(run: PanelRun, words: QuestionWords, charts: Charts) -> Html:
     if not run.answers:
         text = (
             "The manifests answer no usual questions: there is no release yet, or a report is more than yes or no. "
             "Any question can be asked of the released people."
         )
         return element("section", element("h2", "What the releases answer"), element("p", text), id="answers")
-    steps = [facts.step for facts in run.shown]
-    figures = [_figure(answer, steps, charts) for answer in run.answers[:_MOST_CHARTS]]
-    left, name = len(run.answers) - len(figures), _period_name(run)
+    steps, last = [facts.step for facts in run.shown], run.shown[-1].step
+    figures = [
+        _figure(answer, words.of_question(answer.question), steps, charts)
+        for answer in run.answers[:_MOST_CHARTS]
+    ]
+    left = len(run.answers) - len(figures)
     return element(
         "section",
-        element("h2", "What the releases answer"),
+        element("h2", f"What the people of {charts.dates.name(last, long=True)} answer"),
+        element("p", f"From the manifests{', without padding' if _padded(run) else ''}."),
+        _last_answers(run, words),
+        element("h3", "Over time"),
         element(
             "p",
-            f"From the manifests{', without padding' if _padded(run) else ''}. Dotted: two standard errors to either "
-            "side, which follow from public noise scales. Axes do not begin at 0.",
+            "The band is two standard errors to either side, which follow from public noise scales. Axes do not begin "
+            "at 0.",
         ),
         element("div", figures, class_="grid"),
         element("p", f"{left} further questions are in the table only.", class_="note") if left else None,
-        element("h3", f"Answers of step {run.shown[-1].step}{name and f', {name}'}"),
-        _last_answers(run),
         id="answers",
     )
 
 
-def _figure(answer: PanelAnswer, steps: list[int], charts: Charts) -> Html:
+def _figure(answer: PanelAnswer, title: str, steps: list[int], charts: Charts) -> Html:
     unit = Unit("share of all people", share=True) if answer.share else Unit("people")
-    lines = [
-        ChartLine("released", answer.values),
-        ChartLine("two standard errors more", answer.values + 2 * answer.errors, style=3),
-        ChartLine("two standard errors less", answer.values - 2 * answer.errors, style=3),
+    line = ChartLine("released", answer.values, width=2 * answer.errors, named=False)
+    return charts.lines(title, steps, [line], unit, small=True, from_zero=False)
+
+
+def _last_answers(run: PanelRun, words: QuestionWords) -> Html:
+    """Every answer with a band as wide as two standard errors, on one scale."""
+    known = [
+        (words.of_question(one.question), float(one.values[-1]), 2 * float(one.errors[-1]), one.share)
+        for one in run.answers
     ]
-    return charts.lines(answer.question, steps, lines, unit, small=True, from_zero=False)
-
-
-def _last_answers(run: PanelRun) -> Html:
-    rows = []
-    for answer in run.answers:
-        value, error = float(answer.values[-1]), float(answer.errors[-1])
-        texts = (percent(value), percent(error)) if answer.share else (_whole(value), significant(error))
-        rows.append([answer.question, *texts])
-    caption = "Shares of all people, or people"
-    return table(["question", "answer", "standard error"], rows, caption=caption)
+    rows = [
+        (
+            name,
+            f"{percent(value)} ± {percent(error)}" if share else f"{_whole(value)} ± {significant(error)}",
+            value if share else value / max(1, run.people[-1]),
+            error if share else error / max(1, run.people[-1]),
+        )
+        for name, value, error, share in known
+    ]
+    return interval_table(rows, caption="Shares of all people, or people, with two standard errors")
 
 
 def _whole(value: float) -> str:

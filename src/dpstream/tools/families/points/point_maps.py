@@ -20,6 +20,7 @@ __all__ = [
     "MOST_PAIRS",
     "Leaves",
     "density",
+    "is_map",
     "leaves",
     "levels",
     "pairs_of",
@@ -54,10 +55,11 @@ def pairs_of(names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     if len(names) == 1:
         return ((0,),)
     pairs = itertools.islice(itertools.combinations(range(len(names)), 2), MOST_PAIRS)
-    return tuple(pair[::-1] if _is_map(names, pair) else pair for pair in pairs)
+    return tuple(pair[::-1] if is_map(names, pair) else pair for pair in pairs)
 
 
-def _is_map(names: Sequence[str], pair: tuple[int, int]) -> bool:
+def is_map(names: Sequence[str], pair: tuple[int, int]) -> bool:
+    """Whether the two are a latitude and a longitude, in this order."""
     first, second = (names[i].lower() for i in pair)
     return first.startswith("lat") and second.startswith(("lon", "lng"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,12 +83,25 @@ class PointView:
         size = self.space.sizes[int(np.flatnonzero(~self._first)[coordinate])]
         return size if size <= 2 * wanted else wanted
 
-    def ends(self, coordinate: int) -> tuple[str, str]:
-        """The first and the last value of a coordinate, as text."""
+    def bounds(self, coordinate: int) -> tuple[float, float] | None:
+        """The first and the last value of a coordinate with an even scale of numbers; None for others."""
+        column = self.schema.columns[int(np.flatnonzero(~self._first)[coordinate])]
+        if isinstance(column, FineColumn) and column.scale == "log":
+            return None
+        low, high = self._values(coordinate)
+        numbers = isinstance(low, int | float) and not isinstance(low, bool)
+        return (float(low), float(high)) if numbers else None
+
+    def _values(self, coordinate: int) -> tuple[Any, Any]:
         axis = int(np.flatnonzero(~self._first)[coordinate])
         codes = np.zeros((2, len(self.schema)), np.int32)
         codes[1, axis] = self.space.sizes[axis] - 1
         low, high = self.schema.decode(codes, 0).column(axis).to_pylist()
+        return low, high
+
+    def ends(self, coordinate: int) -> tuple[str, str]:
+        """The first and the last value of a coordinate, as text."""
+        low, high = self._values(coordinate)
         return (
             (_rounded(low, high - low), _rounded(high, high - low))
             if isinstance(low, float)

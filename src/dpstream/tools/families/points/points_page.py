@@ -9,7 +9,6 @@ from dpstream.tools.families.points import sections_points
 from dpstream.tools.families.points.point_releases import collect_point_truth, collect_points
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import integer
-from dpstream.tools.report.sections_promise import tile
 
 __all__ = ["POINTS_PAGE"]
 
@@ -18,22 +17,22 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = collect_points(folder)
     truth = collect_point_truth(run) if private else None
     charts, view = charts_of(run), run.view
-    first, last = run.shown[0], run.shown[-1]
+    last = run.shown[-1]
+    dates = charts.dates
     sections = [
-        ("releases", "Releases", sections_points.releases(run, charts)),
-        ("where", "Maps", sections_points.where(run, truth)),
-        ("partition", "Partition" if run.tables else "", sections_points.partition(run)),
-        ("categories", "Categories" if view.categorical else "", sections_points.categories(run, truth)),
-        ("errors", "Error", sections_points.limits(run, truth, charts)),
-    ]
-    more = f"{integer(view.space.categories)} categories" if view.categorical else "no categories"
-    tiles = [
-        tile(
-            "Points in the last release", integer(last.rows), f"a public number; first {integer(first.rows)}"
+        ("where", "Maps", sections_points.where(run, truth, dates)),
+        ("releases", "Over time", sections_points.releases(run, charts)),
+        (
+            "categories",
+            "Categories" if view.categorical else "",
+            sections_points.categories(run, truth, dates),
         ),
-        tile("Coordinates", integer(len(view.coordinates)), more),
+        ("partition", "Partition" if run.tables else "", sections_points.partition(run, dates)),
+        ("errors", "Errors", sections_points.limits(run, truth, charts)),
     ]
-    return Page(run, sections, tiles, charts, tables=len(run.tables))
+    more = f" in {integer(view.space.categories)} categories" if view.categorical else ""
+    what = f"{integer(last.rows)} invented points with {integer(len(view.coordinates))} coordinates{more}"
+    return Page(run, sections, what, charts, tables=len(run.tables))
 
 
 POINTS_PAGE: Final = FamilyPage(

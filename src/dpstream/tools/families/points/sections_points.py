@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.families.points.map_frames import frame_of
 from dpstream.tools.families.points.point_drawings import (
     axis_words,
     drawn_map,
@@ -28,6 +29,7 @@ from dpstream.tools.families.points.point_maps import (
 )
 from dpstream.tools.families.points.point_releases import PointRun, PointTable, PointTruth
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
+from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.sections_time import states
 
@@ -62,22 +64,24 @@ def releases(run: PointRun, charts: Charts) -> Html:
             charts.lines(
                 "Points per release",
                 steps,
-                [ChartLine("synthetic points", points)],
+                [ChartLine("synthetic points", points, named=False)],
                 Unit("points"),
+                small=True,
                 note="The number of points is public: the clock of the stream counts them, so it has no noise.",
             ),
             charts.lines(
                 "Cells of the partition",
                 steps,
-                [ChartLine("cells", cells, style=2)],
+                [ChartLine("cells", cells, style=2, named=False)],
                 Unit("cells"),
+                small=True,
                 note="Deeper cells begin when there are points enough to be counted in them: their number doubles "
                 "when the number of points does.",
             ),
             charts.lines(
                 "Depth of the partition",
                 steps,
-                [ChartLine("halvings", depths, style=3)],
+                [ChartLine("halvings", depths, style=3, named=False)],
                 Unit("halvings"),
                 small=True,
             ),
@@ -86,46 +90,77 @@ def releases(run: PointRun, charts: Charts) -> Html:
     return element("section", element("h2", "The releases"), states(run.states), body, id="releases")
 
 
-def where(run: PointRun, truth: PointTruth | None) -> Html:
-    """Section 3: small multiples over time, with one colour scale for all maps of two coordinates."""
+def where(run: PointRun, truth: PointTruth | None, dates: Calendar) -> Html:
+    """The section of maps: the first two coordinates over time, with a slider; other pairs as they are now."""
+    title = element("h2", "Where the points are")
     if not run.tables:
-        return element(
-            "section",
-            element("h2", "Where the points are"),
-            element("p", "No release has a table with points."),
-            id="where",
-        )
+        return element("section", title, element("p", "No release has a table with points."), id="where")
     view = run.view
+    first, *others = pairs_of(view.coordinates)
     chosen = _spread(len(run.tables))
+    made = [view.places(run.tables[i].codes) for i in chosen]
+    true = None if truth is None else [view.places(truth.codes[i]) for i in chosen]
+    steps = [run.tables[i].step for i in chosen]
     words = (
-        "Each picture has all points up to its step, as shares: what changes from one to the next is where "
-        "points are, not how many."
+        "Each map has all points up to its date, as shares: what changes is where points are, not how many."
     )
-    blocks = []
-    for axes in pairs_of(view.coordinates):
-        made = [view.places(run.tables[i].codes) for i in chosen]
-        true = None if truth is None else [view.places(truth.codes[i]) for i in chosen]
-        names = [f"step {run.tables[i].step}" for i in chosen]
-        blocks.append(_row(run, axes, made, true, names))
+    if len(first) == 1:
+        maps = _row(run, first, made, true, [dates.name(step) for step in steps])
+    else:
+        maps = _slides(run, first, made, true, [dates.name(step) for step in steps], _LARGE_SIDE)
+    last_true = None if truth is None else [view.places(truth.codes[-1])]
+    now = [dates.name(steps[-1])]
+    rest = [_slides(run, axes, [made[-1]], last_true, now, _SIDE) for axes in others]
     return element(
         "section",
-        element("h2", "Where the points are"),
+        title,
         element("p", words),
         element("p", f"True maps: {LABEL}.", class_="note") if truth is not None else None,
-        blocks,
+        maps,
+        element("h3", "Other coordinates, in the newest table") if rest else None,
+        element("div", [element("div", one) for one in rest], class_="grid") if rest else None,
         _more_pairs(len(view.coordinates)),
         id="where",
     )
 
 
-def partition(run: PointRun) -> Html:
+def _slides(
+    run: PointRun,
+    axes: tuple[int, ...],
+    made: list[Floats],
+    true: list[Floats] | None,
+    names: Sequence[str],
+    side: int,
+) -> Html:
+    """Maps in a frame, one after the other, with one scale of colours."""
+    sides = _sides(run, axes, side)
+    pair = axes[0], axes[1]
+    drawn = [density(one, pair, sides) for one in made]
+    theirs = [] if true is None else [density(one, pair, sides) for one in true]
+    top = top_share([*drawn, *theirs])
+    outline = None if run.config is None else run.config.publication.outline
+    frame = frame_of(run.view, axes, outline)
+    figures = []
+    for i, name in enumerate(names):
+        maps = [frame.around(drawn_map(drawn[i], top, f"{name}: synthetic points"))]
+        if theirs:
+            maps.append(frame.around(drawn_map(theirs[i], top, f"{name}: true points, {LABEL}")))
+        labels = [element("small", text) for text in ("synthetic", "true")] if theirs else []
+        caption = element("figcaption", name)
+        figures.append(
+            element("figure", caption, maps, labels, class_="twins wide" if theirs else None, data_when=name)
+        )
+    return join([element("div", figures, class_="slides"), scale(top, sides[0] * sides[1])])
+
+
+def partition(run: PointRun, dates: Calendar) -> Html:
     """Section 4: the cells that the last release was drawn from."""
     if not run.tables:
         return element("section", id="partition", hidden=True)
     last, view = run.tables[-1], run.view
     dimension = len(view.coordinates)
     words = (
-        f"Points of step {last.step} were placed in cells of {last.depth} halvings, and evenly within each. "
+        f"Points of {dates.words(last.step)} were placed in cells of {last.depth} halvings, and evenly within each. "
         "A number is how many synthetic points its cell has."
     )
     drawn: list[Html | None] = []
@@ -138,7 +173,7 @@ def partition(run: PointRun) -> Html:
         own = [_of_category(run, table, category) for table in run.tables]
         drawn.append(element("figure", _partition(run, own[-1], last.depth, category), class_="partition"))
         if len(own) > 1 and dimension == 2:
-            drawn += [element("h3", "How it grows"), _growth(run, own, category)]
+            drawn += [element("h3", "How it grows"), _growth(run, own, category, dates)]
         drawn.append(_axes(run, pairs_of(view.coordinates)[0]))
     else:
         words += (
@@ -154,7 +189,7 @@ def partition(run: PointRun) -> Html:
     )
 
 
-def categories(run: PointRun, truth: PointTruth | None) -> Html | None:
+def categories(run: PointRun, truth: PointTruth | None, dates: Calendar) -> Html | None:
     """Section 5: shares of the categories, and a map of each of the commonest."""
     view = run.view
     if not view.categorical or not run.tables:
@@ -186,8 +221,8 @@ def categories(run: PointRun, truth: PointTruth | None) -> Html | None:
         element("h2", "Categories"),
         element(
             "p",
-            f"{' × '.join(view.categorical)} at step {last.step}. Each category has a partition of its own; its map "
-            "shows shares of its own points.",
+            f"{' × '.join(view.categorical)} at {dates.words(last.step)}. Each category has a partition of its "
+            "own; its map shows shares of its own points.",
         ),
         table(headings, rows, caption=f"Points by category{label}"),
         element("p", f"{integer(left)} further categories are not listed.", class_="note") if left else None,
@@ -234,8 +269,8 @@ def _distances(run: PointRun, truth: PointTruth, charts: Charts) -> Html:
     how = _HOW[truth.distances[-1].how]
     last = truth.distances[-1]
     words = (
-        f"At step {steps[-1]} the average synthetic point would have to move by {significant(last.value)} of a "
-        f"side of the space to make the true points of it ({LABEL})."
+        f"At {charts.dates.words(steps[-1])} the average synthetic point would have to move by "
+        f"{significant(last.value)} of a side of the space to make the true points of it ({LABEL})."
     )
     if last.how != "exact":
         words += f" Certain bounds: {significant(last.lower)} and {significant(last.upper)}."
@@ -313,7 +348,7 @@ def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
     )
 
 
-def _growth(run: PointRun, own: Sequence[Codes], category: int) -> Html:
+def _growth(run: PointRun, own: Sequence[Codes], category: int, dates: Calendar) -> Html:
     """Small maps with the outlines of some cells; one colour scale."""
     chosen = [i for i in _spread(len(own)) if len(own[i])]
     drawn = [_density(run, own[i], _SIDE) for i in chosen]
@@ -322,7 +357,7 @@ def _growth(run: PointRun, own: Sequence[Codes], category: int) -> Html:
     for i, shares in zip(chosen, drawn, strict=True):
         table = run.tables[i]
         cells = _leaves(run, own[i], table.depth, category, _FEW_CELLS)
-        name = f"step {table.step}: {table.depth} halvings"
+        name = f"{dates.name(table.step)}: {table.depth} halvings"
         figures.append(element("figure", element("figcaption", name), drawn_map(shares, top, name, cells)))
     return element("div", figures, class_="maps")
 

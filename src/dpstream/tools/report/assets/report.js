@@ -12,8 +12,6 @@
     root.setAttribute("data-errors", errors.join(" | "));
   });
   const data = JSON.parse(document.getElementById("data").textContent);
-  const dashes = [[], [], [8, 4], [2.5, 3], [9, 3, 2, 3], [14, 4]];
-  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const make = (tag, text, parent) => {
     const node = document.createElement(tag);
     if (text !== undefined) node.textContent = text;
@@ -21,87 +19,53 @@
     return node;
   };
 
-  // Numbers
+  // Numbers: as the page writes them.
 
-  const number = (value) => {
-    const size = Math.abs(value);
-    if (size >= 100) return Math.round(value).toLocaleString("en");
+  const shown = (value, spec) => {
+    if (value === null || value === undefined) return "–";
+    if (spec.fine && value && Math.abs(value) < 0.01) return `${Number((100 * value).toPrecision(2))} %`;
+    if (spec.share) return value > 0 && value < 0.0005 ? "<0.1 %" : `${(100 * value).toFixed(1)} %`;
+    if (Math.abs(value) >= 100) return Math.round(value).toLocaleString("en");
     return String(Number(value.toPrecision(3)));
   };
-  const shown = (value, share) => {
-    if (value === null || value === undefined) return "–";
-    return share ? `${Number((100 * value).toPrecision(3))} %` : number(value);
+  const around = (line, index, spec) => {
+    const width = line.width && line.values[index] !== null ? line.width[index] : null;
+    return shown(line.values[index], spec) + (width ? ` ± ${shown(width, spec)}` : "");
   };
-  const ticks = (values, share) => {
-    const top = Math.max(...values.map(Math.abs));
-    return values.map((v) => {
-      if (v === 0) return share ? "0%" : "0";
-      if (share) return `${Number((100 * v).toPrecision(4))}%`;
-      if (top >= 1e6) return `${Number((v / 1e6).toPrecision(4))} M`;
-      if (top >= 1e4) return `${Number((v / 1e3).toPrecision(4))} k`;
-      return String(Number(v.toPrecision(6)));
-    });
-  };
-  const named = (step) => (data.periods[step] ? `step ${step} (${data.periods[step]})` : `step ${step}`);
+  const named = (step) => data.names[step] ?? `step ${step}`;
 
-  // Lines
+  // Lines: what is under the pointer, or chosen with the arrow keys.
 
-  const plots = [];
-  const width = (figure) => Math.max(120, figure.querySelector(".plot").clientWidth);
-
-  function readout(figure, spec, index) {
-    const [at, ...outputs] = figure.querySelectorAll("output");
-    at.textContent = `At ${named(spec.x[index])}:`;
-    spec.lines.forEach((line, i) => { outputs[i].textContent = shown(line.values[index], spec.share); });
-  }
-
-  function draw(figure, spec) {
-    const plot = figure.querySelector(".plot");
-    const font = "11px system-ui, sans-serif";
-    const few = spec.x.length <= 12;
-    const axis = { stroke: css("--quiet"), font, ticks: { show: false } };
-    const span = spec.x.length > 1 ? null : [spec.x[0] - 1, spec.x[0] + 1];
-    const dated = !spec.small && spec.x.every((step) => data.periods[step]);
-    const whole = (u, splits) => splits.map((v) => {
-      if (!Number.isInteger(v)) return "";
-      return dated && data.periods[v] ? `${v}\n${data.periods[v]}` : String(v);
-    });
-    const options = {
-      width: width(figure),
-      height: plot.clientHeight,
-      padding: [10, dated ? 32 : 18, 0, 0],
-      legend: { show: false },
-      cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
-      scales: {
-        x: { time: false, range: span ? () => span : undefined },
-        y: { range: (u, low, high) => limits(low, high, spec) },
-      },
-      axes: [
-        { ...axis, size: dated ? 42 : 26, gap: 4, grid: { show: false }, values: whole, incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000, 100000], space: dated ? 84 : 44 },
-        { ...axis, size: 52, gap: 6, grid: { stroke: css("--grid"), width: 1 }, values: (u, v) => ticks(v, spec.share), space: spec.small ? 30 : 38 },
-      ],
-      series: [{}].concat(spec.lines.map((line) => ({
-        stroke: css(`--c${line.style}`),
-        width: line.style === 0 ? 5 : 2,
-        dash: dashes[line.style],
-        points: { show: few || line.values.filter((v) => v !== null).length < 2, size: 6, fill: css("--card") },
-        spanGaps: false,
-      }))),
-      hooks: {
-        setCursor: [(u) => readout(figure, spec, u.cursor.idx === null || u.cursor.idx === undefined ? spec.x.length - 1 : u.cursor.idx)],
-      },
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    const spec = data.charts[Number(figure.dataset.chart)];
+    const [plot, field, pointer] = [".plot", ".field", ".pointer"].map((name) => figure.querySelector(name));
+    const out = figure.querySelector("output");
+    const [first, last] = [spec.x[0], spec.x[spec.x.length - 1]];
+    const place = (step) => (last > first ? (step - first) / (last - first) : 0.5);
+    let index = spec.x.length - 1;
+    const show = (i) => {
+      index = Math.max(0, Math.min(spec.x.length - 1, i));
+      pointer.setAttribute("d", `M${Math.round(1000 * place(spec.x[index]))} 0V400`);
+      const only = spec.lines.length === 1;
+      out.textContent = `${named(spec.x[index])}: ${spec.lines.map((line) => `${only ? "" : `${line.label} `}${around(line, index, spec)}`).join(", ")}`;
     };
-    plot.replaceChildren();
-    const chart = new uPlot(options, [spec.x, ...spec.lines.map((line) => line.values)], plot);
-    readout(figure, spec, spec.x.length - 1);
-    return chart;
-  }
-
-  function limits(low, high, spec) {
-    if (low === null || low === undefined || !isFinite(low)) return [0, 1];
-    const bottom = spec.zero ? Math.min(0, low) : low;
-    if (high <= bottom) return [bottom, bottom + (spec.share ? 0.01 : 1)];
-    return [bottom, high + 0.06 * (high - bottom)];
+    const hide = () => { pointer.setAttribute("d", ""); out.textContent = ""; };
+    field.addEventListener("pointermove", (event) => {
+      const box = field.getBoundingClientRect();
+      const wanted = first + ((event.clientX - box.left) / box.width) * (last - first);
+      let best = 0;
+      spec.x.forEach((step, i) => { if (Math.abs(step - wanted) < Math.abs(spec.x[best] - wanted)) best = i; });
+      show(best);
+    });
+    field.addEventListener("pointerleave", hide);
+    plot.addEventListener("blur", hide);
+    plot.addEventListener("keydown", (event) => {
+      const moves = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: spec.x.length - 1 };
+      if (!(event.key in moves)) return;
+      event.preventDefault();
+      show(moves[event.key]);
+    });
+    figure.querySelector("details").addEventListener("toggle", () => valuesTable(figure, spec));
   }
 
   function valuesTable(figure, spec) {
@@ -110,31 +74,49 @@
     const table = make("table");
     table.className = "plain";
     const head = make("tr", undefined, make("thead", undefined, table));
-    for (const title of ["step", ...spec.lines.map((line) => line.label)]) {
+    for (const title of ["when", ...spec.lines.map((line) => line.label)]) {
       const cell = make("th", undefined, head);
       cell.scope = "col";
-      if (title !== "step") cell.className = "n";
+      if (title !== "when") cell.className = "n";
       make("bdi", title, cell);
     }
     const body = make("tbody", undefined, table);
     spec.x.forEach((step, i) => {
       const row = make("tr", undefined, body);
-      make("th", data.periods[step] ? `${step} (${data.periods[step]})` : String(step), row).scope = "row";
-      for (const line of spec.lines) make("td", shown(line.values[i], spec.share), row).className = "n";
+      make("th", named(step), row).scope = "row";
+      for (const line of spec.lines) make("td", around(line, i, spec), row).className = "n";
     });
     place.append(table);
   }
 
-  const figures = [...document.querySelectorAll("figure[data-chart]")];
-  function drawAll() {
-    while (plots.length) plots.pop().chart.destroy();
-    for (const figure of figures) {
-      const spec = data.charts[Number(figure.dataset.chart)];
-      plots.push({ figure, chart: draw(figure, spec) });
-    }
+  // How long ago: the page does not know when it is read.
+
+  for (const time of document.querySelectorAll("time.age")) {
+    const days = Math.floor((Date.now() - Date.parse(time.dateTime)) / 864e5);
+    const [many, unit] = days >= 730 ? [days / 365.25, "year"] : days >= 61 ? [days / 30.44, "month"] : [days, "day"];
+    if (days >= 0) time.textContent = days === 0 ? "today" : `${Math.floor(many)} ${unit}${Math.floor(many) === 1 ? "" : "s"} ago`;
   }
-  for (const figure of figures) {
-    figure.querySelector("details").addEventListener("toggle", () => valuesTable(figure, data.charts[Number(figure.dataset.chart)]));
+
+  // Sliders: one of several pictures at a time. Without a script all of them are there.
+
+  for (const box of document.querySelectorAll(".slides")) {
+    const pictures = [...box.querySelectorAll(":scope > figure")];
+    if (pictures.length < 2) continue;
+    const label = make("label", undefined, undefined);
+    label.className = "slider";
+    const input = make("input", undefined, label);
+    const out = make("output", undefined, label);
+    Object.assign(input, { type: "range", min: 0, max: pictures.length - 1, step: 1, value: pictures.length - 1 });
+    input.setAttribute("aria-label", "When");
+    const turn = () => {
+      pictures.forEach((picture, i) => { picture.hidden = i !== Number(input.value); });
+      out.textContent = pictures[Number(input.value)].dataset.when;
+      input.setAttribute("aria-valuetext", out.textContent);
+    };
+    input.addEventListener("input", turn);
+    box.classList.add("on");
+    box.prepend(label);
+    turn();
   }
 
   // Heat maps
@@ -183,7 +165,7 @@
       name.title = a.groups[i];
       make("bdi", a.groups[i], name);
       row.forEach((v, j) => {
-        const cell = make("td", (mode === "d" && v > 0 ? "+" : "") + (v / 100).toFixed(v && Math.abs(v) < 10 ? 2 : 1), line);
+        const cell = make("td", (mode === "d" && v > 0 ? "+" : "") + (v / 100).toFixed(1), line);
         const depth = Math.sqrt(Math.abs(v) / top) * 0.95;
         cell.style.backgroundColor = `rgba(var(${v < 0 ? "--less-rgb" : "--accent-rgb"}), ${(0.04 + depth * 0.96).toFixed(3)})`;
         if (depth > 0.6) cell.className = "strong";
@@ -199,25 +181,8 @@
     heat();
   }
 
-  // Size, colours, paper
-
-  drawAll();
-  let waiting = 0;
-  new ResizeObserver(() => {
-    cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(() => {
-      for (const { figure, chart } of plots) {
-        if (chart.width !== width(figure)) chart.setSize({ width: width(figure), height: figure.querySelector(".plot").clientHeight });
-      }
-    });
-  }).observe(document.querySelector("main"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  addEventListener("beforeprint", () => { root.setAttribute("data-print", ""); drawAll(); });
-  addEventListener("afterprint", () => { root.removeAttribute("data-print"); drawAll(); });
-
   // What tests look at.
   requestAnimationFrame(() => {
-    root.setAttribute("data-canvases", String(document.querySelectorAll("canvas").length));
     root.setAttribute("data-width", `${root.scrollWidth} ${innerWidth}`);
     root.setAttribute("data-errors", errors.join(" | "));
     root.setAttribute("data-ready", "true");

@@ -1,0 +1,42 @@
+"""``[statement]`` and ``[report]``: what the owner says to readers. Pinned to nothing: it may change at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from dpstream.project.reader import Section
+
+__all__ = ["Publication", "read_publication"]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Both sections as values; None where the file does not say it.
+
+    Attributes:
+        title, description, publisher, contact, decided_by, reason, version, license, url: texts of ``[statement]``.
+        outline: a public GeoJSON file that maps are drawn over.
+    """
+
+    title: str | None = None
+    description: str | None = None
+    publisher: str | None = None
+    contact: str | None = None
+    decided_by: str | None = None
+    reason: str | None = None
+    version: str | None = None
+    license: str | None = None
+    url: str | None = None
+    outline: Path | None = None
+
+
+def read_publication(statement: Section, report: Section, base: Path) -> Publication:
+    """Both sections; paths are relative to ``base``.
+
+    Errors:
+        ConfigError: a value that is no text, or an outline that is no file.
+    """
+    texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
+    outline = report.file_path("outline", base, "file") if report.has("outline") else None
+    return Publication(**texts, outline=outline)

@@ -1,0 +1,192 @@
+"""The first card of a page: what this is, what one may conclude from it, how wrong it may be, and how old it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from dpstream.core.contracts.verdicts import MEANING, NOT_KNOWN, SMALL_GROUP, Verdict
+from dpstream.core.privacy import decimal_text
+from dpstream.stream.release.fitness import Fitness
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import Told
+from dpstream.tools.report.dates import Calendar
+from dpstream.tools.report.markup import Html, element, integer, join, percent
+from dpstream.tools.report.sections_promise import factor_words
+
+__all__ = ["banner", "opening", "table_of_verdicts"]
+
+
+def banner(run: Told, private: bool, unfit: str | None) -> Html:
+    """What nobody may overlook: private truth on the page, noise that can be predicted, rows that nobody can use."""
+    warnings = []
+    if private:
+        text = " Computed from the private table, without noise. Do not publish this page or send it on."
+        warnings.append(element("div", element("strong", LABEL), text, class_="warning private"))
+    if run.test_seed:
+        warnings.append(
+            element(
+                "div",
+                element("strong", "No guarantee."),
+                " This stream was made with a test seed: whoever knows it can take the noise away.",
+                class_="warning",
+            )
+        )
+    if unfit is not None:
+        warnings.append(element("div", element("strong", "unfit:"), f" {unfit}", class_="warning"))
+    return element("div", warnings, role="alert") if warnings else Html("")
+
+
+def opening(
+    run: Told,
+    dates: Calendar,
+    what: str,
+    fit: Fitness,
+    links: Sequence[tuple[str, str]],
+    *,
+    size: int | None = None,
+    private: bool,
+) -> Html:
+    """The whole card, with the links to what is below.
+
+    Args:
+        what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
+        fit: what the newest table is fit for; no verdicts where its manifest is of an early version.
+        size: how many there are; the number of rows where it is None.
+    """
+    first, last = run.shown[0].step, run.shown[-1].step
+    span = dates.since(first, last)
+    about = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}. No row is a person or a record."
+    return element(
+        "header",
+        element("p", "Evaluation" if private else "Synthetic data: what they are good for", class_="kicker"),
+        element("h1", element("bdi", str(run.manifest["stream"]))),
+        element("p", about, class_="lead"),
+        table_of_verdicts(fit.verdicts, run.shown[-1].rows if size is None else size),
+        element("dl", _age(run, dates), _many(run, dates), _loss(run), class_="facts"),
+        element("nav", [element("a", text, href=f"#{name}") for name, text in links], aria_label="Sections"),
+    )
+
+
+def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
+    """What one may conclude, use by use, each with a band as wide as its error."""
+    if not verdicts:
+        return None
+    rows = [
+        element(
+            "tr",
+            element("th", _USES[one.use].format(group=integer(size * SMALL_GROUP)), scope="row"),
+            element(
+                "td", element("span", one.word, class_=f"word {one.word.replace(' ', '-')}"), class_="verdict"
+            ),
+            element("td", _error(one, size), class_="error"),
+            element("td", _picture(one), class_="picture", aria_hidden="true"),
+        )
+        for one in verdicts
+    ]
+    meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
+    return join(
+        [
+            element("h2", "What you may conclude, and how wrong it may be", class_="quiet"),
+            element("table", element("tbody", rows), class_="verdicts"),
+            element(
+                "details",
+                element("summary", "What these words mean"),
+                element(
+                    "p", f"{meaning}. A range holds the truth in about 19 of 20 cases (two standard errors)."
+                ),
+                element("ul", [element("li", one.words) for one in verdicts]),
+            ),
+        ]
+    )
+
+
+_USES = {
+    "totals": "How many there are",
+    "columns": "Counts of one column",
+    "pairs": "Two columns together",
+    "small groups": "A group of 1 % ({group})",
+}
+_HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
+
+
+def _error(one: Verdict, size: int) -> list[Html | str]:
+    if one.share is None:
+        unknown = "how wrong is not known; the publisher can find out (dpstream errors)"
+        return [unknown if one.word == NOT_KNOWN else one.words.split(": ", 1)[-1]]
+    if one.word == "unfit" and one.use == "totals" and "standard error" not in one.words:
+        return [one.words.split(": ", 1)[-1]]
+    off = 2 * one.share
+    if off == 0:
+        return ["exact" if one.use != "totals" else f"{integer(size)}, a public number"]
+    number = {"totals": float(size), "small groups": size * SMALL_GROUP}.get(one.use)
+    by = percent(off) if number is None else f"{integer(number * off)}"
+    words = {
+        "totals": f"{integer(size)}, give or take {by}",
+        "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
+    }.get(one.use, f"a typical one is right to about {by}")
+    how = _HOW.get(one.how or "", "")
+    return [words, " ", element("small", how) if how else ""]
+
+
+def _picture(one: Verdict) -> Html | None:
+    """The number as a dot in the middle, and as far as it may be off to either side: nothing to the whole number."""
+    if one.share is None:
+        return None
+    reach = min(1.0, 2 * one.share)
+    over = " over" if 2 * one.share > 1 else ""
+    band = element(
+        "i", class_=f"band{over}", style=f"left:{50 * (1 - reach):.1f}%;right:{50 * (1 - reach):.1f}%"
+    )
+    return element("span", band, element("i", class_="dot"), class_=f"range {one.word}")
+
+
+def _age(run: Told, dates: Calendar) -> Html:
+    last = run.shown[-1].step
+    measured = run.measured_up_to
+    day = dates.day(last)
+    # The page's script adds how long ago that was; the page itself is the same whenever it is made.
+    age = element("time", datetime=day, class_="age") if day else None
+    more: list[Html | str | None] = [f"release {last}" if dates.name(last) != f"step {last}" else None, age]
+    if measured is not None and measured < last:
+        more.append(f"measured up to {dates.name(measured)}; what came since is expected")
+    return _fact("Newest table", dates.name(last), _with_commas(more))
+
+
+def _many(run: Told, dates: Calendar) -> Html:
+    steps = [facts.step for facts in run.shown]
+    often = dates.every(steps) if len(run.states) == len(run.shown) else ""
+    horizon = run.manifest["horizon"]
+    planned = None if horizon is None else f"of {integer(horizon)} planned"
+    more = [planned, often, f"since {dates.name(run.states[0][0])}" if len(run.states) > 1 else None]
+    return _fact("Releases", integer(len(run.states)), _with_commas(more))
+
+
+def _loss(run: Told) -> Html:
+    guarantee = run.manifest["guarantee"]
+    whom = str(run.manifest["unit"]["words"]).split(" (")[0].split(":")[0].split(";")[0]
+    if run.test_seed:
+        return _fact("Privacy", "no guarantee", [f"otherwise {_short(guarantee)}"])
+    return _fact("Privacy", _short(guarantee), [f"protects {whom}: {factor_words(guarantee)}"])
+
+
+def _fact(name: str, value: str, more: Sequence[Html | str]) -> Html:
+    return element(
+        "div", element("dt", name), element("dd", value, class_="big"), element("dd", *more, class_="more")
+    )
+
+
+def _with_commas(parts: Sequence[Html | str | None]) -> list[Html | str]:
+    there = [part for part in parts if part]
+    return [x for i, part in enumerate(there) for x in ((", ", part) if i else (part,))]
+
+
+def _short(guarantee: dict[str, Any]) -> str:
+    """
+    >>> _short({"definition": "pure", "epsilon": "1/2"}), _short({"definition": "zCDP", "rho": "1/8"})
+    ('ε = 0.5', 'ρ = 0.125')
+    """
+    if guarantee["definition"] == "pure":
+        return f"ε = {decimal_text(Fraction(guarantee['epsilon'])).split(' (')[0]}"
+    return f"ρ = {decimal_text(Fraction(guarantee['rho'])).split(' (')[0]}"
