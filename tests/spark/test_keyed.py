@@ -72,7 +72,7 @@ class InFiles:
         self.step = 0
 
     def coming(self) -> PresentShards:
-        return PresentShards(self.folder, self.shards, self.step + 1, self.keep_keys)
+        return PresentShards(self.folder, self.shards, self.step + 1, self.keep_keys, KEY)
 
     def all(self) -> tuple[PresentTable, Any]:
         """Every record, as one table; and the keys that left."""
@@ -107,10 +107,12 @@ def step_both(
     named = {"operation": "op", "rules": LENIENT, **options}
     plain = read_keyed(KeyedBatch(given, "id", **named), PRESENT)
     found = in_spark(given, split, **options).grant(PRESENT)
-    assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
+    if rows.step % 2:  # as where the step may be a repetition; else the pass that applies gives the hash
+        assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
     assert plain.keyed is not None
     departed = rows.apply(plain.keyed.changes(rows.table))
     present, sharded = found.sharded.apply(files.coming())
+    assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
     np.testing.assert_array_equal(np.sort(present.departed), np.sort(departed))
     for after in range(-1, rows.step + 1):
         for one, two in zip(present.count(CLIQUES, after), rows.table.count(CLIQUES, after), strict=True):
@@ -365,7 +367,7 @@ def test_executors_get_no_more_keys_than_they_need(tmp_path: Path, monkeypatch: 
     files, key = InFiles(tmp_path), bytes(range(100, 132))
     granted = in_spark(events(50, 1), plain_split).grant(PRESENT)
     granted.rows.fingerprint(key)
-    files.shards = granted.sharded.apply(files.coming())[1].shards
+    files.shards = granted.sharded.apply(replace(files.coming(), content_key=key))[1].shards
     assert sent
     assert not any(key[16:] in one or SECRET.encode() in one for one in sent)
     assert any(key[:16] in one for one in sent)
