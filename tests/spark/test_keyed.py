@@ -17,12 +17,14 @@ from spark_cases import CLIQUES, EVERY_CALL, KEY, KINDS, SCHEMA, SECRET, WANTED,
 
 from dpstream.core.contracts import CounterShards, PresentShards, Wanted
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
-from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable
+from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable, Snapshot
 from dpstream.core.tables.counter_files import shard_of, sweep_files
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.core.tables.present_files import read_present_shard
 from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
+from dpstream.spark.keyed_batch import KeyedSparkBatch
 from dpstream.spark.keyed_tasks import Applying, SpreadingKeys
+from dpstream.stream.frames import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")
@@ -323,6 +325,18 @@ def test_keys_where_they_are_not_used_and_the_reverse() -> None:
         batch(frame).grant(PRESENT)
     with pytest.raises(ConfigError, match=r"'zip' .* schema as well"):
         keyed_batch(frame, "zip").grant(PRESENT)
+
+
+def test_a_keyed_batch_of_a_frame_is_taken_and_a_whole_table_refused() -> None:
+    """Without an order: one row a key. The same call as with frames of this process."""
+    given = table(30).append_column("id", pa.array(range(30))).append_column("op", pa.array(["insert"] * 30))
+    own = KeyedBatch(plain_split(given), "id", "op")
+    found = as_batch(own)
+    assert isinstance(found, KeyedSparkBatch)
+    plain = read_keyed(KeyedBatch(given, "id", "op"), PRESENT)
+    assert found.grant(PRESENT).rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
+    with pytest.raises(ConfigError, match="whole table of keyed records cannot be read from Spark"):
+        as_batch(Snapshot(plain_split(given), "id"))
 
 
 def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ from dpstream.core.privacy import Randomness, Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Workload
 from dpstream.core.tables.present_files import read_present_shard
 from dpstream.families.census import Census
+from dpstream.io.sources import UnreadableError
 from dpstream.spark import keyed_batch, keyed_passes
+from dpstream.spark.keyed_passes import SparkPresent
+from dpstream.spark.sessions import gone
 from dpstream.stream import StateKey, Stream
 from dpstream.stream.store.archive import export_store
 from dpstream.stream.store.rekey import rekey_store
@@ -186,6 +189,30 @@ def test_damage_another_key_and_a_lost_file(tmp_path: Path) -> None:
 def start_files(home: Path) -> Any:
     with start(home) as stream:
         return stream._store.present_files()
+
+
+def test_a_cluster_that_is_lost_while_it_counts_leaves_nothing_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A census counts before it draws anything; the step can be taken again."""
+    (tmp_path / "home").mkdir()
+    failed = []
+    real = SparkPresent.count
+
+    def lost(*given: Any) -> Any:
+        failed.append(given)
+        raise gone("x")
+
+    with start(tmp_path / "home", plan=CENSUS) as stream:
+        for step in range(1, 6):  # each is a census
+            monkeypatch.setattr(SparkPresent, "count", lost)
+            with pytest.raises(UnreadableError, match="the Spark session is gone"):
+                stream.step(in_spark(step), f"b{step}")
+            assert stream._undecided is None
+            assert stream._store.reservation() is None
+            monkeypatch.setattr(SparkPresent, "count", real)
+            stream.step(in_spark(step), f"b{step}")
+    assert len(failed) == 5
 
 
 def test_a_driver_or_task_that_stops_anywhere_changes_nothing_twice_and_loses_nothing(

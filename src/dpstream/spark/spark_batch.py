@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import Granted, Wanted
+from dpstream.core.contracts import EngineBatch, Granted, Wanted
 from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.contribution import id_problem, no_ids_of
@@ -279,4 +279,11 @@ def _recognised(inserts: Any, deletes: Any, users: Any) -> SparkBatch | None:
     return batch(inserts, deletes, users=users)
 
 
-FRAMES = FrameKind(_recognised)
+def _recognised_keyed(given: Any) -> EngineBatch | None:
+    """The batch of keyed records, or the refusal of a whole table, given to ``Stream.step``."""
+    from dpstream.spark.keyed_batch import recognised
+
+    return recognised(given)
+
+
+FRAMES = FrameKind(_recognised, _recognised_keyed)
