@@ -10,10 +10,10 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.keyed_operations import KeyedOperations
+from dpstream.spark.frame_checks import check_columns, check_ids, is_frame, quoted, refuse_constraints
 from dpstream.spark.keyed_passes import KeyedPasses
 from dpstream.spark.keyed_tasks import KeyedColumns
 from dpstream.spark.sessions import require_protected, shielded_from_spark
-from dpstream.spark.spark_batch import check_columns, check_ids, is_frame, quoted, refuse_constraints
 from dpstream.spark.tasks import Ids
 
 if TYPE_CHECKING:
