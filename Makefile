@@ -77,7 +77,8 @@ spark: $(DEV) ## install PySpark, and a headless Java (Debian, Ubuntu), for the 
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; }
 
 spark-cluster: spark ## the long tests of Spark: every kill of a driver, a cluster of three processes, Spark Connect (10 minutes)
-	@$(PIP) install -q "pyspark[connect]" || echo "Spark Connect: its client could not be installed"
+	@$(PIP) install -q --require-hashes -r requirements/spark-connect.txt \
+	  || echo "Spark Connect: its client could not be installed"
 	DPSTREAM_SPARK_LONG=1 $(BIN)/pytest -q tests/spark
 	$(BIN)/python tests/spark/cluster.py
 
@@ -90,6 +91,7 @@ docs: $(DEV) ## build the documentation into site/ (SERVE=1: serve it on this ma
 lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versions)
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
 	$(LOCK) --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
+	$(LOCK) --group connect -c requirements/spark.txt -o requirements/spark-connect.txt
 	$(LOCK) --extra plot --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
 
 clean: ## remove everything that make made, .venv included

@@ -106,10 +106,11 @@ def files_of(state: Path) -> tuple[Path, CounterShards]:
 
 def fill(state: Path, users: int) -> None:
     """Give a stream in the place of its counters those of so many random users."""
-    rng, generation = np.random.default_rng(1), begin()
+    rng = np.random.default_rng(1)
     with start(state) as stream:
         store = stream._store
         folder, _ = store.counter_files()
+        generation = begin(folder)
         files = {}
         for shard in range(SHARDS):
             own = users * (shard + 1) // SHARDS - users * shard // SHARDS

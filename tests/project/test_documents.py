@@ -19,7 +19,12 @@ PACKAGES = ["dpstream"] + [
     "dpstream." + ".".join(path.parent.relative_to(SOURCE).parts)
     for path in sorted([*SOURCE.glob("*/__init__.py"), *SOURCE.glob("*/*/README.md")])
 ]
-LOCKS = ["requirements/dev.txt", "requirements/run.txt", "requirements/spark.txt"]
+LOCKS = [
+    "requirements/dev.txt",
+    "requirements/run.txt",
+    "requirements/spark.txt",
+    "requirements/spark-connect.txt",
+]
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
 #: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
 MACHINE_PATH = re.compile(
@@ -143,6 +148,7 @@ def test_lock_files_hold_every_declared_dependency() -> None:
         ],
         "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
         "requirements/spark.txt": [*project["project"]["dependencies"], *extras["spark"]],
+        "requirements/spark-connect.txt": [*project["dependency-groups"]["connect"], "grpcio"],
     }
     for lock, wanted in needs.items():
         names = {re.split(r"[\[><=~!; ]", need)[0].lower() for need in wanted} - {"dpstream"}
@@ -187,6 +193,7 @@ def test_make_targets_and_ci() -> None:
         "lint",
         "audit",
         "torture",
+        "spark",
         "bench",
         "docs",
         "docs-test",
@@ -199,7 +206,7 @@ def test_make_targets_and_ci() -> None:
     if script.exists():  # an sdist does not hold it
         assert script.stat().st_mode & 0o111
         calls = re.findall(r"^make (\w+)", script.read_text(encoding="utf-8"), re.MULTILINE)
-        assert calls == ["browser", "postgres", "lint", "test", "torture", "audit", "demo"]
+        assert calls == ["browser", "postgres", "spark", "lint", "test", "torture", "audit", "demo"]
 
 
 def test_benchmarks_are_described() -> None:

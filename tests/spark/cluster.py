@@ -5,8 +5,8 @@
 Starts a standalone master and two workers on this machine, with a secret of their own and everything encrypted; runs
 one ``dpstream.toml`` in one process and on the cluster with the same test seed; kills a worker (and its executor) while
 the cluster counts, with speculative tasks; compares the releases byte by byte; runs the same file under spark-submit
-and, where "pyspark[connect]" is installed, through a Spark Connect server; draws released tables in executors; kills a
-driver, and goes on. Prints times. Ends what it started.
+and, where "pyspark[connect]" is installed, through a Spark Connect server; follows records that change; draws released
+tables in executors; kills a driver, and goes on. Prints times. Ends what it started.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS, FILES, STEPS = 400_000, 16, 3
+CHANGES = 60_000
 TOML = """\
 [stream]
 name = "cluster"
@@ -54,6 +55,13 @@ workload = "all-2-way"
 epsilon = "1"
 horizon = {steps}
 """
+#: Records with keys: inserts, updates and deletes, whose moments order them.
+KEYED = (
+    TOML.replace('name = "cluster"', 'name = "cluster"\nunit = "record"')
+    .replace('time_column = "step"', 'time_column = "at"\nevery = "day"\nstart = "2026-01-05"')
+    .replace("end = {steps}", 'end = "2026-01-07"\nkey_column = "who"\nop_column = "op"\nunknown = "drop"')
+    .replace('"dpstabs"', '"census"\nturnover = 3')
+)
 
 
 def main() -> int:
@@ -82,6 +90,10 @@ def main() -> int:
             folder, "submitted", key.format(folder, port, settings), None, _submit(folder, port, own)
         )
         print(f"spark-submit: {'equal' if submitted == plain else 'DIFFERENT'}")
+        changed = _run(folder, "changes-plain", 'path = "changes/*.parquet"', None, text=KEYED)
+        changes = key.replace("/data`", "/changes`").format(folder, port, settings)
+        keyed = _run(folder, "changes", changes, None, text=KEYED) == changed
+        print(f"records that change: {'equal' if keyed else 'DIFFERENT'}")
         drawn = _drawn(folder, key.format(folder, port, settings))
         print(f"tables that executors drew: {'equal' if drawn else 'DIFFERENT'}")
         connected = _connect(folder, started)
@@ -89,7 +101,11 @@ def main() -> int:
             print('Spark Connect: not installed (pip install "pyspark[connect]")')
         else:
             print(f"Spark Connect: {'equal' if connected == plain else 'DIFFERENT'}")
-        return 0 if same and again and submitted == plain and drawn and connected in (None, plain) else 1
+        return (
+            0
+            if same and again and submitted == plain and keyed and drawn and connected in (None, plain)
+            else 1
+        )
     finally:
         for process in reversed(started):
             if process.poll() is None:
@@ -112,6 +128,19 @@ def _make_data(folder: Path) -> None:
             "step": rng.integers(1, STEPS + 1, rows),
         }
         pq.write_table(pa.table(columns), folder / "data" / f"{number:02}.parquet")
+    (folder / "changes").mkdir()
+    columns = {
+        "a": rng.integers(0, 10, CHANGES),
+        "b": np.array(["x", "y", "z", "w"])[rng.integers(0, 4, CHANGES)],
+        "c": rng.integers(0, 20, CHANGES),
+        "who": rng.integers(0, CHANGES // 4, CHANGES),
+        "op": np.array(["insert", "insert", "update", "delete"])[rng.integers(0, 4, CHANGES)],
+        "at": np.datetime64("2026-01-05", "us") + np.arange(CHANGES) * np.timedelta64(4_300_000, "us"),
+    }
+    parts = pa.table(columns)
+    for number in range(FILES):
+        rows = CHANGES // FILES
+        pq.write_table(parts.slice(number * rows, rows), folder / "changes" / f"{number:02}.parquet")
 
 
 def _start(folder: Path, started: list[subprocess.Popen[bytes]]) -> int:
@@ -277,16 +306,18 @@ def _run(
     source: str,
     victim: subprocess.Popen[bytes] | None,
     words: list[str] | None = None,
+    text: str = TOML,
 ) -> list[bytes]:
     """Run the stream, and kill a worker after the first release; gives the released tables.
 
     Args:
         words: of the command, where it is not ``dpstream run``.
+        text: of the file.
     """
     own = folder / name
     own.mkdir()
     (own / "dpstream.toml").write_text(
-        TOML.format(source=source.replace("data/*", f"{folder}/data/*"), steps=STEPS), encoding="utf-8"
+        text.format(source=source.replace('path = "', f'path = "{folder}/'), steps=STEPS), encoding="utf-8"
     )
     began, log = time.monotonic(), (folder / f"{name}.log").open("wb")
     words = words or [sys.executable, "-m", "dpstream", "run", "dpstream.toml", "--test-seed", "7"]

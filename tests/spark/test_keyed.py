@@ -17,12 +17,14 @@ from spark_cases import CLIQUES, EVERY_CALL, KEY, KINDS, SCHEMA, SECRET, WANTED,
 
 from dpstream.core.contracts import CounterShards, PresentShards, Wanted
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
-from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable
+from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable, Snapshot
 from dpstream.core.tables.counter_files import shard_of, sweep_files
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.core.tables.present_files import read_present_shard
 from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
+from dpstream.spark.keyed_batch import KeyedSparkBatch
 from dpstream.spark.keyed_tasks import Applying, SpreadingKeys
+from dpstream.stream.frames import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")
@@ -72,7 +74,7 @@ class InFiles:
         self.step = 0
 
     def coming(self) -> PresentShards:
-        return PresentShards(self.folder, self.shards, self.step + 1, self.keep_keys)
+        return PresentShards(self.folder, self.shards, self.step + 1, self.keep_keys, KEY)
 
     def all(self) -> tuple[PresentTable, Any]:
         """Every record, as one table; and the keys that left."""
@@ -107,10 +109,12 @@ def step_both(
     named = {"operation": "op", "rules": LENIENT, **options}
     plain = read_keyed(KeyedBatch(given, "id", **named), PRESENT)
     found = in_spark(given, split, **options).grant(PRESENT)
-    assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
+    if rows.step % 2:  # as where the step may be a repetition; else the pass that applies gives the hash
+        assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
     assert plain.keyed is not None
     departed = rows.apply(plain.keyed.changes(rows.table))
     present, sharded = found.sharded.apply(files.coming())
+    assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
     np.testing.assert_array_equal(np.sort(present.departed), np.sort(departed))
     for after in range(-1, rows.step + 1):
         for one, two in zip(present.count(CLIQUES, after), rows.table.count(CLIQUES, after), strict=True):
@@ -323,6 +327,18 @@ def test_keys_where_they_are_not_used_and_the_reverse() -> None:
         keyed_batch(frame, "zip").grant(PRESENT)
 
 
+def test_a_keyed_batch_of_a_frame_is_taken_and_a_whole_table_refused() -> None:
+    """Without an order: one row a key. The same call as with frames of this process."""
+    given = table(30).append_column("id", pa.array(range(30))).append_column("op", pa.array(["insert"] * 30))
+    own = KeyedBatch(plain_split(given), "id", "op")
+    found = as_batch(own)
+    assert isinstance(found, KeyedSparkBatch)
+    plain = read_keyed(KeyedBatch(given, "id", "op"), PRESENT)
+    assert found.grant(PRESENT).rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
+    with pytest.raises(ConfigError, match="whole table of keyed records cannot be read from Spark"):
+        as_batch(Snapshot(plain_split(given), "id"))
+
+
 def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> None:
     frame = plain_split(shuffled(events(50, 1)))
     granted = keyed_batch(frame, "id", operation="op", order="at", rules=LENIENT).grant(PRESENT)
@@ -365,7 +381,7 @@ def test_executors_get_no_more_keys_than_they_need(tmp_path: Path, monkeypatch: 
     files, key = InFiles(tmp_path), bytes(range(100, 132))
     granted = in_spark(events(50, 1), plain_split).grant(PRESENT)
     granted.rows.fingerprint(key)
-    files.shards = granted.sharded.apply(files.coming())[1].shards
+    files.shards = granted.sharded.apply(replace(files.coming(), content_key=key))[1].shards
     assert sent
     assert not any(key[16:] in one or SECRET.encode() in one for one in sent)
     assert any(key[:16] in one for one in sent)

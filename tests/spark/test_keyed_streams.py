@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from fault_harness import faulty, in_child, kill
 from local_frames import LocalFrame, LocalSession
+from spark_cases import EVERY_CALL
 from toy_keyed import KeyedPlan, batch, start
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
@@ -20,7 +21,10 @@ from dpstream.core.privacy import Randomness, Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Workload
 from dpstream.core.tables.present_files import read_present_shard
 from dpstream.families.census import Census
+from dpstream.io.sources import UnreadableError
 from dpstream.spark import keyed_batch, keyed_passes
+from dpstream.spark.keyed_passes import SparkPresent
+from dpstream.spark.sessions import gone
 from dpstream.stream import StateKey, Stream
 from dpstream.stream.store.archive import export_store
 from dpstream.stream.store.rekey import rekey_store
@@ -187,16 +191,40 @@ def start_files(home: Path) -> Any:
         return stream._store.present_files()
 
 
+def test_a_cluster_that_is_lost_while_it_counts_leaves_nothing_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A census counts before it draws anything; the step can be taken again."""
+    (tmp_path / "home").mkdir()
+    failed = []
+    real = SparkPresent.count
+
+    def lost(*given: Any) -> Any:
+        failed.append(given)
+        raise gone("x")
+
+    with start(tmp_path / "home", plan=CENSUS) as stream:
+        for step in range(1, 6):  # each is a census
+            monkeypatch.setattr(SparkPresent, "count", lost)
+            with pytest.raises(UnreadableError, match="the Spark session is gone"):
+                stream.step(in_spark(step), f"b{step}")
+            assert stream._undecided is None
+            assert stream._store.reservation() is None
+            monkeypatch.setattr(SparkPresent, "count", real)
+            stream.step(in_spark(step), f"b{step}")
+    assert len(failed) == 5
+
+
 def test_a_driver_or_task_that_stops_anywhere_changes_nothing_twice_and_loses_nothing(
     fresh: Callable[..., Path],
 ) -> None:
-    """Killed before every commit, write, fsync and rename, those of the executors included."""
+    """Killed before every (or every third) commit, write, fsync and rename, those of the executors included."""
     calm = fresh("calm", publish=False)
     with faulty(None, kill) as calls:
         run(calm, steps=2, publish=False)
     expected = content(calm, publish=False)
     assert {"commit", "write", "sync_file", "sync_directory", "unlink"} <= set(calls)
-    for at in range(1, len(calls) + 1):
+    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 3):
         home = fresh(str(at))
 
         def stopped(home: Path = home, at: int = at) -> None:

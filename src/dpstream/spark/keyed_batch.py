@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import Granted, Wanted
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.tables import KeyedBatch, KeyRules
+from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.keyed_operations import KeyedOperations
+from dpstream.spark.frame_checks import check_columns, check_ids, is_frame, quoted, refuse_constraints
 from dpstream.spark.keyed_passes import KeyedPasses
 from dpstream.spark.keyed_tasks import KeyedColumns
 from dpstream.spark.sessions import require_protected, shielded_from_spark
-from dpstream.spark.spark_batch import check_columns, check_ids, is_frame, quoted, refuse_constraints
 from dpstream.spark.tasks import Ids
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
 
-__all__ = ["KeyedSparkBatch", "keyed_batch"]
+__all__ = ["KeyedSparkBatch", "keyed_batch", "recognised"]
 
 #: The words of ``KeyedBatch``.
 _PLAIN = KeyedOperations(("insert",), ("delete",), ("update",), ())
@@ -63,6 +63,24 @@ def keyed_batch(
     batch = KeyedBatch(None, key, operation, changed, rules or KeyRules())
     words = None if operation is None else _PLAIN
     return KeyedSparkBatch(events, batch, words, order, allow_plain_shuffle)
+
+
+def recognised(given: KeyedBatch | Snapshot) -> KeyedSparkBatch | None:
+    """The batch of a ``KeyedBatch`` whose events are a Spark data frame; None where they are none.
+
+    Errors:
+        ConfigError: a whole table.
+    """
+    if isinstance(given, Snapshot):
+        raise ConfigError(
+            "a whole table of keyed records cannot be read from Spark, where a step is what changed",
+            where="step",
+            allowed="dpstream.spark.keyed_batch(changes, key=...), or the table as a frame of this process",
+        )
+    if not is_frame(given.events):
+        return None
+    words = None if given.operation is None else _PLAIN
+    return KeyedSparkBatch(given.events, replace(given, events=None), words, None)
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""The passes over a step of records with keys: one hashes its rows, one applies them, later ones count who is there."""
+"""The passes over a step of records with keys: one hashes or applies its rows, later ones count who is there."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ __all__ = ["KeyedPasses", "SparkPresent"]
 class KeyedPasses:
     """One step's rows with keys, in Spark; a ``BatchRows`` and a ``KeyedShards``.
 
-    Guarantee: what is applied has the hash that was told before, or the step is refused. Nothing but the hash, marks of
-    problems, and exact numbers of records that left reaches the driver.
+    Guarantee: what is applied has the hash that is told, before or afterwards, or the step is refused. Nothing but the
+    hash, marks of problems, and exact numbers of records that left reaches the driver.
 
-    Cost: two passes, each with a shuffle of the step's encoded rows. The second one reads and writes the files of the
+    Cost: a pass with a shuffle of the step's encoded rows. One that applies them reads and writes the files of the
     shards that a row falls into: all, where a step has some thousand rows.
     """
 
@@ -89,12 +89,13 @@ class KeyedPasses:
         generation = begin(present.folder)
         folder = str(present.folder.resolve())
         before = Before(folder, shards, generation, present.step, present.keep_keys)
-        key = bytes(HASH_KEY_BYTES) if self._content is None else self._content[0]
+        key, known = present.content_key, self._content
         with damage_told(present.folder, shards):
             found = self._run(key, before)
         tally = self._checked(found)
-        if self._content is not None and self._content[1] != tally.here:
+        if known is not None and hmac.compare_digest(known[0], key) and known[1] != tally.here:
             raise changed_records(self._where)
+        self._content = (key, tally.here)
         width = present_width(self._schema.domain)
         files, new = after(shards, generation, tally.written, width)
         make_lasting(present.folder, new)

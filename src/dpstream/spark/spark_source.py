@@ -19,10 +19,11 @@ from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
+from dpstream.spark.frame_checks import quoted, require_utc
 from dpstream.spark.keyed_batch import KeyedSparkBatch
 from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import require_protected, session, shielded_from_spark
-from dpstream.spark.spark_batch import SparkBatch, quoted, refuse_reading, require_utc, with_operations
+from dpstream.spark.spark_batch import SparkBatch, refuse_reading, with_operations
 from dpstream.spark.staging import open_staged
 
 if TYPE_CHECKING:

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Codes, Domain
     from dpstream.stream.store.store import Store
 
-__all__ = ["RULE", "BatchContent", "RecordRows"]
+__all__ = ["ROWS", "RULE", "BatchContent", "RecordRows"]
 
 #: 2: ``MultisetHash``. The rule before it, a keyed hash of the sorted records, left no mark.
 RULE = b"\x02"
+#: What the key of the fingerprint is derived for.
+ROWS = b"rows"
 _UNMARKED_BYTES = 32
 
 RowWords = NDArray[np.int64]
@@ -76,7 +78,7 @@ class BatchContent:
     @cached_property
     def stored(self) -> bytes:
         """What the store keeps of this batch."""
-        return RULE + self.rows.fingerprint(self.store.derived_key(b"rows"))
+        return RULE + self.rows.fingerprint(self.store.derived_key(ROWS))
 
     def is_stored_as(self, content: bytes) -> bool:
         """Whether ``content`` was stored for these records, by whichever rule."""

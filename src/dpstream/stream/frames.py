@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from dpstream.core.contracts.engine_frames import engine_batch
+from dpstream.core.contracts.engine_frames import engine_batch, engine_keyed
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Codes
@@ -64,7 +64,9 @@ def as_batch(
             where="step",
             allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
         )
-    return cast("Batch | EngineBatch | KeyedBatch | Snapshot", given)
+    if isinstance(given, (KeyedBatch, Snapshot)):
+        return engine_keyed(given, given.events if isinstance(given, KeyedBatch) else given.rows) or given
+    return cast("Batch | EngineBatch", given)
 
 
 def encode_batch(

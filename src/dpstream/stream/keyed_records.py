@@ -8,6 +8,7 @@ from dpstream.core.contracts import Granted, PresentShards, PrivateBatch, Sharde
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView
+from dpstream.stream.batch_content import ROWS
 from dpstream.stream.store.present_rows import PresentChange
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class KeyedRecords:
         """
         if granted.sharded is not None:
             folder, shards = self._store.present_files()
-            before_step = PresentShards(folder, shards, self._store.last_step + 1, self._final)
-            present, files = granted.sharded.apply(before_step)
+            key, step = self._store.derived_key(ROWS), self._store.last_step + 1
+            present, files = granted.sharded.apply(PresentShards(folder, shards, step, self._final, key))
             return files, PresentBatch(present)
         if granted.keyed is None:
             assert granted.view is not None

@@ -15,7 +15,7 @@ from dpstream.core.contracts.plugins import Plugins
 if TYPE_CHECKING:
     from dpstream.core.contracts.batches import EngineBatch
 
-__all__ = ["FrameKind", "engine_batch"]
+__all__ = ["FrameKind", "engine_batch", "engine_keyed"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,12 @@ class FrameKind:
     Attributes:
         batch: makes the batch of inserts (a frame of the engine), deletes (another one, or None) and users (as given).
             It gives None for an object of that package that is no frame of the engine.
+        keyed: the same, of a ``KeyedBatch`` or ``Snapshot`` whose rows are such a frame; None: the engine keeps no
+            records by key.
     """
 
     batch: Callable[[Any, Any, Any], EngineBatch | None]
+    keyed: Callable[[Any], EngineBatch | None] | None = None
 
 
 _FRAMES = Plugins(
@@ -46,3 +49,18 @@ def engine_batch(inserts: Any, deletes: Any, users: Any) -> EngineBatch | None:
         if root in _FRAMES.names():
             return _FRAMES.get(root).batch(inserts, deletes, users)
     return None
+
+
+def engine_keyed(given: Any, rows: Any) -> EngineBatch | None:
+    """A batch of keyed records whose rows are an engine's own frame; None where they are no such frame.
+
+    Args:
+        given: a ``KeyedBatch`` or ``Snapshot``.
+        rows: its rows.
+
+    Errors:
+        ConfigError: the engine's package is broken, or it cannot take such a batch.
+    """
+    root = type(rows).__module__.partition(".")[0]
+    kind = _FRAMES.get(root) if root in _FRAMES.names() else None
+    return None if kind is None or kind.keyed is None else kind.keyed(given)

@@ -94,12 +94,14 @@ class PresentShards:
         shards: the committed ones; None before the first step.
         step: the number of the one that comes.
         keep_keys: whether hashes of keys that left are kept, because no key may come back.
+        content_key: that the step's rows are hashed with (``BatchRows.fingerprint``): what is applied has that hash.
     """
 
     folder: Path
     shards: CounterShards | None
     step: int
     keep_keys: bool
+    content_key: bytes
 
 
 class UserCounters(Protocol):
