@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from dpstream.cli.reference import reference
@@ -41,6 +42,10 @@ _KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
 #: Links to what was measured lead out of the pages.
 _RESULT = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(benchmarks/[^)#]+)(?:#[^)]*)?\)")
 _AUDIT = "<!-- audit -->"
+#: What a browser would fetch from elsewhere.
+_OUTSIDE = re.compile(
+    r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+stylesheet[^>]+href="(?:https?:)?//'
+)
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
 
@@ -140,3 +145,32 @@ def dotted(folder: Path) -> str:
 def without_relative_links(text: str) -> str:
     """Links to files of the repository lead nowhere on the site: keep their words."""
     return _RELATIVE_LINK.sub(r"\1", text)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Refuse a site that was made without complaint and is wrong all the same."""
+    found = list(faults(Path(config.site_dir)))
+    if found:
+        raise PluginError("; ".join(found))
+
+
+def faults(site: Path) -> Iterator[str]:
+    """What is wrong with the pages that were made."""
+    texts = {
+        path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")
+    }
+    for page in ("index.html", "reference/api/core.privacy.html", "project/security.html"):
+        if page not in texts:
+            yield f"there is no {page}"
+    reference = {page: text for page, text in texts.items() if page.startswith("reference/")}
+    for page, text in reference.items():
+        if "<blockquote>" in text:
+            yield f"{page}: a prompt became a quotation"
+    if (
+        sum("dpstream simulate evictions" in text and "Exit codes:" in text for text in reference.values())
+        != 1
+    ):
+        yield "the help texts are not on one page"
+    for page, text in texts.items():
+        if _OUTSIDE.search(text):
+            yield f"{page} takes something from elsewhere"

@@ -6,6 +6,8 @@ of the operating system's own randomness says so, and how often it fails althoug
     @pytest.mark.entropy("false alarms below 1e-6: 1500 squares, seven standard deviations")
 
 ``pytest --fresh-noise`` draws from the operating system in all tests. Programs that a test starts always do.
+
+Files of tests are in memory where that is possible (``TMPDIR`` says otherwise).
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +29,12 @@ from dpstream.core.privacy import Randomness
 
 # Whether compiled code was kept must not show in what a test compares.
 compiling._said.update({"core.tables", "core.graphical", "io.sources", "families.panel"})
+
+# Tests commit thousands of times, and a killed process (unlike a lost power supply) leaves every written byte behind:
+# a disk would only cost time.
+_MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 2**30:
+    os.environ["TMPDIR"], tempfile.tempdir = str(_MEMORY), None
 
 # A busy machine is no failure. Single tests set other numbers of examples and keep these two.
 settings.register_profile("dpstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])

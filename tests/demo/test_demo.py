@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def test_demo_leaves_releases_and_a_picture(made: tuple[Path, str]) -> None:
         assert word in said
 
 
-def test_demo_prints_commands_that_work(made: tuple[Path, str]) -> None:
+def test_demo_prints_commands_that_work(made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, said = made
     commands = [
         line.split() for line in said.splitlines() if line.startswith("  ") and "dpstream.toml" in line
@@ -61,10 +62,15 @@ def test_demo_prints_commands_that_work(made: tuple[Path, str]) -> None:
         "plan",
         "sample",
     ]
-    for words in commands:
-        result = subprocess.run(words, cwd=folder.parent, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
+    *others, sample = commands
+    result = subprocess.run(sample, cwd=folder.parent, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     assert (folder / "sample.csv").is_file()
+    program = sample[: sample.index("sample")]
+    monkeypatch.chdir(folder.parent)
+    for words in others:
+        assert words[: len(program)] == program
+        assert CliRunner().invoke(main, words[len(program) :]).exit_code == 0
 
 
 def test_series_are_counted_in_data_and_released_tables(made: tuple[Path, str]) -> None:
@@ -92,9 +98,9 @@ def test_series_are_counted_in_data_and_released_tables(made: tuple[Path, str]) 
             assert share[1, step] == pytest.approx(np.mean(released))
 
 
-def test_demo_is_made_anew_and_keeps_other_files(tmp_path: Path) -> None:
+def test_demo_is_made_anew_and_keeps_other_files(made: tuple[Path, str], tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    assert demo(folder, "--steps", "3").returncode == 0
+    shutil.copytree(made[0], folder)
     before = read_catalogue(folder / "releases")["stream_id"]
     (folder / "mine.txt").write_text("mine")
     again = demo(folder, "--steps", "2", "--seed", "1")

@@ -100,7 +100,7 @@ def test_the_evidence_is_the_likelihood_ratio(counter, steps, at, kind):
     plan = DPStabs(Workload.all_k_way(TWO, 2), counter=counter).calibrate(**amount, unit=unit, horizon=steps)
     make = Scene.replaced if kind == "replace" else Scene.inserted
     scene = make(crowded(TWO, steps, 3), (1, 0), (at,))
-    outputs = run_scene(plan, ((0, 1),), scene, 40, Randomness.seeded(f"{counter}{kind}"))
+    outputs = run_scene(plan, ((0, 1),), scene, 12, Randomness.seeded(f"{counter}{kind}"))
     law = plan.counter.materialize(steps)
     first, second, names = features(outputs, scene, scene.pairs[0], law)
     assert first.shape[1] == second.shape[1] == len(names)

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -37,19 +36,6 @@ KEY = StateKey.generate()
 def small_plan() -> PMWGPlan:
     """Calibrated by the first test that needs it: its compiled parts would slow down the collection of all tests."""
     return plan(start=100, hard_questions=4, learning="matching")
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where possible: thousands of commits."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    home = memory / f"dpstream-{os.getpid()}-{tmp_path.name}"
-    home.mkdir()
-    yield home
-    shutil.rmtree(home)
 
 
 def arrivals(rows: int = 120) -> Batch:

@@ -49,21 +49,6 @@ def test_without_any_place_it_works_and_says_so_once(sealed: Path) -> None:
     assert "NUMBA_CACHE_DIR" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_whole_run_without_any_place(sealed: Path, tmp_path: Path) -> None:
-    code = (
-        "from dpstream.cli import main\n"
-        "import sys\n"
-        f"try: main(['simulate', 'census', '--steps', '1', '--out', {str(tmp_path / 'x')!r}])\n"
-        "except SystemExit as end: assert not end.code\n"
-        f"main(['run', {str(tmp_path / 'x' / 'dpstream.toml')!r}])\n"
-    )
-    done = child(sealed, code, HOME=os.devnull)
-    assert "1 new step" in done.stdout
-    assert done.stderr.count("warning: compiled code cannot be kept") == 1
-    assert not list(sealed.rglob("*.nb[ic]"))
-
-
 @pytest.mark.parametrize("place", ["NUMBA_CACHE_DIR", "HOME"])
 def test_a_named_folder_or_a_home_is_used(sealed: Path, tmp_path: Path, place: str) -> None:
     places = {"HOME": os.devnull, place: str(tmp_path)}

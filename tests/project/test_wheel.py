@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,9 +34,10 @@ except SystemExit as end:
 """
 
 
-def run(command: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run in an environment that does not see this checkout."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+def run(command: Sequence[str | Path], cwd: Path, **places: str) -> subprocess.CompletedProcess[str]:
+    """Run in an environment that does not see this checkout, nor a folder for compiled code but in ``places``."""
+    hidden = ("PYTHON", "NUMBA", "XDG")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)} | places
     result = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -64,10 +67,11 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def install(distributions: Path, home: Path) -> Path:
     """The Python of a clean environment with the pinned run-time packages and the wheel."""
-    run([sys.executable, "-m", "venv", home / "venv"], home)
+    run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], home)
     python = home / "venv" / "bin" / "python"
     # Without bytecode the installation takes half the time; Python compiles what is imported.
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-compile"]
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    pip += ["install", "-q", "--no-compile"]
     run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "run.txt"], home)
     (wheel,) = distributions.glob("*.whl")
     run([*pip, "--no-deps", wheel], home)
@@ -94,21 +98,44 @@ def test_distributions_hold_the_package_and_nothing_else(distributions: Path) ->
     assert not [name for name in files if name.startswith((".venv", "site/", "demo/", "dist/"))]
 
 
+def seal(package: Path) -> None:
+    """Put files where compiled code would be kept, which nobody can write into (permissions do not stop root)."""
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        if folder.name != "__pycache__":
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+            (folder / "__pycache__").write_text("")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """On disk: the pinned packages are 600 MB."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None) as name:
+        yield Path(name).resolve()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_wheel_runs_in_a_clean_environment(distributions: Path, tmp_path: Path) -> None:
-    python = install(distributions, tmp_path)
-    here = tmp_path / "here"
+def test_wheel_runs_in_a_clean_environment_and_where_nothing_can_be_kept(
+    distributions: Path, home: Path
+) -> None:
+    python = install(distributions, home)
+    here = home / "here"
     here.mkdir()
     where = run([python, "-c", "import dpstream; print(dpstream.__file__)"], here).stdout.strip()
-    assert Path(where).is_relative_to(tmp_path / "venv")
+    assert Path(where).is_relative_to(home / "venv")
     assert probe(python, "import dpstream", here) == "[]"
     assert probe(python, _HELP, here) == "[]"
     program = python.with_name("dpstream")
     assert "simulate" in run([program, "--help"], here).stdout
     run([program, "simulate", "census", "--steps", "3", "--out", "example"], here)
     run([program, "check", "example/dpstream.toml"], here)
-    run([program, "run", "example/dpstream.toml", "--until", "2"], here)
+    package = Path(where).parent
+    assert list(package.rglob("*.nbi")), "what was compiled to check is kept beside the package"
+    seal(package)
+    done = run([program, "run", "example/dpstream.toml", "--until", "2"], here, HOME=os.devnull)
+    assert "2 new steps" in done.stdout
+    assert done.stderr.count("warning: compiled code cannot be kept") == 1
+    assert not list(package.rglob("*.nb[ic]"))
     assert list((here / "example" / "releases").glob("step-*/manifest.json"))
 
 

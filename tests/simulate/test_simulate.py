@@ -116,10 +116,11 @@ def test_every_step_has_codes_and_every_declared_bin_is_met(
     options = SourceOptions.parse(tomllib.loads(config.read_text(encoding="utf-8"))["source"])
     steps = list(FileSource(options, base=tmp_path).steps())
     assert len(steps) == 80
-    assert all(len(schema.encode(step.inserts)) > 20 for step in steps)
+    inserted = [schema.encode(step.inserts) for step in steps]
+    assert all(len(codes) > 20 for codes in inserted)
     deletes = [len(schema.encode(step.deletes)) for step in steps if step.deletes is not None]
     assert (sum(deletes) > 0) == name.startswith("evictions")
-    codes = np.concatenate([schema.encode(step.inserts) for step in steps])
+    codes = np.concatenate(inserted)
     for i, column in enumerate(schema.columns):
         assert len(np.unique(codes[:, i])) == column.size, column.name
 

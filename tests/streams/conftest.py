@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,19 +14,6 @@ if TYPE_CHECKING:
     from postgres_server import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where possible: the tests commit thousands of times, and a killed process (unlike a lost
-    power supply) leaves every written byte behind, so a real disk would only cost time."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    home = Path(tempfile.mkdtemp(prefix="dpstream-", dir=memory))
-    yield home
-    shutil.rmtree(home)
 
 
 @pytest.fixture(scope="session")

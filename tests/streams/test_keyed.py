@@ -20,8 +20,6 @@ from dpstream.core.tables.keyed_reading import hash_keys
 from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream
 from dpstream.stream.store import present_rows
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +122,7 @@ def test_every_life_is_that_of_a_dict(life: list[tuple[Any, bool]], encrypted: b
     """Each step: events with or without an operation column, or a snapshot; and whether the program starts again."""
     key = StateKey(b"k" * 32) if encrypted else None
     plan = KeyedPlan(unit=Record(returns=returns))  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+    with tempfile.TemporaryDirectory() as folder:
 
         def opened() -> Stream:
             return start(Path(folder), plan=plan, publish=False, randomness=Randomness.seeded(1), key=key)

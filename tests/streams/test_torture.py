@@ -12,13 +12,14 @@ from torture import KINDS, SERVER_KINDS, torture
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
-POINTS, ON_A_SERVER = 50, 8
+#: The seed draws every kind at least four times. `.ci/run` goes through hundreds of lives more.
+SEED, POINTS, ON_A_SERVER = 31, 25, 8
 
 
 @pytest.mark.slow
-def test_fifty_lives_keep_every_promise() -> None:
+def test_lives_under_every_fault_keep_every_promise() -> None:
     interruptions: Counter[str] = Counter()
-    for point in torture(4, range(1, POINTS + 1)):
+    for point in torture(SEED, range(1, POINTS + 1)):
         assert point.violations == [], (point.number, point.settings)
         interruptions += point.interruptions
     assert set(interruptions) == set(KINDS)

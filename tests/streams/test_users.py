@@ -21,7 +21,6 @@ from dpstream.stream.store import sqlite
 from dpstream.stream.store.store import Store
 
 ZIPS = ["94102", "94103", "94110"]
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +47,7 @@ def test_every_life_agrees_with_a_brute_force_count(
 ) -> None:
     """``stream``: the users of a step's records, and whether the program starts again before the step."""
     plan, key = ToyPlan(unit=User(bound)), StateKey(b"k" * 32) if encrypted else None  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory(dir=MEMORY) as home:
+    with tempfile.TemporaryDirectory() as home:
 
         def start() -> object:
             return open_stream(plan, SCHEMA, Path(home) / "s", randomness=Randomness.seeded(1), key=key)

@@ -36,6 +36,7 @@ __all__ = [
     "Option",
     "SectionReader",
     "build",
+    "hints_of",
     "keys_of_recipes",
     "located",
     "option",
@@ -295,9 +296,19 @@ class _Declared:
         return kinds.get(self.kinds[0], NUMBER) if len(self.kinds) == 1 else NUMBER
 
 
+_hints: dict[type[Any], Mapping[str, Any]] = {}
+
+
+def hints_of(kind: type[Any]) -> Mapping[str, Any]:
+    """The types of a recipe's fields, which are evaluated once: every configuration asks for them."""
+    if kind not in _hints:
+        _hints[kind] = get_type_hints(kind)
+    return _hints[kind]
+
+
 def _declared(kind: type[Any], label: str = "", without: tuple[str, ...] = ()) -> Iterator[_Declared]:
     """All options of a recipe, and of the recipes that its options name."""
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
         if chosen is None or item.name in without:
@@ -388,7 +399,7 @@ def read_fields(
     without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Read the options of a recipe, by the names of its fields; arguments and errors as of ``build``."""
-    hints, values = get_type_hints(kind), dict[str, Any]()
+    hints, values = hints_of(kind), dict[str, Any]()
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
         if chosen is not None and item.name not in without:

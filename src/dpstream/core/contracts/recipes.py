@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin
 
 import numpy as np
 
+from dpstream.core.contracts.recipe_options import hints_of
 from dpstream.core.contracts.stream_plan import StreamPlan
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, exact_amount
@@ -131,7 +132,7 @@ def check_words(recipe: Any, where: str = "mechanism") -> None:
     Errors:
         ConfigError: another word.
     """
-    for name, hint in get_type_hints(type(recipe)).items():
+    for name, hint in hints_of(type(recipe)).items():
         if get_origin(hint) is Literal and getattr(recipe, name) not in get_args(hint):
             raise ConfigError(
                 f"{name} = {getattr(recipe, name)!r}", where=where, allowed=", ".join(get_args(hint))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal
 
 from dpstream.core.contracts.plugins import Plugins
@@ -434,13 +435,18 @@ def _own_rows(kind: object) -> dict[str, Key]:
     return {row.name: row for row in keys_of_recipes("source", {str(kind): other.options})}
 
 
+@cache
+def _rows_of_all() -> tuple[Key, ...]:
+    return tuple(replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys}))
+
+
 def rows_of_source(of: Iterable[object]) -> dict[str, Key]:
     """The rows of the documentation's table of keys, by key.
 
     Args:
         of: kinds of other packages, whose own keys are added.
     """
-    rows = {row.name: replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys})}
+    rows = {row.name: row for row in _rows_of_all()}
     kinds = SOURCES.names()
     rows["kind"] = replace(rows["kind"], allowed=", ".join(kinds), fragment=words(*kinds))
     for kind in of:
