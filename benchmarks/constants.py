@@ -28,7 +28,7 @@ import numpy as np
 from inserted_streams import ORDERS, SEASON, invented, real
 from made_by import write_result
 
-from dpstream.core.privacy import Randomness
+from dpstream.core.privacy import Budget, PureDP, Randomness
 from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, joint_groups, pooled_walks
@@ -84,7 +84,7 @@ def stream(order: str, records: int, steps: int, seed: int) -> Stream:
 
 
 def errors_along(
-    order: str, records: int, steps: int, seed: int, epsilon: Fraction, **more: Any
+    order: str, records: int, steps: int, seed: int, budget: Fraction | Budget, **more: Any
 ) -> list[tuple[float, float]]:
     """AvgWE and total variation of one run, in the steps that are looked at."""
     own = stream(order, records, steps, seed)
@@ -92,7 +92,9 @@ def errors_along(
     sizes = np.array([own.domain.cells(clique) for clique in workload.cliques])
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
     season = {"season": Fraction(SEASON)} if ORDERS.get(order, (False,))[0] else {}
-    plan = Pooled(workload, **{**DRAFTED, **season, **more}).calibrate(epsilon=epsilon, horizon=steps)
+    plan = Pooled(workload, **{**DRAFTED, **season, **more}).calibrate(
+        budget if isinstance(budget, Budget) else PureDP.of(budget), horizon=steps
+    )
     state, randomness = plan.start(), Randomness.seeded(f"{order} {seed}")
     found = []
     for step, batch in enumerate(own.batches, start=1):
