@@ -35,7 +35,7 @@ TABULAR = Family(
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
     # No defaults: files of streams that began before there were these keys do not name them.
-    draft_decided={"pooled": {"noise": "joint", "estimates": "joined"}},
+    draft_decided={"pooled": {"noise": "joint", "estimates": "joined", "how_many": "predicted"}},
     draft_deletes={"come_and_go": "cancelled"},
     alternatives=_alternatives,
 )

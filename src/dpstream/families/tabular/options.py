@@ -23,6 +23,7 @@ __all__ = [
     "COUNTER",
     "ESTIMATES",
     "FINAL_ITERATIONS",
+    "HOW_MANY",
     "ITERATIONS",
     "MEASURE_SHARE",
     "NOISE",
@@ -96,6 +97,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
         del values["noise"]
     if values.get("estimates") == "apart":
         del values["estimates"]
+    if values.get("how_many") == "threshold":
+        del values["how_many"]
     if values.get("season", 0) is None:
         del values["season"]
     if "prior" in values and (prior := values.pop("prior")) is not None:
@@ -205,6 +208,12 @@ ESTIMATES = Option(
     "several columns also tells of each of them, and moves the table's model only as far as noise does not explain.",
     reason="streams that began before there was this key go on as they were; drafts of pooled ones set `joined`, "
     "which is up to a tenth closer to the truth",
+)
+HOW_MANY = Option(
+    meaning="How many marginals a run measures where no column drifts. `threshold`: while their noise is within ten "
+    "times the variance of an epoch's own sample. `predicted`: as many as are expected to say most of the table.",
+    reason="streams that began before there was this key go on as they were; drafts of pooled ones set `predicted`, "
+    "with which fewer marginals are measured, each more precisely",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

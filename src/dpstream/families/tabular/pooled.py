@@ -80,6 +80,8 @@ __all__ = ["Pooled", "PooledPlan"]
 
 #: How measurements of several marginals are put together.
 Joining = Literal["apart", "joined"]
+#: What decides how many marginals a run measures where no column drifts.
+HowMany = Literal["threshold", "predicted"]
 
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
 #: vectors of all cells at most at one time, and a few passes over each.
@@ -107,6 +109,7 @@ class Pooled(Recipe["PooledPlan"]):
             (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
         estimates: ``joined``: what is measured of several columns also tells of each of them, and moves the table's
             model only as far as noise does not explain.
+        how_many: ``predicted``: where no column drifts, a run measures as many marginals as are expected to say most.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
@@ -126,6 +129,7 @@ class Pooled(Recipe["PooledPlan"]):
     deletions: bool = False
     come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
     estimates: Joining = option("apart", options.ESTIMATES)
+    how_many: HowMany = option("threshold", options.HOW_MANY)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
@@ -172,6 +176,7 @@ class Pooled(Recipe["PooledPlan"]):
             headline_budget=each,
             together=self.noise == "joint",
             joined=self.estimates == "joined",
+            predicted=self.how_many == "predicted",
         )
         return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 

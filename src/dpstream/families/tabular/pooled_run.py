@@ -40,7 +40,8 @@ __all__ = ["Design", "Followed", "Outcome", "Runner"]
 #: that is measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
 #: In a stream that does not drift, a run measures so few marginals that an epoch's own sampling of an average cell has
-#: this many times the variance of its noise. More precise measurements would say no more of the table.
+#: this many times the variance of its noise. More precise measurements would say no more of the table. (Where runs
+#: measure the number that is predicted to say most, there is no such limit.)
 _SAMPLE_PER_NOISE = 0.1
 #: An answer of an epoch's model counts as a measurement with this many times the variance.
 _ANSWER_VARIANCE = 2.0
@@ -122,7 +123,8 @@ class Runner:
     everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
 
-    ``joined``: what is measured of several columns counts for each of them, too.
+    ``joined``: what is measured of several columns counts for each of them, too. ``predicted``: runs of few marginals
+    measure as many as let expect the most of all together.
     """
 
     followed: Followed
@@ -134,6 +136,7 @@ class Runner:
     headline_budget: Budget | None = None
     together: bool = False
     joined: bool = False
+    predicted: bool = False
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -144,21 +147,33 @@ class Runner:
                 are, each precisely. (All columns, too, if nothing else is followed.)
         """
         columns, drifts = self.followed.columns, drifts or self.measures_all_columns
-        cells = float(self.followed.cells.sizes.mean())
         first = columns if drifts else 1
         many = first
         # Headlines are not there to be chosen.
         left = self.followed.wide_headlines if drifts else self.followed.headlines
         for m in range(first + 1, len(self.followed.cells.cliques) - len(left) + 1):
-            noise = self._deviation(m)
-            if expected < _RECORDS_PER_NOISE * m * noise:
+            if expected < _RECORDS_PER_NOISE * m * self._deviation(m):
                 break
-            if not drifts and expected < _SAMPLE_PER_NOISE * cells * noise**2:
+            if not drifts and not self._says_more(m, expected):
                 break
             many = m
         fixed = columns if drifts else 0
         design = Design(fixed, many - fixed, max(expected, 0.0))
         return self._with_pairs(design) if self.division.joint(design) else design
+
+    def _says_more(self, m: int, expected: float) -> bool:
+        """Whether, in a stream that does not drift, ``m`` marginals say more of the table than one less. Public.
+
+        Of Q marginals each is measured in m / Q of the epochs, each time with the noise of m and with the sample that
+        the epoch is: the precision of all in sum goes with m, over the sum of both variances.
+        """
+        cells = float(self.followed.cells.sizes.mean())
+        if not self.predicted:
+            return expected >= _SAMPLE_PER_NOISE * cells * self._deviation(m) ** 2
+        before, now = (
+            many / (self._deviation(many) ** 2 + max(expected, 0.0) / cells) for many in (m - 1, m)
+        )
+        return now > before
 
     @property
     def measures_all_columns(self) -> bool:

@@ -90,7 +90,8 @@ def audit_pooled(
     pure = plans["pure"]
     progress("pooled, few marginals")
     # Marginals of the columns with two values are always measured, others are not.
-    other = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)).calibrate(PureDP.of(1), horizon=_STEPS)
+    few = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2), how_many="predicted")
+    other = few.calibrate(PureDP.of(1), horizon=_STEPS)
     yield exact_pooled(
         replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"
     )

@@ -1,0 +1,57 @@
+"""how_many: how many marginals a run measures where no column drifts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpstream.core.privacy import ZCDP, Event, PureDP
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import Pooled
+from dpstream.families.tabular.pooled_run import Runner
+
+DOMAIN = Domain(tuple("abcde"), (3, 4, 5, 6, 8))
+RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), how_many="predicted")
+
+
+def precision(runner: Runner, m: int, events: float) -> float:
+    """Of all marginals together, from the noise itself."""
+    noise = runner.histogram_noise(runner.budget.scaled(Fraction(1, m)))
+    return m / (noise.variance + events / float(runner.followed.cells.sizes.mean()))
+
+
+@pytest.mark.parametrize("budget", [PureDP.of("1/4"), PureDP.of(1), PureDP.of(4), ZCDP.of("1/8"), ZCDP.of(2)])
+@pytest.mark.parametrize("relation", ["add-remove", "replace"])
+def test_a_run_of_few_marginals_measures_the_number_that_says_most(budget, relation) -> None:
+    """Against all numbers that leave three standard deviations of records for each."""
+    runner = RECIPE.calibrate(budget, unit=Event(relation)).runner
+    for events in (0.0, 50.0, 300.0, 2e3, 1e4, 1e6):
+        design = runner.design(events, drifts=False)
+
+        def affordable(m: int, events: float = events) -> bool:
+            noise = runner.histogram_noise(runner.budget.scaled(Fraction(1, m)))
+            return m == 1 or events >= 3.0 * m * math.sqrt(noise.variance)
+
+        allowed = [m for m in range(1, 16) if affordable(m)]
+        best = max(allowed, key=lambda m: precision(runner, m, events))
+        assert (design.fixed, design.k) == (0, best)
+
+
+def test_fewer_are_measured_than_by_the_threshold_and_runs_of_columns_stay() -> None:
+    own, older = (replace(RECIPE, how_many=name).calibrate(epsilon=1) for name in ("predicted", "threshold"))
+    numbers = [
+        (own.runner.design(n, drifts=False).k, older.runner.design(n, drifts=False).k) for n in (500, 2000)
+    ]
+    assert all(1 <= k < before for k, before in numbers)
+    for events in (0.0, 500.0, 1e5):
+        assert own.runner.design(events, drifts=True) == older.runner.design(events, drifts=True)
+
+
+def test_streams_that_began_without_the_key_have_the_facts_that_they_had() -> None:
+    assert Pooled(RECIPE.workload).how_many == "threshold"
+    assert "how_many" not in replace(RECIPE, how_many="threshold").calibrate(epsilon=1).options()
+    assert RECIPE.calibrate(epsilon=1).options()["how_many"] == "predicted"
