@@ -44,7 +44,7 @@ from keyed_streams import KeyedStream, is_there, load
 from made_by import write_result
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.core.tables import (
     EncodedBatch,
     KeyedChanges,
@@ -78,6 +78,8 @@ READ: dict[str, Callable[[str], Any]] = {
     "iterations": int,
     "max_cells": int,
     "estimates": str,
+    "noise": str,
+    "first_records": int,
     "departures_every": lambda word: int(word) if word.isdigit() else word,
 }
 #: Mechanisms that count inserts and deletes.
@@ -231,9 +233,9 @@ class OfTable:
         return drawn
 
 
-def offline(workload: Workload, epsilon: Fraction) -> Callable[[Randomness], Method]:
+def offline(workload: Workload, budget: Budget) -> Callable[[Randomness], Method]:
     """A run of AIM on each table that is looked at."""
-    plan = AIM().calibrate(workload, PureDP.of(epsilon), Event())
+    plan = AIM().calibrate(workload, budget, Event())
 
     def start(randomness: Randomness) -> Method:
         def step(moment: Moment) -> Release | None:
@@ -246,15 +248,28 @@ def offline(workload: Workload, epsilon: Fraction) -> Callable[[Randomness], Met
     return start
 
 
+def budget_of(text: str) -> Budget:
+    """``1/2``: epsilon; ``1/2,1e-9``: the largest rho that implies this epsilon and delta."""
+    epsilon, _, delta = text.partition(",")
+    return approximate_to_zcdp(epsilon, delta) if delta else PureDP.of(epsilon)
+
+
+def of_each_event(budget: Budget, events: int) -> Budget:
+    """What each event of a stay of so many may cost, so that all of them together cost the budget."""
+    if isinstance(budget, ZCDP):
+        return ZCDP(budget.rho / events**2)
+    return PureDP(budget.epsilon / events)
+
+
 def method(
-    name: str, stream: KeyedStream, workload: Workload, epsilon: Fraction
+    name: str, stream: KeyedStream, workload: Workload, budget: Budget
 ) -> tuple[Callable[[Randomness], Method], Any]:
     """How a run starts, and the options that it depends on."""
     if name in ("empty", "uniform", "independent"):
         own: Mapping[str, Method] = {"empty": empty, "uniform": uniform, "independent": independent}
         return (lambda randomness: own[name]), None
     if name == "offline":
-        return offline(workload, epsilon), None
+        return offline(workload, budget), None
     if name.startswith("census"):
         options = dict(word.split("=") for word in name.split(":")[1:])
         own_options = {key: READ.get(key, str)(value) for key, value in options.items()}
@@ -263,18 +278,16 @@ def method(
         census = Census(workload, **{"turnover": turnover, **own_options})
         if often == "expected":  # as in a drafted file
             leaving = float(stream.records_per_step)
-            often = expected_wait(PureDP.of(epsilon), census.departures_share, leaving, turnover)
+            often = expected_wait(budget, census.departures_share, leaving, turnover)
         census = replace(census, departures_every=None if often == "census" else often)
-        plan = census.calibrate(epsilon=epsilon, horizon=stream.steps)
+        plan = census.calibrate(budget, horizon=stream.steps)
         return by_key(plan), plan.options()
     kind, *words = name.split(":")
     if kind in EVENTS:
-        share = epsilon / 2 if stream.deletes else epsilon
+        share = of_each_event(budget, 2) if stream.deletes else budget
         more = {key: READ.get(key, Fraction)(value) for key, value in (word.split("=") for word in words)}
         horizon = None if stream.deletes else stream.steps
-        plan = EVENTS[kind](workload, deletions=stream.deletes, **more).calibrate(
-            epsilon=share, horizon=horizon
-        )
+        plan = EVENTS[kind](workload, deletions=stream.deletes, **more).calibrate(share, horizon=horizon)
         return by_events(plan, stream.deletes), plan.options()
     raise ValueError(f"{name}: unknown method")
 
@@ -298,7 +311,8 @@ def measure(release: Release, table: PresentTable, workload: Workload, step: int
     found = {"total": abs(release.total - size) / size}
     for kind, values in (("model", release.marginals(workload.cliques)), ("rows", drawn)):
         values = [np.asarray(one, np.float64) for one in values]
-        found[f"we_{kind}"] = workload_errors(truth, values, size).avg_we
+        errors = workload_errors(truth, values, size)
+        found |= {f"we_{kind}": errors.avg_we, f"max_{kind}": errors.max_we}
         apart = [total_variation(true, made) for true, made in zip(truth, values, strict=True)]
         found[f"tv_{kind}"] = float(np.mean(np.nan_to_num(apart, nan=1.0)))
     return found
@@ -323,7 +337,7 @@ def run(
     workload = Workload.all_k_way(stream.domain, 2)
     last = stream.steps // 2 if first_half and stream.real else stream.steps
     compared = points_of(stream.steps)
-    start, options = method(method_name, stream, workload, Fraction(epsilon))
+    start, options = method(method_name, stream, workload, budget_of(epsilon))
     step_of = start(Randomness.seeded(f"{name} {method_name} {epsilon} {repeat}"))
     points, cpu = {}, 0.0
     for step, moment in moments(stream, last, compared):
@@ -352,7 +366,7 @@ def is_same(one: Run, first_half: bool) -> bool:
     """Whether a run that is there goes as far as one that is wanted, and had the same options."""
     stream = load(one["stream"], one["repeat"])
     workload = Workload.all_k_way(stream.domain, 2)
-    options = method(one["method"], stream, workload, Fraction(one["epsilon"]))[1]
+    options = method(one["method"], stream, workload, budget_of(one["epsilon"]))[1]
     far = first_half or one["last"] == one["steps"]
     return far and one["options"] == json.loads(json.dumps(options))
 

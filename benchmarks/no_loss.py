@@ -5,7 +5,9 @@
 
 Records only come. Streams: invented ones (``inserted_streams.py``: shuffled, sorted, with seasons, with drift, with
 both, short) and the tables of DPSTREAM_DATA as they come. Runs are those of ``changing_tables.py`` (one JSON line each
-in the output folder, which is private); those that are there with the same options are not repeated.
+in the output folder, which is private); those that are there with the same options are not repeated. ``default`` is
+what ``dpstream init`` drafts, with a coarse guess of the records a step, and with the season where a stream has one; of
+sorted records, what ``plan --compare`` takes (it says so where that is another mechanism).
 
 Each line: the first method's AvgWE and total variation (each table as shares of its own size), means over each tenth of
 the stream, beside the best of the others in that tenth (its mean over the repetitions). The ratio of their means stands
@@ -18,17 +20,21 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from changing_tables import Run, is_same, read, run
 from inserted_streams import TUNED
-from keyed_streams import is_there
+from keyed_streams import is_there, load
 from made_by import write_result
 
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.project import Config
+from dpstream.tools.choosing import compare_mechanisms
 
 LONG = "about an hour of one core; --quick: 4 minutes"
 #: 96 months and 29,787 records: the size of a register on which the default was seen to lose.
@@ -45,7 +51,7 @@ QUICK = (
     "inserts:both:18000:60",
     "inserts:both:3000:12",
 )
-#: ``default``: pooled as an owner would have it who knows the stream's season: ``estimates = "joined"`` and ``season``.
+#: ``default``: what ``dpstream init`` drafts, for an owner who knows what anybody may know of the stream (``in_full``).
 METHODS = ("default", "pooled", "dpstabs", "baseline", "aim")
 QUICK_METHODS = ("default", "pooled", "dpstabs", "baseline")
 #: Public knowledge: how many steps a year has.
@@ -58,12 +64,58 @@ _POINTS = 4
 TENTHS = range(10)
 
 
-def in_full(method: str, stream: str) -> str:
-    """The method with its options; only ``default`` depends on the stream."""
+#: What drafts of pooled streams write, but for the guess.
+DRAFTED = {"noise": "joint", "estimates": "joined"}
+
+
+@cache
+def in_full(method: str, stream: str, budget: str) -> str:
+    """The method with its options; only ``default`` depends on the stream, by public facts.
+
+    These are its season; about how many records a step holds (1, 3, 10, 30, ...); and whether the
+    records come sorted. If they do, it is what ``plan --compare`` takes, which reads no data.
+    """
     if method != "default":
         return method
+    facts = load(stream, 0)
+    coming = coarse(facts.records_per_step)
     year = next((steps for start, steps in YEARS.items() if stream.startswith(start)), None)
-    return "pooled:estimates=joined" + (f":season={year}" if year else "")
+    words = [*(f"{key}={value}" for key, value in DRAFTED.items()), f"first_records={coming}"]
+    drafted = ":".join(["pooled", *words, *([f"season={year}"] if year else [])])
+    if "sorted" not in stream:
+        return drafted
+    picked = sorted_choice(facts.domain.sizes, facts.steps, coming, budget)
+    return {"pooled": drafted, "baseline (offline = aim)": "aim"}.get(picked, picked)
+
+
+def coarse(records: float) -> int:
+    """The nearest of 1, 3, 10, 30, ..., as a guess of somebody who knows about how many there are.
+
+    >>> [coarse(number) for number in (0.2, 1.8, 200, 1667, 4500)]
+    [1, 3, 300, 1000, 3000]
+    """
+    guesses = [digit * 10**power for power in range(9) for digit in (1, 3)]
+    return min(guesses, key=lambda one: abs(math.log(one / max(records, 1e-9))))
+
+
+def sorted_choice(sizes: Sequence[int], steps: int, coming: int, budget: str) -> str:
+    """The mechanism that ``plan --compare`` takes for sorted records of these columns; two runs of each."""
+    epsilon, _, delta = budget.partition(",")
+    columns = "".join(
+        f'[schema.columns.c{i}]\ntype = "categorical"\nvalues = {json.dumps([f"v{j}" for j in range(size)])}\n'
+        for i, size in enumerate(sizes)
+    )
+    drafted = "".join(f'{key} = "{value}"\n' for key, value in DRAFTED.items())
+    amount = f'epsilon = "{epsilon}"\n' + (f'delta = "{delta}"\n' if delta else "")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "dpstream.toml"
+        file.write_text(
+            f'format = 1\n[stream]\nname = "sorted"\n[source]\npath = "*.csv"\ntime_column = "step"\nend = {steps}\n'
+            f'[mechanism]\nname = "pooled"\nfirst_epoch = "expected"\n{drafted}[budget]\n{amount}horizon = {steps}\n'
+            f'[expect]\nrecords_per_step = {coming}\norder = "sorted"\n{columns}',
+            encoding="utf-8",
+        )
+        return compare_mechanisms(Config.load(file), runs=2, seconds=600).recommendation.mechanism
 
 
 def tenth(step: int, steps: int) -> int:
@@ -110,7 +162,7 @@ def table(runs: Mapping[tuple[str, str, str, int], Run], chosen: argparse.Namesp
                 name: [
                     runs[key]
                     for r in range(chosen.repeats)
-                    if (key := (stream, in_full(name, stream), epsilon, r)) in runs
+                    if (key := (stream, in_full(name, stream, epsilon), epsilon, r)) in runs
                 ]
                 for name in chosen.methods
             }
@@ -123,7 +175,10 @@ def table(runs: Mapping[tuple[str, str, str, int], Run], chosen: argparse.Namesp
                 if stream[8:] in TUNED
                 else " (only reported)"
             )
-            yield f"\n{stream}{tuned}, epsilon {epsilon}, {len(own[first])} runs, {own[first][0]['steps']} steps"
+            name = own[first][0]["method"]
+            picked = f"; default: {name}" if first == "default" and not name.startswith("pooled") else ""
+            told = f"{len(own[first])} runs, {own[first][0]['steps']} steps{picked}"
+            yield f"\n{stream}{tuned}, epsilon {epsilon}, {told}"
             for measure, label in (("we_model", "AvgWE"), ("tv_model", "TV")):
                 found = {name: by_tenth(some, measure) for name, some in own.items() if some}
                 rows = {name: [f"  {label:6}{name:26}"] for name in found}
@@ -169,7 +224,7 @@ def main() -> None:
         for repeat in range(chosen.repeats):
             for epsilon in chosen.epsilons:
                 for method in chosen.methods:
-                    name = in_full(method, stream)
+                    name = in_full(method, stream, epsilon)
                     key = (stream, name, epsilon, repeat)
                     if key in there and is_same(there[key], False):
                         continue

@@ -167,15 +167,15 @@ def test_equal_seeds_give_equal_results_and_others_do_not(tmp_path: Path) -> Non
     config = events(tmp_path)
     first, again = (compare_mechanisms(config, runs=2, steps=4, seconds=600) for _ in range(2))
     assert first == again
-    assert first.mechanisms == ("pooled", "dpstabs", "baseline")
+    assert first.mechanisms == ("pooled", "dpstabs", "baseline", "baseline (offline = aim)")
     other = compare_mechanisms(config, runs=2, steps=4, seconds=600, seed=1)
     assert other.errors != first.errors
     assert first.errors[0].spread is not None
     # What one mechanism gets does not depend on what it is compared with.
-    pair = compare_mechanisms(config, runs=2, steps=4, seconds=600, against=["baseline"])
-    assert pair.mechanisms == ("pooled", "baseline")
+    pair = compare_mechanisms(config, runs=2, steps=4, seconds=600, against=["dpstabs"])
+    assert pair.mechanisms == ("pooled", "dpstabs")
     assert by_name(pair, "correlated") == {
-        name: value for name, value in by_name(first, "correlated").items() if name != "dpstabs"
+        name: value for name, value in by_name(first, "correlated").items() if not name.startswith("baseline")
     }
 
 
@@ -265,7 +265,7 @@ def test_a_public_table_to_begin_with_decides(tmp_path: Path, monkeypatch: pytes
             return [one.astype(float) for one in count_marginals(self.codes, self.domain, cliques)]
 
     monkeypatch.setattr(Config, "base", lambda self: Base({}, Start))
-    found = compare_mechanisms(config, runs=1, steps=4, seconds=600, against=["baseline"])
+    found = compare_mechanisms(config, runs=1, steps=4, seconds=600, against=["dpstabs"])
     assert [one.columns for one in found.errors[::2]] == ["uniform", "correlated", "like the base"]
     assert "columns like those of the public table" in found.recommendation.words
 
@@ -309,7 +309,7 @@ def test_a_table_of_keys_that_nothing_leaves_may_be_a_census(tmp_path: Path) -> 
     text = KEYED.format(budget='epsilon = "1"').replace('op_column = "op"', "insert_only = true")
     config = write(tmp_path, text.replace("size = 1000\n", "") + COLUMNS)
     made = {one.label: one for one in contenders(config)}
-    assert list(made) == ["pooled", "dpstabs", "baseline", "census"]
+    assert list(made) == ["pooled", "dpstabs", "baseline", "baseline (offline = aim)", "census"]
     assert made["census"].needs == "[source] insert_only = false"
     found = compare_mechanisms(config, runs=1, steps=2, seconds=600, against=["census"])
     assert found.mechanisms == ("pooled", "census")
@@ -317,15 +317,15 @@ def test_a_table_of_keys_that_nothing_leaves_may_be_a_census(tmp_path: Path) -> 
 
 def test_the_command_prints_a_table_and_its_choice(tmp_path: Path) -> None:
     events(tmp_path)
-    result = plan(tmp_path, "--runs", "1", "--steps", "3", "--against", "baseline", "--seconds", "600")
+    result = plan(tmp_path, "--runs", "1", "--steps", "3", "--against", "dpstabs", "--seconds", "600")
     assert result.exit_code == 0, result.output
     assert "compared 4 of 4 runs" in result.stderr
     text = " ".join(result.stdout.split())
     assert "the first 3 of 12 steps, 1 run of each mechanism, seed 0" in text
     assert "total variation" in text
-    result = plan(tmp_path, "--runs", "1", "--steps", "3", "--against", "baseline", "--json")
+    result = plan(tmp_path, "--runs", "1", "--steps", "3", "--against", "dpstabs", "--json")
     facts = json.loads(result.stdout)["mechanisms_compared"]
-    same = compare_mechanisms(events(tmp_path), runs=1, steps=3, against=["baseline"])
+    same = compare_mechanisms(events(tmp_path), runs=1, steps=3, against=["dpstabs"])
     assert facts == json.loads(json.dumps(same.as_dict()))
     assert facts["recommendation"]["words"] in text
 
@@ -360,7 +360,7 @@ def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest
 
     ticks = iter(range(10**6))
     monkeypatch.setattr(comparing.time, "process_time", lambda: float(next(ticks)))
-    found = compare_mechanisms(events(tmp_path), runs=50, steps=2, seconds=40, against=["baseline"])
+    found = compare_mechanisms(events(tmp_path), runs=50, steps=2, seconds=40, against=["dpstabs"])
     assert 1 < found.runs < 50
     assert f"{found.runs} runs (50 were asked for; 40 seconds of CPU did not do for more)" in found.words
 
@@ -368,3 +368,26 @@ def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest
 def test_noise_and_tables_are_predictable_only_here() -> None:
     """The noise of runs is seeded; that of releases never is."""
     assert not Randomness.seeded("comparing").secure
+
+
+def test_a_plan_says_what_public_facts_speak_for(tmp_path: Path) -> None:
+    """And nothing where they do not: with small steps, with the guess in use, or in any order of time."""
+    text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
+    large = text.replace("records_per_step = 100\n", "records_per_step = 10000\n")
+    ordered = text.replace("records_per_step = 100\n", 'records_per_step = 100\norder = "sorted"\n')
+    used = large.replace('name = "pooled"', 'name = "pooled"\nfirst_epoch = "expected"')
+    small = text.replace("records_per_step = 100\n", "records_per_step = 10\n")
+    for own, parts in (
+        (large, ["first_epoch"]),
+        (ordered.replace("100\n", "10\n"), ["--compare"]),
+        (used, []),
+        (small, []),
+    ):
+        write(tmp_path, own)
+        told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml"), "--json"])
+        found = json.loads(told.stdout)["advice"]
+        assert len(found) == len(parts)
+        for words, part in zip(found, parts, strict=True):
+            assert part in words
+            printed = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")]).stdout
+            assert words in " ".join(printed.split())

@@ -93,3 +93,22 @@ def test_what_a_stream_began_with_stays() -> None:
     guess = Guess(ExpectedTable(100, 50, "turns-over"), 10, (), "uniform", None, 7)
     for *_, there in imagined_changes(guess, uniform_columns(DOMAIN), start):
         assert np.array_equal(there[:50], start)
+
+
+def test_records_that_come_sorted_are_alike_and_as_many() -> None:
+    """Of one column at least the first step knows one value only; the records together are those of any order."""
+
+    def steps(ordered: bool) -> list[Any]:
+        guess = Guess(ExpectedTable(2000, 100, "grows", ordered), 20, (), "uniform", None, 7)
+        return [
+            come for come, *_ in imagined_changes(guess, uniform_columns(DOMAIN), np.zeros((0, 4), np.int32))
+        ]
+
+    for ordered in (True, False):
+        found = steps(ordered)
+        # Seven standard deviations of a number of independent arrivals.
+        assert abs(sum(map(len, found)) - 2000) < 7 * np.sqrt(2000)
+        same = [any(len(set(come[:, i])) == 1 for i in range(4)) for come in found]
+        assert np.mean(same) > 0.5 if ordered else not any(same)
+        # The last kinds of a sorted table may be left over.
+        assert len({tuple(row) for come in found for row in come.tolist()}) > 50

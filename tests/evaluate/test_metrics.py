@@ -38,7 +38,7 @@ def marginals(draw):
 
 
 def spelled_out(truth, made, records):
-    """The four errors of one workload, cell by cell."""
+    """The five errors of one workload, cell by cell."""
     gaps = [abs(float(t) - float(m)) for t, m in zip(truth, made, strict=True)]
     filled = [gap / t for gap, t in zip(gaps, truth.tolist(), strict=True) if t > 0]
     floored = [gap / max(t, 1) for gap, t in zip(gaps, truth.tolist(), strict=True)]
@@ -47,6 +47,8 @@ def spelled_out(truth, made, records):
         sum(gaps) / records,
         sum(filled) / len(filled) if filled else math.nan,
         sum(floored) / len(floored),
+        # 1 where only the synthetic table is empty.
+        total_variation(truth, made) if max(made, default=0) > 0 or max(truth, default=0) <= 0 else 1.0,
     )
 
 
@@ -56,11 +58,11 @@ def test_errors_are_those_of_the_definition(case):
     truth, made, records = case
     found = workload_errors(truth, made, records)
     expected = np.array([spelled_out(t, m, records) for t, m in zip(truth, made, strict=True)])
-    for column, values in enumerate((found.we, found.l1, found.rel_we, found.rel_we_floor)):
+    for column, values in enumerate((found.we, found.l1, found.rel_we, found.rel_we_floor, found.tv)):
         np.testing.assert_allclose(values, expected[:, column], rtol=1e-9, atol=1e-12)
     summary = found.as_dict()
     assert tuple(summary) == METRICS
-    for name, column in (("WE", 0), ("L1", 1), ("RelWE", 2), ("RelWEFloor", 3)):
+    for name, column in (("WE", 0), ("L1", 1), ("RelWE", 2), ("RelWEFloor", 3), ("TV", 4)):
         known = expected[~np.isnan(expected[:, column]), column]
         if known.size:
             assert summary[f"Avg{name}"] == pytest.approx(known.mean())
@@ -123,7 +125,7 @@ def test_total_variation_is_half_the_distance_of_shares():
 
 
 def test_all_errors_are_plain_numbers():
-    values = WorkloadErrors(*(np.array([0.5, 1.0]) for _ in range(4))).as_dict()
+    values = WorkloadErrors(*(np.array([0.5, 1.0]) for _ in range(5))).as_dict()
     assert all(type(value) is float for value in values.values())
     assert values["AvgWE"] == 0.75
 

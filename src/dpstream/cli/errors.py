@@ -131,6 +131,17 @@ def simulate_border(config: Config, taken: list[int], out: str | None, stop: Cal
         click.echo(f"warning: errors were not simulated: {type(error).__name__}", err=True)
 
 
+def _variation(one: dict[str, Any]) -> str:
+    """The mean over the widest marginals that have one, as AvgWE is."""
+    most = max((len(marginal["columns"]) for marginal in one["marginals"]), default=0)
+    known = [
+        value
+        for marginal in one["marginals"]
+        if len(marginal["columns"]) == most and (value := marginal["total_variation"]) is not None
+    ]
+    return f"{sum(known) / len(known):.3f}" if known else "-"
+
+
 def _print(found: list[dict[str, Any]], folder: Path) -> None:
     last = found[-1]
     out = console()
@@ -140,6 +151,7 @@ def _print(found: list[dict[str, Any]], folder: Path) -> None:
         "records",
         "standard error",
         "AvgWE",
+        "total variation",
         *(f"{name} (mean)" for name in last["distances"]),
     ]
     rows = [
@@ -148,6 +160,7 @@ def _print(found: list[dict[str, Any]], folder: Path) -> None:
             f"{one['total']['invented']:,.0f}",
             _number(one["total"]["standard_error"]),
             f"{one['avg_we']:.2e}",
+            _variation(one),
             *(f"{far['mean']:.4g}" for far in one["distances"].values()),
         ]
         for one in found

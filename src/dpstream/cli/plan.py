@@ -99,6 +99,7 @@ def command(
     from dpstream.project import Config
     from dpstream.project.plan_description import describe
     from dpstream.project.planning import smallest_budget
+    from dpstream.tools.choosing import advice
 
     given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
     given = {key: value for key, value in given.items() if value is not None}
@@ -110,7 +111,7 @@ def command(
         )
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
-    facts = describe(loaded, at)
+    facts = describe(loaded, at) | {"advice": list(advice(loaded))}
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
     if wishes:
@@ -190,6 +191,8 @@ def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> No
         out.print()
     else:
         _print_expected(facts["expected_errors"])
+    for words in facts["advice"]:
+        out.print(f"{words}\n")
     if "wanted" in facts:
         _print_wanted(facts["wanted"])
     if "compared" in facts:

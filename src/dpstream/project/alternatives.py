@@ -138,6 +138,7 @@ def _with(config: Config, one: Alternative) -> Config:
         None if guesses is None else guesses.records_per_step,
         getattr(config.recipe, "season", None),
         prior if isinstance(prior, PublicPrior) else None,
+        None if expected is None else expected.records_per_step,
     )
     recipe = read_recipe(Section(file, "mechanism", options), given)
     check_headline_taken(accuracy, recipe)

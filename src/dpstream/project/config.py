@@ -174,6 +174,7 @@ class Config:
             None if turnover is None or expected is None else expected.records_per_step,
             read_season(stream, options),
             _prior(priors, base, schema, absent) if "prior" in document else None,
+            None if expected is None else expected.records_per_step,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpstream.core.contracts import ExpectedTable
@@ -47,6 +47,11 @@ def read_expected(
     Errors:
         ConfigError: numbers that cannot be used, or that contradict each other.
     """
+    ordered = given and section.choice("order", ("mixed", "sorted"), "mixed") == "sorted"
+    if ordered and isinstance(unit, Record | Individual):
+        raise section.wrong(
+            "order", "those who are followed are there in every step, in whatever order they came", "mixed"
+        )
     if isinstance(unit, Record):
         return _of_records(section, mechanism, given)
     if not given:
@@ -61,21 +66,28 @@ def read_expected(
             allowed="size, records_per_step, or both; or a file without [expect]",
         )
     if deletions and not isinstance(unit, InsertedRecord):
-        return _with_defaults(section, size, coming, "turns-over")
-    return _of_growing(section, size, coming, horizon)
+        found = _with_defaults(section, size, coming, "turns-over")
+    else:
+        found = _of_growing(section, size, coming, horizon)
+    return replace(found, table=replace(found.table, ordered=ordered))
 
 
 def expected_words(expected: Expected | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
+    order = ("the owner's guess order = sorted is published ([expect])",) if expected.table.ordered else ()
     if expected.table.change == "grows":
-        return (f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",)
+        return (
+            f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",
+            *order,
+        )
     if not expected.table.records_per_step:
         return (f"the owner's guess size = {expected.size} is published ([expect])",)
     return (
         f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
         "([expect])",
+        *order,
     )
 
 

@@ -147,6 +147,17 @@ _SECTION_KEYS: tuple[Key, ...] = (
         fragment=COUNT,
     ),
     Key(
+        "expect",
+        "order",
+        "mixed, sorted (not where records or people are followed)",
+        "mixed",
+        "most streams come in the order of time, and neighbouring steps hold like records",
+        "How records come. `sorted`: sorted by columns of the table, such as place after place, so that each step "
+        "holds records of few kinds and a later one holds others. Then what one step holds says little of the next "
+        "one, and `plan --compare` invents such streams.",
+        fragment=words("mixed", "sorted"),
+    ),
+    Key(
         "budget",
         "epsilon",
         'an exact positive number up to 1000, such as "1" or "0.5"',

@@ -25,11 +25,13 @@ class ExpectedTable:
         size: records in the table; of one that only grows, in the end.
         records_per_step: records that come in a step.
         change: how the table comes to its size.
+        ordered: whether records that come at one time are alike, because they come sorted by columns of the table.
     """
 
     size: int
     records_per_step: float
     change: Change
+    ordered: bool = False
 
     def came(self, step: int) -> float:
         """Records that came up to a step, that step included; of a steady table, all that are there."""

@@ -102,6 +102,7 @@ class Given:
             step is there.
         budget: of whatever the stream protects; None where the recipe may not depend on it.
         records_per_step: how many records come in a step, where the file says both ([expect]).
+        guessed_per_step: the same, of whatever unit, where the file guesses it; None: it does not.
         prior: public knowledge of the table ([prior]).
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
@@ -121,6 +122,7 @@ class Given:
     records_per_step: int | None = None
     season: Fraction | None = None
     prior: PublicPrior | None = None
+    guessed_per_step: int | None = None
 
 
 class SectionReader(Protocol):

@@ -13,11 +13,20 @@ from dpstream.families.tabular.pooled import Pooled
 __all__ = ["TABULAR"]
 
 _SAME = ("workload", "come_and_go")
+#: What drafts of pooled streams write.
+_DRAFTED = {"noise": "joint", "estimates": "joined", "how_many": "predicted", "first_epoch": "expected"}
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """All of the family; and where records have keys and never leave, what follows them by their keys."""
-    own = tuple(Alternative(name, keeps=_SAME) for name in ("pooled", "dpstabs", "baseline"))
+    # As a draft has it; a configured one keeps its own options.
+    drafted = {} if isinstance(recipe, Pooled) else _DRAFTED
+    own = (
+        Alternative("pooled", drafted, keeps=_SAME),
+        Alternative("dpstabs", keeps=_SAME),
+        Alternative("baseline", keeps=_SAME),
+        Alternative("baseline", {"offline": "aim"}, keeps=_SAME, named=True),
+    )
     if not isinstance(unit, InsertedRecord):
         return own
     keyed = Alternative(
@@ -35,7 +44,7 @@ TABULAR = Family(
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
     # No defaults: files of streams that began before there were these keys do not name them.
-    draft_decided={"pooled": {"noise": "joint", "estimates": "joined", "how_many": "predicted"}},
+    draft_decided={"pooled": _DRAFTED},
     draft_deletes={"come_and_go": "cancelled"},
     alternatives=_alternatives,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpstream.core import counters
 from dpstream.core.contracts import Given, Option, SectionReader, located, shown
-from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS, words
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.headlines import headline_options
 from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
@@ -23,6 +23,7 @@ __all__ = [
     "COUNTER",
     "ESTIMATES",
     "FINAL_ITERATIONS",
+    "FIRST_EPOCH",
     "HOW_MANY",
     "ITERATIONS",
     "MEASURE_SHARE",
@@ -77,6 +78,19 @@ def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) ->
     return value
 
 
+def _first_records(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
+    """The guess of [expect], where the file lets it count. A draft does, whether its owner guesses or not."""
+    if section.raw("first_epoch") != "expected":
+        section.choice("first_epoch", ("columns", "expected"), "columns")
+        return None
+    if given.guessed_per_step is None:
+        section.note("first_epoch", "expected: single columns, because there is no [expect]", default=False)
+    else:
+        why = f"about {given.guessed_per_step} records are expected in it ([expect])"
+        section.note("first_epoch", f"expected: as much as noise allows, because {why}", default=False)
+    return given.guessed_per_step
+
+
 def _aim_share(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Fraction | None:
     if section.has("measure_share"):
         return section.share("measure_share", Fraction(1, 2))
@@ -99,8 +113,9 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
         del values["estimates"]
     if values.get("how_many") == "threshold":
         del values["how_many"]
-    if values.get("season", 0) is None:
-        del values["season"]
+    for key in ("season", "first_records"):
+        if values.get(key, 0) is None:
+            del values[key]
     if "prior" in values and (prior := values.pop("prior")) is not None:
         values["prior"] = dict(prior.facts)
     if "headline" in values:
@@ -214,6 +229,17 @@ HOW_MANY = Option(
     "times the variance of an epoch's own sample. `predicted`: as many as are expected to say most of the table.",
     reason="streams that began before there was this key go on as they were; drafts of pooled ones set `predicted`, "
     "with which fewer marginals are measured, each more precisely",
+)
+FIRST_EPOCH = Option(
+    "columns, expected",
+    "What the first step measures, before any release tells how large a step is: single columns; or, with `expected`, "
+    "as many marginals beside them as the noise allows for records_per_step of [expect] (without such a guess columns, "
+    "too). A stream of large steps is then closer to the truth from the first release on.",
+    "streams that began before there was this key go on as they were; drafts of new ones set `expected`",
+    "columns",
+    key="first_epoch",
+    read=_first_records,
+    fragment=words("columns", "expected"),
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

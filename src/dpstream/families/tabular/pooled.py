@@ -29,6 +29,7 @@ from dpstream.core.contracts import (
     StreamPlan,
     Terms,
     check_share,
+    check_whole,
     check_words,
     option,
 )
@@ -117,6 +118,7 @@ class Pooled(Recipe["PooledPlan"]):
         noise: ``joint``: marginals of several values are measured together, in groups by their sizes, by one draw of
             joint noise each, where that has less noise (proof: docs/theory/joint-noise.md). Never under zCDP.
         season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
+        first_records: a public guess how many records the first step holds; None: its epoch measures columns only.
         prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
@@ -137,6 +139,7 @@ class Pooled(Recipe["PooledPlan"]):
     noise: NoiseOf = option("apart", options.NOISE)
     season: Fraction | None = None
     prior: PublicPrior | None = None
+    first_records: int | None = option(None, options.FIRST_EPOCH)
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -154,6 +157,8 @@ class Pooled(Recipe["PooledPlan"]):
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
         check_prior(self.prior, self.workload.domain)
+        if self.first_records is not None:
+            check_whole(self.first_records, "first_records", 1, 2**53)
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -247,7 +252,8 @@ class PooledPlan(StreamPlan):
     @cached_property
     def _prediction(self) -> Prediction:
         tests = self.recipe.prior is not None
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests)
+        first = self.recipe.first_records or 0
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting."""
@@ -308,7 +314,8 @@ class PooledPlan(StreamPlan):
             all_columns=runner.measures_all_columns,
         )
         first, most = (number * len(self.recipe.sides) for number in self.runner.numbers())
-        numbers = f"{first:,} numbers" + (f" at first, and at most {most:,}" if most > first else "")
+        least = " at first" if recipe.first_records is None else " at least"
+        numbers = f"{first:,} numbers" + (f"{least}, and at most {most:,}" if most > first else "")
         numbers_told = f"{when}, {numbers}; at other steps none"
         return with_measurements(own, numbers_told, {"first": first, "most": most, "at": "epoch_ends"})
 
@@ -344,7 +351,8 @@ class PooledPlan(StreamPlan):
 
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""
-        return fresh_state(self.cells, len(self.recipe.sides), self.epochs.after(0), self._season)
+        sides, first = len(self.recipe.sides), self.recipe.first_records or 0
+        return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first)
 
     @property
     def _season(self) -> float | None:

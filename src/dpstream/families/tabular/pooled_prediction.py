@@ -43,6 +43,7 @@ class Prediction:
     Attributes:
         sides: how many kinds of events are followed apart.
         tests: whether runs that choose nothing may measure one marginal more, to judge a prior: then all are taken to.
+        first: how many events the first step lets expect, before anything is released.
         known: the noise of epochs that were asked for before, by their expected number of events.
     """
 
@@ -50,6 +51,7 @@ class Prediction:
     epochs: Epochs
     sides: int
     tests: bool = False
+    first: float = 0.0
     known: dict[float, EpochNoise] = field(default_factory=dict)
 
     def errors(
@@ -65,7 +67,7 @@ class Prediction:
         followed = _followed(self.runner)
         sums = EpochNoise((0.0,) * len(followed), 0.0)
         found, last, public = dict[int, EpochNoise](), 0, self.runner.division.public_total
-        rates = [0.0] * self.sides
+        rates = [self.first, *[0.0] * (self.sides - 1)]
         for step in sorted(set(asked)):
             while (border := self.epochs.after(last)) <= step and last != horizon:
                 events = [expected.came, expected.left][: self.sides]

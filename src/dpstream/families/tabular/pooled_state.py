@@ -29,7 +29,7 @@ class Side:
         counts: private: the open epoch's counts of all followed marginals.
         estimates: what closed epochs said (public).
         total: noisy number of events in closed epochs, and ``variance`` of its noise.
-        rate: noisy number of events per step of the last closed epoch.
+        rate: noisy number of events per step of the last closed epoch; before there is one, the guessed number.
     """
 
     counts: NDArray[np.int64]
@@ -115,16 +115,22 @@ class PooledState:
         return math.sqrt(self.base_variance + (0.0 if exact else sum(side.variance for side in self.sides)))
 
 
-def fresh_state(cells: Cells, sides: int, border: int, season: float | None = None) -> PooledState:
-    """The state before the first step: nothing is counted, and models are uniform."""
+def fresh_state(
+    cells: Cells, sides: int, border: int, season: float | None = None, first: int = 0
+) -> PooledState:
+    """The state before the first step: nothing is counted, and models are uniform.
+
+    Args:
+        first: how many events the first step lets expect, but for deletes; 0: nobody guesses.
+    """
     domain = cells.workload.domain
     return PooledState(
         step=0,
         closed=0,
         border=border,
         sides=tuple(
-            Side(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells, season), 0.0, 0.0, 0.0)
-            for _ in range(sides)
+            Side(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells, season), 0.0, 0.0, rate)
+            for rate in (float(first), *[0.0] * (sides - 1))
         ),
         open_total=0.0,
         models=tuple(Model.uniform(domain, 1.0) for _ in range(sides)),

@@ -40,7 +40,7 @@ _KEYS = {
     "offline": 'tables [offline.NAME] with name = "mwem-pgm" or "aim" and options, or python = "FILE.py:FUNCTION"',
 }
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_COLUMNS = ("AvgWE", "MaxWE", "AvgRelWE", "AvgL1", "MaxL1")
+_COLUMNS = ("AvgWE", "AvgTV", "MaxWE", "AvgRelWE", "AvgL1", "MaxL1")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ KUMAR_EPSILONS = ("0.5", "1", "2", "4")
 QUICK_STREAMS = ("Adult-ordered-bs-200", "Eviction-bi-weekly")
 QUICK_EPSILONS = ("1",)
 QUICK_STEPS = 100
-_COLUMNS = ("AvgWE", "MaxWE", "AvgRelWE", "AvgL1", "MaxRelWE", "MaxL1")
+_COLUMNS = ("AvgWE", "AvgTV", "MaxWE", "AvgRelWE", "AvgL1", "MaxRelWE", "MaxL1")
 #: The printed relative errors stand after the L1 errors, which they resemble.
 _BESIDE = ("AvgWE", "MaxWE", "AvgL1", "MaxL1")
 

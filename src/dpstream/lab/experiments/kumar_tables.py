@@ -100,11 +100,11 @@ def error_lines(results: Sequence[Result], printed: Printed | None = None) -> li
     lines = []
     for (stream, epsilon, method), group in groups.items():
         for metric in METRICS:
-            values = [r.values["final"][metric] for r in group if r.values["final"][metric] is not None]
+            values = [value for r in group if (value := r.values["final"].get(metric)) is not None]
             found = (
                 None
                 if printed is None
-                else printed.get((stream, Fraction(epsilon), PRINTED_AS[metric], method))
+                else printed.get((stream, Fraction(epsilon), PRINTED_AS.get(metric, metric), method))
             )
             lines.append(
                 ErrorLine(

@@ -45,7 +45,7 @@ class ExperimentSummary:
 
 def summary_of(outcome: ExperimentOutcome) -> ExperimentSummary:
     """The summary of the errors of every method, beside printed numbers where there are any."""
-    shown = ("AvgWE", "MaxWE", "AvgL1")
+    shown = ("AvgWE", "AvgTV", "MaxWE", "AvgL1")
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for line in outcome.lines:
         groups.setdefault((line.stream, line.epsilon, line.method), {})[line.metric] = line

@@ -300,6 +300,8 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
     """
     generator = np.random.default_rng([guess.seed, 14])
     table, first = guess.table, len(there)
+    if table.ordered:
+        draw = _in_order(draw, round(guess.steps * table.records_per_step), generator)
     for step in range(1, guess.steps + 1):
         many = generator.poisson(table.records_per_step)
         if table.change == "steady":
@@ -313,6 +315,21 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
         come = draw(int(many), generator)
         left, there = there[gone], np.concatenate([np.delete(there, gone, axis=0), come])
         yield come, left, gone, there
+
+
+def _in_order(draw: Draw, many: int, generator: np.random.Generator) -> Draw:
+    """Records that come sorted by their columns, these in an order by chance; of the last kind any number more."""
+    codes = draw(many, generator)
+    by = generator.permutation(codes.shape[1])
+    codes = codes[np.lexsort(codes[:, by].T)]
+    taken = 0
+
+    def following(rows: int, _: np.random.Generator) -> Codes:
+        nonlocal taken
+        taken += rows
+        return codes[np.minimum(np.arange(taken - rows, taken), many - 1)]
+
+    return following
 
 
 TABLES_SIMULATION: Final = FamilySimulation(_invent, _observe, imagine=_imagine)

@@ -219,9 +219,10 @@ def _workloads(evaluation: Evaluation) -> bytes:
         errors.rel_we.tolist(),
         errors.rel_we_floor.tolist(),
         errors.l1.tolist(),
+        errors.tv.tolist(),
         strict=True,
     )
-    return csv_bytes(["step", "workload", "WE", "RelWE", "RelWEFloor", "L1"], map(list, rows))
+    return csv_bytes(["step", "workload", "WE", "RelWE", "RelWEFloor", "L1", "TV"], map(list, rows))
 
 
 def _associations(utility: Utility) -> bytes:

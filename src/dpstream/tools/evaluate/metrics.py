@@ -32,6 +32,8 @@ METRICS: Final = (
     "MaxRelWEFloor",
     "AvgL1",
     "MaxL1",
+    "AvgTV",
+    "MaxTV",
 )
 
 
@@ -44,6 +46,8 @@ class WorkloadErrors:
         l1: summed cell error over the table's size.
         rel_we: mean relative error over the cells that are not empty in truth; NaN where all are.
         rel_we_floor: mean over all cells of the error divided by ``max(true count, 1)``.
+        tv: total variation, each table as shares of its own size (``total_variation``); 1 where only the synthetic
+            marginal is empty, NaN where the true one is.
 
     Means and maxima leave out NaN and are NaN where every workload is.
     """
@@ -52,6 +56,7 @@ class WorkloadErrors:
     l1: NDArray[np.float64]
     rel_we: NDArray[np.float64]
     rel_we_floor: NDArray[np.float64]
+    tv: NDArray[np.float64]
 
     @property
     def avg_we(self) -> float:
@@ -93,6 +98,16 @@ class WorkloadErrors:
         """Largest L1."""
         return _max(self.l1)
 
+    @property
+    def avg_tv(self) -> float:
+        """Mean of total variation over workloads."""
+        return _mean(self.tv)
+
+    @property
+    def max_tv(self) -> float:
+        """Largest total variation."""
+        return _max(self.tv)
+
     def as_dict(self) -> dict[str, float]:
         """Means and maxima under the names of ``METRICS``."""
         values = (
@@ -104,6 +119,8 @@ class WorkloadErrors:
             self.max_rel_we_floor,
             self.avg_l1,
             self.max_l1,
+            self.avg_tv,
+            self.max_tv,
         )
         return dict(zip(METRICS, values, strict=True))
 
@@ -187,7 +204,8 @@ def _compare(
     # All workloads side by side: a pair has few cells, and a thousand steps have a few hundred pairs each.
     starts = np.concatenate([[0], np.cumsum(cells)[:-1]])
     real = np.concatenate([np.ravel(table) for table in truth]).astype(np.float64)
-    difference = np.abs(real - np.concatenate([np.ravel(table) for table in synthetic]))
+    made = np.concatenate([np.ravel(table) for table in synthetic]).astype(np.float64)
+    difference = np.abs(real - made)
     filled = real > 0
     ratios = np.divide(difference, real, out=np.zeros_like(real), where=filled)
     counted = np.add.reduceat(filled.astype(np.int64), starts)
@@ -195,7 +213,23 @@ def _compare(
     np.divide(np.add.reduceat(ratios, starts), counted, out=relative, where=counted > 0)
     summed = np.add.reduceat(difference, starts)
     floored = np.add.reduceat(difference / np.maximum(real, 1.0), starts)
-    return WorkloadErrors(summed / cells / records, summed / records, relative, floored / cells)
+    variation = _variation(np.maximum(real, 0.0), np.maximum(made, 0.0), starts, cells)
+    return WorkloadErrors(summed / cells / records, summed / records, relative, floored / cells, variation)
+
+
+def _variation(
+    real: NDArray[np.float64], made: NDArray[np.float64], starts: NDArray[np.int64], cells: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """``total_variation`` of all workloads at once; counts are not negative."""
+    shares, empty = [], []
+    for counts in (real, made):
+        totals = np.add.reduceat(counts, starts)
+        empty.append(totals <= 0.0)
+        shares.append(counts / np.repeat(np.where(totals > 0.0, totals, 1.0), cells))
+    apart = 0.5 * np.add.reduceat(np.abs(shares[0] - shares[1]), starts)
+    apart[empty[1]] = 1.0
+    apart[empty[0]] = np.nan
+    return apart
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -78,7 +78,8 @@ def _against_truth(run: ReportedRun, truth: Truth, charts: Charts) -> Html:
         "p",
         f"At step {last.step} a cell of a marginal is wrong by {_share(last.errors.avg_we)} of the table on average, "
         f"and by {_share(last.errors.max_we)} in the worst marginal. Taken together, the cells of a marginal are "
-        f"wrong by {_share(last.errors.avg_l1)} of the table ({LABEL}).",
+        f"wrong by {_share(last.errors.avg_l1)} of the table. With each table as shares of its own size, the total "
+        f"variation of a marginal is {_share(last.errors.avg_tv)} on average ({LABEL}).",
     )
     figure = charts.lines(
         "Error against the truth",
