@@ -1,6 +1,6 @@
 """Public priors: what a good one brings, and what a stale and wrong ones cost.
 
-    python benchmarks/priors.py [--runs 5] [--out benchmarks/results/priors.md]
+    python benchmarks/priors.py [--runs 5] [--stream TITLE] [--prior NAME] [--out benchmarks/results/priors.md]
 
 Three simulated streams (evictions and census of ``dpstream simulate``, and evictions of 1,000 notices a week), the
 default mechanism at epsilon 1. Priors: *good*, another draw of the same stream; *few*, 300 records of it; *pair*, its
@@ -107,8 +107,10 @@ def measures(truth: list[NDArray[Any]], made: list[NDArray[Any]]) -> tuple[float
     return errors.avg_we, float(np.mean(apart)) / 2, apart[0]
 
 
-def one_stream(name: str, rows: int, steps: tuple[int, ...], runs: int) -> list[list[str]]:
-    """The lines of the table of one stream."""
+def one_stream(
+    name: str, rows: int, steps: tuple[int, ...], runs: int, only: str | None = None
+) -> list[list[str]]:
+    """The lines of the table of one stream; ``only``: one prior, beside none."""
     own, last = stream(name, steps[-1], 0, rows), steps[-1]
     good, stale = (stream(name, last + later, seed, rows) for later, seed in ((0, 77), (LATER, 78)))
     recipe, domain = own.config.recipe, own.config.schema().domain
@@ -119,6 +121,8 @@ def one_stream(name: str, rows: int, steps: tuple[int, ...], runs: int) -> list[
     found = dict[str, list[list[tuple[float, float, float]]]]()
     choice = priors(domain, np.concatenate(good.codes), np.concatenate(stale.codes[-last:]))
     for label, prior in choice.items():
+        if only is not None and label not in ("none", only):
+            continue
         plan = replace(recipe, prior=prior).calibrate(epsilon=1, horizon=own.config.budget.horizon)
         for run in range(runs):
             state, randomness = plan.start(), Randomness.seeded(run)
@@ -141,6 +145,8 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--stream", choices=[title for title, *_ in STREAMS], help="one of the streams")
+    parser.add_argument("--prior", help="one of the priors")
     parser.add_argument("--out", type=Path, help="also write the lines here")
     options = parser.parse_args()
     text = [
@@ -148,8 +154,10 @@ def main() -> None:
         "same run without a prior; L1: of the first pair (evictions: ZIP code and district), as it is.",
     ]
     for title, name, rows, steps, times in STREAMS:
+        if options.stream not in (None, title):
+            continue
         heads = ["prior", *(f"step {at}: {what}" for at in steps for what in ("AvgWE", "TV", "L1"))]
-        lines = one_stream(name, rows, steps, times * options.runs)
+        lines = one_stream(name, rows, steps, times * options.runs, options.prior)
         text += ["", f"## {title}: {rows} records a step, {times * options.runs} runs", ""]
         text += [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines)]
         print("\n".join(text[-len(lines) - 4 :]), flush=True)

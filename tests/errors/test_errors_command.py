@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_stream import certain, dpstream, make
+from cli_stream import COLUMNS, certain, dpstream, make
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
@@ -35,6 +35,15 @@ def test_of_tables(tmp_path: Path) -> None:
     assert [one["step"] for one in facts(path, "--runs", 2, "--until", 3)] == [1, 2, 3]
     assert "street" in dpstream("errors", path, "--question", "street = 'a'", code=2).stderr
     assert "tell no spread" in dpstream("errors", path, "--runs", 1, code=2).stderr
+
+
+def test_of_columns_that_show_both_bins_as_null(tmp_path: Path) -> None:
+    """As drafts declare them: a null of the released table is taken for a missing value."""
+    bins = 'type = "boolean"\nother = "odd"\nmissing = "unknown"'
+    path = make(tmp_path, 2, mechanism='name = "pooled"', columns=COLUMNS.replace('type = "boolean"', bins))
+    dpstream("run", path, "--test-seed", 1)
+    assert any(table.read_text().count(",,") for table in (tmp_path / "releases").glob("step-*/table.csv"))
+    assert [one["step"] for one in facts(path, "--runs", 2)] == [1, 2]
 
 
 def test_of_records_with_keys(tmp_path: Path) -> None:

@@ -328,6 +328,55 @@ def test_a_stream_that_begins_with_another_table_refuses_constraints(tmp_path: P
         dpstream.Config.load(_config(tmp_path, more='[base]\nreleases = "old"\n'))
 
 
+def test_updates_that_say_what_changes_leave_derived_columns_unread(tmp_path: Path) -> None:
+    """In Python and in a file; unread, they are computed."""
+    _files(tmp_path)
+    schema = Schema.from_toml(tmp_path / "schema.toml")
+    rows = [(1, "insert", ("94102", "5", "flat", 40, True))]
+    with dpstream.open(tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), turnover=4) as stream:
+        with pytest.raises(
+            ConfigError, match=r"columns that follow from others \(district\) cannot be held against"
+        ):
+            stream.step(_events(rows, keeps=True), "batch 1")
+        assert stream.step(_events(rows, keeps=False), "batch 1").step == 1
+    path = _config(tmp_path, "census")
+    keyed = 'key_column = "id"\nop_column = "op"\nupdates = "changed"\n'
+    text = path.read_text().replace('time_column = "day"', f'{keyed}time_column = "day"')
+    text = text.replace('name = "homes"', 'name = "homes"\nunit = "record"').replace(
+        'name = "census"', 'name = "census"\nturnover = 4'
+    )
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"\[source\] updates: 'changed' leaves out .* so district"):
+        dpstream.Config.load(path)
+    path.write_text(text.replace('"districts.csv" }', '"districts.csv", read = false }'))
+    assert dpstream.Config.load(path).plan().name == "census"
+
+
+@pytest.mark.parametrize("rule", ["missing", "error"])
+def test_a_record_is_held_against_constraints_once_it_is_put_together(tmp_path: Path, rule: str) -> None:
+    """No row violates anything: an age comes first, a job later."""
+    _files(tmp_path, read=False)
+    text = (tmp_path / "schema.toml").read_text()
+    if rule == "error":
+        text = text.replace('violations = { age = "missing", zip = "other" }\n', "")
+        (tmp_path / "schema.toml").write_text(text)
+    schema = Schema.from_toml(tmp_path / "schema.toml")
+    none = (None,) * 3
+    with dpstream.open(tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), turnover=4) as stream:
+        stream.step(_events([(1, "insert", ("94102", None, "flat", 3, False))], keeps=True), "batch 1")
+        works = _events([(1, "update", (*none, None, True))], keeps=True)
+        if rule == "error":
+            with pytest.raises(DataError, match="'age < 15 and employed' excludes"):
+                stream.step(works, "batch 2")
+            assert stream.last_step == 1
+            return
+        stream.step(works, "batch 2")
+        age = schema.domain.index("age")
+        assert stream._keyed._table.codes[:, age].tolist() == [schema.columns[age].missing_code]
+        stream.step(_events([(1, "update", (*none, 40, None))], keeps=True), "batch 3")
+        assert stream._keyed._table.codes[:, age].tolist() == [2]
+
+
 def test_neighbours_lose_no_more_than_the_budget(schema: Schema) -> None:
     """Exact losses of whole transcripts: one record more, which may violate anything. And the negative control."""
     recipe = DPStabs(Workload.all_k_way(schema.domain, 2), k=2, select_share=Fraction(1, 2), iterations=5)

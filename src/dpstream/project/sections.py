@@ -256,6 +256,14 @@ def check_fits(section: Section, options: SourceOptions, plan: StreamPlan, schem
         ConfigError, UnitError, LimitError: it cannot.
     """
     require_constraints(plan, schema, begins=options.continues)
+    if options.updates == "changed" and schema.rules is not None and schema.rules.read:
+        names = ", ".join(column.name for column in schema.rules.read)
+        raise section.wrong(
+            "updates",
+            f"'changed' leaves out what an update keeps, so {names}, which follows from other columns, cannot be held "
+            "against it",
+            "read = false for it in [schema.constraints.derived], or updates that give whole records",
+        )
     kind = other_kind(options.kind)
     if kind is not None and kind.fits is not None:
         with located(section.place()):

@@ -125,10 +125,10 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
     keeping = isinstance(batch, KeyedBatch) and batch.changed is not None
     if keeping and schema.rules is not None and schema.rules.read:
         raise ConfigError(
-            f"an update that leaves out what it keeps cannot be held against columns that follow from others "
-            f"({', '.join(column.name for column in schema.rules.read)})",
+            "updates leave out what they keep, so columns that follow from others "
+            f"({', '.join(column.name for column in schema.rules.read)}) cannot be held against them",
             where=where,
-            allowed="read = false for these columns in [schema.constraints]; or updates that give whole records",
+            allowed="read = false for these columns in [schema.constraints], or updates that give whole records",
         )
     codes = encode_events(private, operations, schema, where, keeping=keeping)
     return sorted_by_key(batch, wanted, keys, operations, codes)

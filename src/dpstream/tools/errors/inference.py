@@ -254,6 +254,7 @@ def estimate(simulation: Simulation, asked: _Asked, step: int | None = None) -> 
         read_table(simulation.releases.folder, wanted),
         simulation.config.schema(),
         f"the table of step {wanted}",
+        together=True,
     )
     values = _computed(asked, Observation(released))
     truth = _computed(asked, simulation.invented.truth[wanted].table)

@@ -154,7 +154,9 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     domain = read_domain(config)
     schema, plan = config.schema(), config.plan()
     targets = {
-        step: read_codes(read_table(released.folder, step), schema, f"the table of step {step}")
+        step: read_codes(
+            read_table(released.folder, step), schema, f"the table of step {step}", together=True
+        )
         for step in released.readable
     }
     falling = plan.reads == "present" or config.source_options.deletions
