@@ -92,8 +92,8 @@ class SourceKeys:
         meaning="Gives the records of one step. The parameters are the first day of the period and the day "
         'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
         "and has no parameter, or one, `$1` (mysql: `?`): the first day after the period, or the number after the "
-        'step\'s. With `shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a schema are '
-        "looked for in `public`.",
+        'step\'s. With `shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a '
+        "schema are looked for in `public`.",
     )
     eof: Literal["hold", "close"] = _key(
         _FILES,
