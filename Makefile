@@ -25,7 +25,7 @@ QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py
 	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
-.PHONY: help demo quick test docs-test tutorials lint audit torture browser postgres spark spark-cluster bench docs lock clean
+.PHONY: help demo quick test docs-test tutorials lint audit torture browser postgres mariadb spark spark-cluster bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ postgres: ## install a PostgreSQL server (Debian, Ubuntu) for the tests, which s
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
+
+mariadb: ## install a MariaDB server (Debian, Ubuntu) for the tests, which start their own and skip without one
+	@command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends \
+	    mariadb-server-core mariadb-client-core >/dev/null; }
 
 spark: $(DEV) ## install PySpark, and a headless Java (Debian, Ubuntu), for the tests of Spark, which skip without them
 	@$(PIP) install -q --require-hashes -r requirements/spark.txt

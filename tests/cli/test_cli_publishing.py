@@ -150,7 +150,7 @@ def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
         (['records = "persistent"', 'may_change = ["city"]'], "'city', which is no column"),
         (['records = "persistent"', 'may_change = "some"'], "is no list of columns"),
         (['approve = "yes"'], "true, false"),
-        (['sink = "kafka"'], "folder, duckdb, postgresql, stdout"),
+        (['sink = "kafka"'], "folder, duckdb, postgresql, bucket, stdout"),
         (['sink = "postgresql"'], "database: the key is missing"),
         (['sink = "postgresql"', 'database = "postgresql://me:secret@host/db"'], "holds a password"),
         (['sink = "duckdb"', 'database = "state/x.duckdb"'], "lie inside each other"),

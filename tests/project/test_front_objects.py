@@ -49,6 +49,11 @@ def test_every_kind_of_frame_is_the_same_batch(tmp_path: Path) -> None:
     assert pl.from_arrow(first.table()).equals(first.table(frame="polars"))
     with pytest.raises(dp.errors.ConfigError, match="unknown frame 'csv'"):
         first.table(frame="csv")
+    read = dp.read(tmp_path / "releases", step=1)
+    for release in (first, read):  # what other libraries take needs no conversion
+        assert pa.table(release).equals(read.table())
+        assert pl.DataFrame(release).equals(read.table(frame="polars"))
+        assert duckdb.sql("SELECT COUNT(*) FROM release").fetchall() == [(read.table().num_rows,)]
 
 
 def test_deletes_and_users_stand_beside_a_frame(tmp_path: Path) -> None:

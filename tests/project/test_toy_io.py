@@ -127,7 +127,7 @@ def test_the_names_are_in_the_json_schema(toy: Path) -> None:
             ("[source] journal", "'none' is not a choice", "wal, delete"),
         ),
         ("end = 3", "end = 3\nvalids = 1", ("unknown key 'valids'", "did you mean 'valid'?")),
-        ('kind = "toy"', 'kind = "toys"', ("unknown kind = 'toys'", "postgres-changes, spark, toy")),
+        ('kind = "toy"', 'kind = "toys"', ("unknown kind = 'toys'", "postgres-changes, mysql, spark, toy")),
         ('sink = "toy"', 'sink = "toys"', ("[output] sink", "stdout, spark, toy")),
         ('"public.sqlite"', '"password=x"', ("holds a password",)),
     ],

@@ -7,12 +7,10 @@ careless log line of some module cannot carry a value out.
 from __future__ import annotations
 
 import datetime
-import functools
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +18,7 @@ import click
 
 from dpstream.core.showing import shown
 
-__all__ = ["EVENTS", "JsonLog", "logged"]
+__all__ = ["EVENTS", "JsonLog"]
 
 _LOGGER = "dpstream.streams"
 #: What ``dpstream.stream`` says, and the state of the step that it stands for. The argument is the step.
@@ -93,6 +91,10 @@ class JsonLog(logging.Handler):
             "state": state,
             **more,
         }
+        self.put(line)
+
+    def put(self, line: dict[str, Any]) -> None:
+        """Write one object as a line of JSON."""
         text = shown(json.dumps(line, ensure_ascii=False)) + "\n"
         if self._place == "-":
             sys.stderr.write(text)
@@ -124,37 +126,3 @@ class JsonLog(logging.Handler):
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
-
-
-def logged(verb: Callable[..., Any]) -> Callable[..., int]:
-    """Adds ``--log-json`` to a verb whose first argument is CONFIG and that returns its exit code."""
-
-    @functools.wraps(verb)
-    def wrapper(config: str, log_json: str | None, **options: Any) -> int:
-        if log_json is None:
-            return int(verb(config=config, **options) or 0)
-        with JsonLog(log_json) as log:
-            log.stream_name = _name(config)
-            log.event("info", "run", None, "begun")
-            code = int(verb(config=config, **options) or 0)
-            if code:
-                log.event("warning", "run", None, "interrupted", exit_code=code)
-            else:
-                log.event("info", "run", None, "done", exit_code=0)
-            return code
-
-    option = click.option(
-        "--log-json",
-        metavar="FILE",
-        envvar="DPSTREAM_LOG",
-        show_envvar=True,
-        help="Append one line of JSON per event, without private values; - is standard error.",
-    )
-    decorated: Callable[..., int] = option(wrapper)
-    return decorated
-
-
-def _name(config: str) -> str:
-    from dpstream.project import Config
-
-    return Config.load(config).name

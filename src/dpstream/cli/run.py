@@ -13,7 +13,7 @@ import click
 from dpstream.cli.check import find_problems
 from dpstream.cli.errors import simulate_border
 from dpstream.cli.interrupt import INTERRUPTED, Guard
-from dpstream.cli.logs import logged
+from dpstream.cli.logged import logged
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch

@@ -39,6 +39,11 @@ __all__ = ["command", "status_facts"]
     is_flag=True,
     help="With --health: read all releases, and not only the last three, and compare them with the store.",
 )
+@click.option(
+    "--prometheus",
+    is_flag=True,
+    help="Print public numbers and the word of --health for Prometheus, such as a text file of its node exporter.",
+)
 @json_option
 def command(
     config: str,
@@ -47,6 +52,7 @@ def command(
     only_health: bool,
     max_age: float | None,
     deep: bool,
+    prometheus: bool,
     as_json: bool,
 ) -> int:
     """Say how many steps are released, what they cost together, and what is left.
@@ -57,18 +63,31 @@ def command(
     Examples:
       dpstream status dpstream.toml --json
       dpstream status dpstream.toml --health --max-age 8d
+      dpstream status dpstream.toml --prometheus > dpstream.prom
     """
-    if max_age is not None and not only_health:
-        raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
-    if deep and not only_health:
+    if prometheus and (only_health or as_json):
+        raise ConfigError("these are two forms of one answer", where="--prometheus", allowed="one of them")
+    told = only_health or prometheus
+    if max_age is not None and not told:
         raise ConfigError(
-            "releases are compared for the health line", where="--deep", allowed="with --health"
+            "an age is part of the health line", where="--max-age", allowed="with --health or --prometheus"
+        )
+    if deep and not told:
+        raise ConfigError(
+            "releases are compared for the health line",
+            where="--deep",
+            allowed="with --health or --prometheus",
         )
     loaded = looked_at(config, state)
     facts = status_facts(loaded, state, out)
-    if only_health:
+    if told:
         folder = loaded.state_dir if state is None else Path(state)
         word, why = health(loaded, facts, folder, max_age, out=out, deep=deep)
+        if prometheus:
+            from dpstream.cli.metrics import metrics
+
+            click.echo(metrics(loaded, facts, word, folder), nl=False)
+            return 0
         if as_json:
             print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
         else:

@@ -191,9 +191,9 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
         section.required("path")
-    if section.has("url"):
-        check_url(section)
     kind = other_kind(section.raw("kind"))
+    if section.has("url") and kind is None:
+        check_url(section)
     own = None if kind is None or kind.options is None else build(section, kind.options, given)
     shared = rows_of_source(())
     with located(section.place()):

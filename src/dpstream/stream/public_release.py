@@ -85,6 +85,12 @@ class PublicRelease:
         """The released table; arguments and errors as of ``dpstream.io.sinks.read_table``."""
         return read_table(self.folder, self._step(step), frame=frame, ids=ids)
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The released table for whoever takes Arrow streams: ``polars.DataFrame(release)``,
+        ``pyarrow.table(release)``, ``duckdb.sql("FROM release")``, ``pandas.DataFrame.from_arrow(release)``.
+        Errors as of ``table``."""
+        return self.table().__arrow_c_stream__(requested_schema)
+
     def measurements(self, step: int | None = None) -> list[NoisyCounts]:
         """The noisy counts that were published with the steps up to this one, in their order.
 

@@ -26,6 +26,7 @@ __all__ = [
     "Session",
     "Snapshot",
     "quoted",
+    "server_address",
     "text_schema",
     "text_table",
 ]
@@ -116,7 +117,7 @@ class Session:
         self.where = "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
         self._patience = _PATIENCE if options.wait is None else duration(options.wait, "wait")
         self._driver = driver(_WHERE)
-        settings = connection_settings(_address(options), _WHERE)
+        settings = connection_settings(server_address(options), _WHERE)
         try:
             self._connection = self._driver.connect(**settings, autocommit=True)
         except self._driver.Error as error:
@@ -310,7 +311,7 @@ class Session:
             )
 
 
-def _address(options: Server) -> str:
+def server_address(options: Server) -> str:
     """The server's URL, from ``url`` or from the environment variable ``url_env``. No message shows it."""
     if options.url_env is None:
         return str(options.url)

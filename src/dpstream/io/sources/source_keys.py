@@ -67,7 +67,8 @@ class SourceKeys:
         words=KINDS,
         reason="most tables are exported as files",
         meaning="Where the private rows are: files (or standard input), a query to a DuckDB file, a "
-        "PostgreSQL table that only grows, the changes of one (logical replication), or a table or query of Spark.",
+        "PostgreSQL table that only grows, the changes of one (logical replication), or a table or query of MySQL "
+        "(MariaDB) or of Spark.",
     )
     path: tuple[str, ...] = _key(
         _FILES,
@@ -88,12 +89,12 @@ class SourceKeys:
     query: str | None = _key(
         (*_DUCKDB, *_TABLE),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        reason="only for kind = duckdb and spark, and for records with keys in kind = postgres",
+        reason="only for kind = duckdb, mysql and spark, and for records with keys in kind = postgres",
         meaning="Gives the records of one step. The parameters are the first day of the period and the day "
         'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
-        "and has no parameter, or one, `$1`: the first day after the period, or the number after the step's. With "
-        '`shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a schema are '
-        "looked for in `public`.",
+        "and has no parameter, or one, `$1` (mysql: `?`): the first day after the period, or the number after the "
+        'step\'s. With `shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a '
+        "schema are looked for in `public`.",
     )
     eof: Literal["hold", "close"] = _key(
         _FILES,
@@ -279,24 +280,25 @@ class SourceKeys:
     url: str | None = _key(
         _SERVER,
         secret=True,
-        allowed="a URL of libpq without a password, such as postgresql://user@host:5432/database",
-        reason="only for kind = postgres and postgres-changes",
+        allowed="a URL without a password: of libpq, such as postgresql://user@host:5432/database, or "
+        "mysql://user@host:3306/database",
+        reason="only for kind = postgres, postgres-changes and mysql",
         meaning="The server with the private table. A password is in PGPASSWORD, a password file or a "
-        "service file.",
+        "service file; of MySQL in MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
         allowed="the name of an environment variable, in the place of url",
-        reason="only for kind = postgres and postgres-changes",
+        reason="only for kind = postgres, postgres-changes and mysql",
         meaning="The variable that holds the URL; there it may hold a password.",
     )
     table: str | None = _key(
         _SERVER,
         allowed="a name as the catalog has it, with its schema where that is not public",
         shown="not set; needed without `query`",
-        reason="only for kind = postgres, postgres-changes and spark",
-        meaning="The table, or (kind = postgres, spark) a view; for records with keys, and for Spark, also `query` in "
-        "its place. Spark also takes a folder, such as parquet.`data/visits`, and a staging table, "
+        reason="only for kind = postgres, postgres-changes, mysql and spark",
+        meaning="The table, or (kind = postgres, mysql, spark) a view; for records with keys, and for MySQL and Spark, "
+        "also `query` in its place. Spark also takes a folder, such as parquet.`data/visits`, and a staging table, "
         "staged.`data/staged`.",
     )
     wait: str | None = _key(
@@ -400,8 +402,11 @@ class SourceKind:
         return {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
 
 
-#: Kinds whose room lies above this one: found as those of other packages are.
-_ENGINES = {"spark": "dpstream.spark.spark_source:SOURCE"}
+#: Kinds that are found as those of other packages are: their modules are loaded on use, or lie above this one.
+_ENGINES = {
+    "mysql": "dpstream.io.sources.mysql:SOURCE",
+    "spark": "dpstream.spark.spark_source:SOURCE",
+}
 SOURCES = Plugins("dpstream.sources", "the source", SourceKind, {**dict.fromkeys(KINDS, ""), **_ENGINES})
 
 

@@ -55,14 +55,7 @@ def open_source(
 
         return ChangeSource(options, columns=columns)
     if options.kind not in KINDS:
-        source = SOURCES.get(options.kind).open(options, Path(base), tuple(columns))
-        if not isinstance(source, Source):
-            raise ConfigError(
-                f"the package of the source {options.kind!r} does not give a dpstream.io.sources.Source",
-                where="[source] kind",
-                allowed="a package that does",
-            )
-        return source
+        return _open_other(options, base, columns)
     if options.stdin:
         from dpstream.io.sources.stdin import StdinSource
 
@@ -76,6 +69,18 @@ def open_source(
     return FileSource(
         options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored, schema=schema
     )
+
+
+def _open_other(options: SourceOptions, base: str | Path, columns: Sequence[str]) -> Source:
+    """Open a source of another package; of one that takes ``shape``, also its snapshots and stays."""
+    source = SOURCES.get(options.kind).open(options, Path(base), tuple(columns))
+    if not isinstance(source, Source):
+        raise ConfigError(
+            f"the package of the source {options.kind!r} does not give a dpstream.io.sources.Source",
+            where="[source] kind",
+            allowed="a package that does",
+        )
+    return source
 
 
 def _open_keyed(
@@ -93,6 +98,8 @@ def _open_keyed(
         from dpstream.io.sources.keyed_replication import KeyedChangeSource
 
         return KeyedChangeSource(options, columns=columns)
+    if options.shape != "changes" and options.kind not in KINDS:
+        return _open_other(options, base, columns)
     if options.shape == "snapshots" and options.kind != "files":
         from dpstream.io.sources.keyed_snapshots import QuerySnapshots, TableSnapshots
 

@@ -161,6 +161,12 @@ class Release:
             )
         return read_table(self._folder, self.step, frame=frame)
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The released table for whoever takes Arrow streams: ``polars.DataFrame(release)``,
+        ``pyarrow.table(release)``, ``duckdb.sql("FROM release")``, ``pandas.DataFrame.from_arrow(release)``.
+        Errors as of ``table``."""
+        return self.table().__arrow_c_stream__(requested_schema)
+
     @property
     def total(self) -> float:
         """The noisy number of records; may be negative early in a stream."""

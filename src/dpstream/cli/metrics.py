@@ -1,0 +1,84 @@
+"""``dpstream status --prometheus``: the state of a stream in Prometheus' text format.
+
+What may be in it is listed here: public numbers, and the word of ``status --health``. No number of records, no size,
+and no text of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["metrics"]
+
+#: The words of ``dpstream.cli.health``.
+_WORDS = (
+    "healthy",
+    "not-started",
+    "begun",
+    "unpublished",
+    "releases",
+    "held",
+    "failed",
+    "restored",
+    "stale",
+    "unfit",
+    "used-up",
+    "other-plan",
+    "no-guarantee",
+)
+#: name -> what it is, in its unit.
+_ABOUT = {
+    "dpstream_steps": "Committed steps of the stream.",
+    "dpstream_steps_left": "Steps that the plan still pays for; none where it pays for any number.",
+    "dpstream_spent": "Privacy loss of all steps so far, in the unit of the label loss: epsilon, or rho (zCDP).",
+    "dpstream_planned": "Privacy loss that the plan allows, in the unit of the label loss.",
+    "dpstream_health": "1 for the word that dpstream status --health says, 0 for all others.",
+    "dpstream_release_time_seconds": "When the newest release was written, as Unix time.",
+}
+
+
+def metrics(config: Config, facts: dict[str, Any], word: str, state: Path) -> str:
+    """The text.
+
+    Args:
+        facts: what ``status`` knows.
+        word: of the stream's health.
+        state: the folder of the state.
+
+    Errors: those of reading the state.
+    """
+    from dpstream.core.privacy import ZCDP
+    from dpstream.stream import read_status
+
+    budget = config.plan().budget
+    spent = read_status(state, server=config.server).spent if facts["started"] else 0
+    loss = {"loss": "rho" if isinstance(budget, ZCDP) else "epsilon"}
+    times = [path.stat().st_mtime for path in Path(facts["releases"]).glob("step-*/manifest.json")]
+    left = facts["steps_left"]
+    values: dict[str, list[tuple[dict[str, str], float]]] = {
+        "dpstream_steps": [({}, facts["steps"])],
+        "dpstream_steps_left": [] if left is None else [({}, left)],
+        "dpstream_spent": [(loss, float(spent))],
+        "dpstream_planned": [(loss, float(budget.amount))],
+        "dpstream_health": [({"word": one}, float(one == word)) for one in _WORDS],
+        "dpstream_release_time_seconds": [({}, max(times))] if times else [],
+    }
+    return "".join(f"{line}\n" for name, found in values.items() for line in _lines(config.name, name, found))
+
+
+def _lines(stream: str, name: str, values: list[tuple[dict[str, str], float]]) -> Iterator[str]:
+    if values:
+        yield f"# HELP {name} {_ABOUT[name]}"
+        yield f"# TYPE {name} gauge"
+    for labels, value in values:
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"stream": stream, **labels}.items())
+        yield f"{name}{{{shown}}} {value:.17g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
