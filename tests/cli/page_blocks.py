@@ -39,7 +39,7 @@ _BLOCK = re.compile(
 _NOTE = re.compile(r"<!-- (before|before python|not run): (.*?) *-->", re.DOTALL)
 _FILE = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 #: What is only shown.
-SHOWN = ("", "text", "console", "sql")
+SHOWN = ("", "text", "sql")
 
 
 @dataclass(frozen=True)
