@@ -19,6 +19,7 @@ import doctest
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -26,6 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from dpstream.cli import main
 from dpstream.core.errors import DpstreamError
 from dpstream.project.keys import SECTIONS, keys_of
 
@@ -38,8 +42,9 @@ _BLOCK = re.compile(
 )
 _NOTE = re.compile(r"<!-- (before|before python|not run): (.*?) *-->", re.DOTALL)
 _FILE = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
+_PLAIN = re.compile(r"dpstream [^|&;<>$`*~]*")
 #: What is only shown.
-SHOWN = ("", "text", "console", "sql")
+SHOWN = ("", "text", "sql")
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,17 @@ def commands(text: str) -> list[str]:
 
 
 def shell(command: str, folder: Path, programs: Path) -> None:
-    """One command, with ``dpstream`` and ``python`` from a folder of programs.
+    """One command in a folder, which has to be the current one; ``dpstream`` and ``python`` are those of ``programs``.
+
+    A call of dpstream that needs nothing of a shell is made in this process, which saves its start.
 
     Errors:
         AssertionError: it failed; with all it said.
     """
+    if _PLAIN.fullmatch(command):
+        called = CliRunner().invoke(main, shlex.split(command, comments=True)[1:])
+        assert called.exit_code == 0, f"{command}\n{called.output}"
+        return
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
