@@ -29,7 +29,7 @@ _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
     "page": {
         "": "dpstream.tools.report.plain_page:PLAIN_PAGE",
         "tabular": "dpstream.tools.report.table_page:TABLES_PAGE",
-        "growing": "dpstream.tools.report.table_page:TABLES_PAGE",
+        "growing": "dpstream.tools.families.growing.growing_page:GROWING_PAGE",
         "asked": "dpstream.tools.report.table_page:TABLES_PAGE",
         "census": "dpstream.tools.report.table_page:TABLES_PAGE",
         "panel": "dpstream.tools.families.panel.panel_page:PANEL_PAGE",

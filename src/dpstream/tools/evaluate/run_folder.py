@@ -61,7 +61,8 @@ class Accuracy:
         if entry is None:
             return None
         try:
-            always = entry["measured_every_step"]
+            # A classifier has no marginals.
+            always = entry.get("measured_every_step", {"marginals": [], "standard_error": None})
             cliques = frozenset(frozenset(map(str, names)) for names in always["marginals"])
             cell = always["standard_error"]
             total = entry["total_standard_error"]

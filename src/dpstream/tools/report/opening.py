@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts.verdicts import MEANING, NOT_KNOWN, SMALL_GROUP, Verdict
-from dpstream.core.privacy import decimal_text
 from dpstream.stream.release.fitness import Fitness
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
@@ -57,7 +57,9 @@ def opening(
     """
     first, last = run.shown[0].step, run.shown[-1].step
     span = dates.since(first, last)
-    about = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}. No row is a person or a record."
+    about = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}."
+    if "invented" in what:
+        about += " No row is a person or a record."
     return element(
         "header",
         element("p", "Evaluation" if private else "Synthetic data: what they are good for", class_="kicker"),
@@ -183,10 +185,13 @@ def _with_commas(parts: Sequence[Html | str | None]) -> list[Html | str]:
 
 
 def _short(guarantee: dict[str, Any]) -> str:
+    """Rounded up to three digits.
+
+    >>> _short({"definition": "pure", "epsilon": "1/2"}), _short({"definition": "zCDP", "rho": "0.0243559703"})
+    ('ε = 0.5', 'ρ = 0.0244')
     """
-    >>> _short({"definition": "pure", "epsilon": "1/2"}), _short({"definition": "zCDP", "rho": "1/8"})
-    ('ε = 0.5', 'ρ = 0.125')
-    """
-    if guarantee["definition"] == "pure":
-        return f"ε = {decimal_text(Fraction(guarantee['epsilon'])).split(' (')[0]}"
-    return f"ρ = {decimal_text(Fraction(guarantee['rho'])).split(' (')[0]}"
+    sign, key = ("ε", "epsilon") if guarantee["definition"] == "pure" else ("ρ", "rho")
+    amount = Fraction(guarantee[key])
+    digits = 2 - math.floor(math.log10(amount)) if amount else 0
+    short = Fraction(math.ceil(amount * Fraction(10) ** digits)) / Fraction(10) ** digits
+    return f"{sign} = {float(short):.10g}"

@@ -51,7 +51,7 @@ def factor_words(guarantee: dict[str, Any]) -> str:
     if guarantee["definition"] == "pure":
         return f"it makes any outcome {_times(Fraction(guarantee['epsilon']))}"
     implied = Fraction(zcdp_to_epsilon(ZCDP.of(Fraction(guarantee["rho"])), "1e-9"))
-    return f"it makes any outcome {_times(implied)}, but for a chance of one in 10^9"
+    return f"it makes any outcome {_times(implied)}, but for a chance of one in a billion"
 
 
 def _plainly(run: Told) -> list[str]:

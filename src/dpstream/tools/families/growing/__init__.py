@@ -1,0 +1,1 @@
+"""Growing databases: the page of a classifier."""
