@@ -90,9 +90,9 @@ def main() -> int:
             folder, "submitted", key.format(folder, port, settings), None, _submit(folder, port, own)
         )
         print(f"spark-submit: {'equal' if submitted == plain else 'DIFFERENT'}")
-        changed = _run(folder, "changes-plain", 'path = "changes/*.parquet"', None, text=KEYED)
+        changed = _run(folder, "keyed-plain", 'path = "changes/*.parquet"', None, text=KEYED)
         changes = key.replace("/data`", "/changes`").format(folder, port, settings)
-        keyed = _run(folder, "changes", changes, None, text=KEYED) == changed
+        keyed = _run(folder, "keyed", changes, None, text=KEYED) == changed
         print(f"records that change: {'equal' if keyed else 'DIFFERENT'}")
         drawn = _drawn(folder, key.format(folder, port, settings))
         print(f"tables that executors drew: {'equal' if drawn else 'DIFFERENT'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import sys
@@ -18,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "str
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local session as dpstream makes one, in which little work is done quickly: one thread (each has Python workers,
-    which import the package), and a Java that does not compile for long lives."""
+    see ``warm_daemon``), and a Java that does not compile for long lives."""
     pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
     if shutil.which("java") is None:
         pytest.skip("there is no Java (make spark)")
@@ -29,9 +30,12 @@ def spark() -> Iterator[Any]:
         "spark.task.maxFailures": "2",
         "spark.default.parallelism": "2",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.python.daemon.module": "warm_daemon",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    with warnings.catch_warnings():
+    paths = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+        patched.setenv("PYTHONPATH", paths)  # Java hands it on to the workers
         warnings.simplefilter("ignore")
         made = session("local[1, 2]", memory="640m", settings=settings)
         yield made

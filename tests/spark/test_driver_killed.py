@@ -76,7 +76,7 @@ def test_a_run_that_is_killed_at_any_durability_call_goes_on(
 
     with faulty(None, kill) as calls:
         assert run(tmp_path / "whole", 1) == STEPS
-    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 6):
+    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 9):
         home = tmp_path / str(at)
 
         def disturbed(home: Path = home, at: int = at) -> None:

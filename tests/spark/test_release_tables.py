@@ -210,7 +210,7 @@ def test_a_stop_at_any_durability_call_leaves_a_whole_partition_or_none(
 
     with faulty(None, kill) as calls:
         life(tmp_path / "whole", 1, withdrawn=True)
-    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 3 if fault is kill else 9):
+    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 4 if fault is kill else 11):
         home = tmp_path / str(at)
 
         def disturbed(home: Path = home, at: int = at) -> None:
