@@ -1,10 +1,12 @@
-"""how_many: how many marginals a run measures where no column drifts."""
+"""How many marginals a run measures where no column drifts, and the page of all constants of pooled streams."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_run import Runner
 
+ROOT = Path(__file__).resolve().parents[2]
 DOMAIN = Domain(tuple("abcde"), (3, 4, 5, 6, 8))
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), how_many="predicted")
 
@@ -55,3 +58,16 @@ def test_streams_that_began_without_the_key_have_the_facts_that_they_had() -> No
     assert Pooled(RECIPE.workload).how_many == "threshold"
     assert "how_many" not in replace(RECIPE, how_many="threshold").calibrate(epsilon=1).options()
     assert RECIPE.calibrate(epsilon=1).options()["how_many"] == "predicted"
+
+
+def test_the_page_of_constants_names_all_of_them() -> None:
+    """Numbers at the top of the modules of pooled streams, and the joint groups' largest histogram."""
+    page = (ROOT / "docs" / "theory" / "pooled-constants.md").read_text(encoding="utf-8")
+    found = set[str]()
+    for path in sorted((ROOT / "src" / "dpstream" / "families" / "tabular").glob("pooled*.py")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            names, equals, value = line.partition(" = ")
+            if equals and re.fullmatch(r"_?[A-Z_]+(, _?[A-Z_]+)*", names) and re.search(r"\d", value):
+                found.update(names.split(", "))
+    assert {"_RECORDS_PER_NOISE", "_MOST_FITS", "FLEETING_DRIFT", "_DRIFTS"} <= found
+    assert not [name for name in sorted(found) if f"`{name}`" not in page]
