@@ -111,7 +111,7 @@ def sorted_choice(sizes: Sequence[int], steps: int, coming: int, budget: str) ->
         file = Path(folder) / "dpstream.toml"
         file.write_text(
             f'format = 1\n[stream]\nname = "sorted"\n[source]\npath = "*.csv"\ntime_column = "step"\nend = {steps}\n'
-            f'[mechanism]\nname = "pooled"\nfirst_epoch = "expected"\n{drafted}[budget]\n{amount}horizon = {steps}\n'
+            f'[mechanism]\nname = "pooled"\nfirst_records = "expected"\n{drafted}[budget]\n{amount}horizon = {steps}\n'
             f'[expect]\nrecords_per_step = {coming}\norder = "sorted"\n{columns}',
             encoding="utf-8",
         )

@@ -375,10 +375,10 @@ def test_a_plan_says_what_public_facts_speak_for(tmp_path: Path) -> None:
     text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
     large = text.replace("records_per_step = 100\n", "records_per_step = 10000\n")
     ordered = text.replace("records_per_step = 100\n", 'records_per_step = 100\norder = "sorted"\n')
-    used = large.replace('name = "pooled"', 'name = "pooled"\nfirst_epoch = "expected"')
+    used = large.replace('name = "pooled"', 'name = "pooled"\nfirst_records = "expected"')
     small = text.replace("records_per_step = 100\n", "records_per_step = 10\n")
     for own, parts in (
-        (large, ["first_epoch"]),
+        (large, ["first_records"]),
         (ordered.replace("100\n", "10\n"), ["--compare"]),
         (used, []),
         (small, []),

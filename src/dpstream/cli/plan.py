@@ -99,7 +99,6 @@ def command(
     from dpstream.project import Config
     from dpstream.project.plan_description import describe
     from dpstream.project.planning import smallest_budget
-    from dpstream.tools.choosing import advice
 
     given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
     given = {key: value for key, value in given.items() if value is not None}
@@ -111,7 +110,7 @@ def command(
         )
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
-    facts = describe(loaded, at) | {"advice": list(advice(loaded))}
+    facts = describe(loaded, at)
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
     if wishes:

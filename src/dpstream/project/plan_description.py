@@ -90,6 +90,7 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
         },
         "predicted_errors": _predicted_errors(plan, told, base),
         "expected_errors": expected_facts(config, plan, at),
+        "advice": _advice(config, plan),
         **told.facts,
         "size": {
             "columns": len(plan.domain),
@@ -106,6 +107,16 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
             for used in config.used
         ],
     }
+
+
+def _advice(config: Config, plan: StreamPlan) -> list[str]:
+    """What public guesses say for other options, in sentences."""
+    told = config.family.advice
+    return (
+        []
+        if told is None or config.expected is None
+        else list(told(config.recipe, plan, config.expected.table))
+    )
 
 
 def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dpstream.core.contracts.recipe_options import Given, Key, SectionReader, build, keys_of_recipes
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts.expectations import ExpectedTable
     from dpstream.core.contracts.stream_plan import StreamPlan, StreamRecipe
     from dpstream.core.privacy import Unit
     from dpstream.core.schema import Problem
@@ -121,6 +122,7 @@ class Family:
             of streams that began before there was the key rest on; nobody is asked.
         draft_deletes: the same where the source deletes.
         alternatives: what could take the place of a recipe that protects a unit; the recipe itself may be among them.
+        advice: what public guesses say against a recipe and its plan, in sentences.
     """
 
     name: str
@@ -137,6 +139,7 @@ class Family:
     draft_decided: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     draft_deletes: Mapping[str, str] = field(default_factory=dict)
     alternatives: Callable[[Any, Unit], Sequence[Alternative]] | None = None
+    advice: Callable[[Any, StreamPlan, ExpectedTable], Sequence[str]] | None = None
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

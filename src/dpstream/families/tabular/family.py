@@ -6,6 +6,7 @@ from typing import Any
 
 from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import InsertedRecord, Record, Unit
+from dpstream.families.tabular.advice import advice
 from dpstream.families.tabular.baseline import Baseline
 from dpstream.families.tabular.dpstabs import DPStabs
 from dpstream.families.tabular.pooled import Pooled
@@ -13,14 +14,12 @@ from dpstream.families.tabular.pooled import Pooled
 __all__ = ["TABULAR"]
 
 _SAME = ("workload", "come_and_go")
-#: What drafts of pooled streams write.
-_DRAFTED = {"noise": "joint", "estimates": "joined", "how_many": "predicted", "first_epoch": "expected"}
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """All of the family; and where records have keys and never leave, what follows them by their keys."""
     # As a draft has it; a configured one keeps its own options.
-    drafted = {} if isinstance(recipe, Pooled) else _DRAFTED
+    drafted = {} if isinstance(recipe, Pooled) else TABULAR.draft_decided["pooled"]
     own = (
         Alternative("pooled", drafted, keeps=_SAME),
         Alternative("dpstabs", keeps=_SAME),
@@ -44,7 +43,15 @@ TABULAR = Family(
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
     # No defaults: files of streams that began before there were these keys do not name them.
-    draft_decided={"pooled": _DRAFTED},
+    draft_decided={
+        "pooled": {
+            "noise": "joint",
+            "estimates": "joined",
+            "how_many": "predicted",
+            "first_records": "expected",
+        }
+    },
     draft_deletes={"come_and_go": "cancelled"},
     alternatives=_alternatives,
+    advice=advice,
 )

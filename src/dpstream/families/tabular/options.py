@@ -23,7 +23,7 @@ __all__ = [
     "COUNTER",
     "ESTIMATES",
     "FINAL_ITERATIONS",
-    "FIRST_EPOCH",
+    "FIRST_RECORDS",
     "HOW_MANY",
     "ITERATIONS",
     "MEASURE_SHARE",
@@ -78,16 +78,25 @@ def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) ->
     return value
 
 
+_FIRST_RECORDS = 'a whole number from 1, or "expected"'
+
+
 def _first_records(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
-    """The guess of [expect], where the file lets it count. A draft does, whether its owner guesses or not."""
-    if section.raw("first_epoch") != "expected":
-        section.choice("first_epoch", ("columns", "expected"), "columns")
-        return None
+    """A number, or the guess of [expect]: a draft takes that, whether its owner guesses or not."""
+    value = section.raw("first_records")
+    if value != "expected":
+        if isinstance(value, str):
+            raise section.wrong("first_records", f"{shown(value)} is no number of records", _FIRST_RECORDS)
+        found = section.count("first_records")
+        if found is None:
+            section.note("first_records", "no guess: single columns at first", default=True)
+        return found
     if given.guessed_per_step is None:
-        section.note("first_epoch", "expected: single columns, because there is no [expect]", default=False)
+        section.note(
+            "first_records", "expected: single columns at first, as there is no [expect]", default=False
+        )
     else:
-        why = f"about {given.guessed_per_step} records are expected in it ([expect])"
-        section.note("first_epoch", f"expected: as much as noise allows, because {why}", default=False)
+        section.note("first_records", f"expected: {given.guessed_per_step} ([expect])", default=False)
     return given.guessed_per_step
 
 
@@ -230,16 +239,16 @@ HOW_MANY = Option(
     reason="streams that began before there was this key go on as they were; drafts of pooled ones set `predicted`, "
     "with which fewer marginals are measured, each more precisely",
 )
-FIRST_EPOCH = Option(
-    "columns, expected",
-    "What the first step measures, before any release tells how large a step is: single columns; or, with `expected`, "
-    "as many marginals beside them as the noise allows for records_per_step of [expect] (without such a guess columns, "
-    "too). A stream of large steps is then closer to the truth from the first release on.",
+FIRST_RECORDS = Option(
+    _FIRST_RECORDS,
+    "About how many records the first step holds, as anybody may guess before a release tells; `expected`: "
+    "records_per_step of [expect]. Its measurement, too, holds as many marginals beside the columns as noise allows "
+    "for that, and large steps are released closer to the truth from the beginning; without a guess it holds columns "
+    "only.",
     "streams that began before there was this key go on as they were; drafts of new ones set `expected`",
-    "columns",
-    key="first_epoch",
+    "no guess",
     read=_first_records,
-    fragment=words("columns", "expected"),
+    fragment={"anyOf": [COUNT, words("expected")]},
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

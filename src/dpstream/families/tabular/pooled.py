@@ -139,7 +139,7 @@ class Pooled(Recipe["PooledPlan"]):
     noise: NoiseOf = option("apart", options.NOISE)
     season: Fraction | None = None
     prior: PublicPrior | None = None
-    first_records: int | None = option(None, options.FIRST_EPOCH)
+    first_records: int | None = option(None, options.FIRST_RECORDS)
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:

@@ -44,9 +44,9 @@ def test_a_guess_lets_the_first_step_measure_pairs() -> None:
     ("mechanism", "expect", "guess"),
     [
         ("", "records_per_step = 300", None),
-        ('first_epoch = "columns"', "records_per_step = 300", None),
-        ('first_epoch = "expected"', "records_per_step = 300", 300),
-        ('first_epoch = "expected"', "", None),
+        ("first_records = 30", "records_per_step = 300", 30),
+        ('first_records = "expected"', "records_per_step = 300", 300),
+        ('first_records = "expected"', "", None),
     ],
 )
 def test_the_file_says_whether_the_guess_counts(
@@ -57,15 +57,15 @@ def test_the_file_says_whether_the_guess_counts(
     # Streams that began before there was the key have the options that they had.
     assert config.plan().options().get("first_records") == guess
     assert ("first_records" in config.plan().options()) == (guess is not None)
-    told = [used.value for used in config.used if used.key == "first_epoch"]
+    told = [used.value for used in config.used if used.key == "first_records"]
     assert len(told) == 1
 
 
 def test_another_word_is_refused_with_what_is_allowed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, mechanism='first_epoch = "pairs"')
-    assert "[mechanism] first_epoch" in str(caught.value.where)
-    assert caught.value.allowed == "columns, expected"
+        load(tmp_path, mechanism='first_records = "pairs"')
+    assert "[mechanism] first_records" in str(caught.value.where)
+    assert caught.value.allowed == 'a whole number from 1, or "expected"'
     with pytest.raises(ConfigError, match="first_records = 0"):
         Pooled(Workload.all_k_way(DOMAIN, 2), first_records=0)
 
