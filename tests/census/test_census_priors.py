@@ -19,7 +19,7 @@ from dpstream.families.census.cohorts import Seen
 
 DOMAIN = Domain(("zip", "district", "paid", "rent", "kind"), (12, 4, 2, 6, 5))
 RECIPE = Census(Workload.all_k_way(DOMAIN, 2), turnover=10)
-STEPS, SIZE, STAY = 14, 500, 10
+STEPS, SIZE, STAY = 12, 500, 10
 
 
 def records(rows: int, generator: np.random.Generator) -> np.ndarray:

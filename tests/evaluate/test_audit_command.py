@@ -176,8 +176,14 @@ def test_a_configuration_is_audited_as_its_plan_runs_it(config, changes, unit, s
     assert found[-1].found > 0.6 * found[-1].claimed
 
 
-@pytest.mark.parametrize("epsilon", ['epsilon = "1"', 'rho = "0.3"'])
-@pytest.mark.parametrize("headline", ["", '[["zip"]]', '[["zip", "kind"], ["paid"]]'])
+@pytest.mark.parametrize(
+    ("epsilon", "headline"),
+    [
+        ('epsilon = "1"', ""),
+        ('epsilon = "1"', '[["zip"], ["paid"]]'),
+        ('rho = "0.3"', '[["zip", "kind"], ["paid"]]'),
+    ],
+)
 def test_the_run_of_a_pooled_configuration_is_audited(config, epsilon, headline):
     """Headlines are a part of the sum: without them a fifth of the budget would be missing."""
     loaded = Config.load(rewrite(config, ('name = "dpstabs"\nk = 2', ""), ('epsilon = "1"', epsilon)))

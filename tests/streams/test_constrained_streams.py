@@ -177,7 +177,7 @@ def _events(rows: list[Any], *, keeps: bool) -> dpstream.KeyedBatch:
     )
 
 
-@settings(max_examples=8, derandomize=True)
+@settings(max_examples=6, derandomize=True)
 @given(steps=st.lists(_EVENTS, min_size=4, max_size=4), keeps=st.booleans(), persistent=st.booleans())
 def test_no_release_of_a_census_violates_a_constraint(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], keeps: bool, persistent: bool
