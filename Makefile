@@ -25,7 +25,7 @@ QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py
 	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
-.PHONY: help demo quick test docs-test tutorials lint audit torture browser postgres mariadb spark spark-cluster bench docs lock clean
+.PHONY: help demo quick test docs-test tutorials lint audit torture versions browser postgres mariadb spark spark-cluster bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ audit: $(DEV) ## short privacy audits of the running code with their negative co
 torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20 POSTGRES=0.1: share on a server)
 	$(BIN)/python tests/streams/torture.py --points $(or $(POINTS),3000) --seed $(or $(SEED),1) --jobs $(JOBS) \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
+
+versions: $(DEV) ## the wheel in clean environments with the oldest and the newest versions it allows (ONLY=oldest; a few minutes)
+	$(BIN)/python tests/project/versions.py $(ONLY)
 
 browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

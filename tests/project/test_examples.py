@@ -5,20 +5,27 @@ from __future__ import annotations
 import ast
 import configparser
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
+import types
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+import dpstream as dp
 from dpstream.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SERVICE = EXAMPLES / "systemd" / "dpstream@.service"
 DAG = EXAMPLES / "airflow" / "dpstream_dag.py"
+ASSETS = EXAMPLES / "dagster" / "dpstream_assets.py"
 CONTAINER = EXAMPLES / "container" / "Containerfile"
 
 
@@ -33,13 +40,13 @@ def shell_commands(text: str) -> list[list[str]]:
     return found
 
 
-def dag_commands() -> list[list[str]]:
-    """What the DAG passes to ``call``, with its constants put in."""
-    tree = ast.parse(DAG.read_text(encoding="utf-8"))
+def called(path: Path) -> list[list[str]]:
+    """What a script passes to its ``call``, with its constants put in."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     names = {
         target.id: ast.literal_eval(node.value)
         for node in tree.body
-        if isinstance(node, ast.Assign)
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
@@ -66,7 +73,13 @@ def commands() -> list[list[str]]:
     unit = "\n".join(service()["Service"][key] for key in ("ExecStart", "ExecStartPost"))
     cron = (EXAMPLES / "cron" / "dpstream").read_text(encoding="utf-8")
     lines = [line.lstrip("# ") for line in CONTAINER.read_text(encoding="utf-8").splitlines()]
-    return [*shell_commands(unit), *shell_commands(cron), *dag_commands(), *shell_commands("\n".join(lines))]
+    return [
+        *shell_commands(unit),
+        *shell_commands(cron),
+        *called(DAG),
+        *called(ASSETS),
+        *shell_commands("\n".join(lines)),
+    ]
 
 
 def test_every_command_parses() -> None:
@@ -107,6 +120,100 @@ def test_the_dag_retries_what_may_pass_only() -> None:
     assert passing == (4, 5)
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported == {"__future__", "airflow.exceptions", "airflow.sdk"}
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small stream that is ready to run."""
+    folder = tmp_path_factory.mktemp("stream")
+    (folder / "data").mkdir()
+    lines = [f"{step},{'xy'[i % 2]}\n" for step in (1, 2) for i in range(50)]
+    (folder / "data" / "1.csv").write_text("step,kind\n" + "".join(lines), encoding="utf-8")
+    (folder / "dpstream.toml").write_text(STREAM, encoding="utf-8")
+    return folder
+
+
+STREAM = """\
+[stream]
+name = "visits"
+[source]
+path = "data/*.csv"
+time_column = "step"
+end = 2
+[schema.columns.kind]
+type = "categorical"
+values = ["x", "y"]
+[mechanism]
+name = "baseline"
+[budget]
+epsilon = "2"
+horizon = 2
+"""
+
+
+class Again(Exception):
+    """Trying again may help."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+
+
+class Final(Again):
+    """It does not."""
+
+
+@pytest.mark.parametrize("script", [DAG, ASSETS], ids=["airflow", "dagster"])
+def test_what_orchestrators_call_runs(script: Path, stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts' own ``call`` with the real command. Airflow and Dagster are too large for the tests: only the
+    exceptions that it raises stand in for theirs."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    wanted = [
+        node
+        for node in tree.body
+        if (isinstance(node, ast.FunctionDef) and node.name == "call")
+        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PASSING")
+    ]
+    dagster = types.SimpleNamespace(RetryRequested=Again, Failure=Final)
+    names: dict[str, Any] = {"AirflowException": Again, "AirflowFailException": Final, "dagster": dagster}
+    names |= {"subprocess": subprocess, "shlex": shlex}
+    exec(compile(ast.Module(wanted, []), str(script), "exec"), names)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    config = str(stream / "dpstream.toml")
+    names["call"]("run", config)
+    said = names["call"]("status", config, "--json")
+    assert said is None or json.loads(said)["steps"] == 2
+    with pytest.raises(Final):
+        names["call"]("run", str(stream / "nothing.toml"))
+
+
+def test_the_dbt_project_reads_the_newest_release(stream: Path) -> None:
+    """Its models, rendered with what they use of dbt, on DuckDB."""
+    import duckdb
+    import jinja2
+
+    config = str(stream / "dpstream.toml")
+    subprocess.run([sys.executable, "-m", "dpstream", "run", config], check=True, capture_output=True)
+    with duckdb.connect() as database:
+
+        def run_query(text: str) -> Any:
+            (row,) = database.execute(text).fetchall()
+            return types.SimpleNamespace(columns=[types.SimpleNamespace(values=lambda: row)])
+
+        place = {"releases": str(stream / "releases")}
+        given = {
+            "config": lambda **_: "",
+            "var": place.get,
+            "ref": str,
+            "execute": True,
+            "run_query": run_query,
+        }
+        for name in ("newest", "sizes"):
+            text = (EXAMPLES / "dbt" / "models" / f"{name}.sql").read_text(encoding="utf-8")
+            query = jinja2.Environment(autoescape=False).from_string(text).render(**given)
+            database.execute(f"CREATE TABLE {name} AS {query}")
+        found = database.execute("SELECT step, records FROM sizes").fetchall()
+    assert found == [(2, dp.read(stream / "releases").table(2).num_rows)]
+    assert "releases" in (EXAMPLES / "dbt" / "dbt_project.yml").read_text(encoding="utf-8")
 
 
 def test_the_image_is_pinned_and_runs_as_nobody() -> None:
