@@ -1,4 +1,4 @@
-"""The tutorials of docs/start typed into an empty folder of a machine that has only Python: seconds a command.
+"""The tutorials of docs/start typed into an empty folder of a machine that has only Python: CPU seconds.
 
 The wheel is built and installed with the pinned packages into an environment of its own, with an empty home, so nothing
 is compiled ahead. Then every command and every piece of Python of each tutorial is executed as the page has it.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ PAGES = ("table", "panel", "points", "growing")
 
 
 def run(command: list[str | Path], folder: Path, home: Path, programs: Path | None = None) -> float:
-    """Seconds that a command takes in an environment that knows nothing of this one.
+    """CPU seconds of a command, with all that it starts, in an environment that knows nothing of this one.
 
     Errors:
         SystemExit: it failed, with what it said.
@@ -38,16 +39,22 @@ def run(command: list[str | Path], folder: Path, home: Path, programs: Path | No
     for name in ("PIP_INDEX_URL", "PIP_CACHE_DIR", "SSL_CERT_FILE", "HTTPS_PROXY", "https_proxy"):
         if name in os.environ:
             environment[name] = os.environ[name]
-    began = time.perf_counter()
+    began = spent()
     words = [str(part) for part in command]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{words[-1]}\n{done.stdout}{done.stderr}")
-    return time.perf_counter() - began
+    return spent() - began
+
+
+def spent() -> float:
+    """CPU seconds of all processes that were started here and have ended: what others do changes them little."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def install(place: Path) -> tuple[Path, float, float]:
-    """The programs of a clean environment, and the seconds for building and for installing."""
+    """The programs of a clean environment, and the CPU seconds for building and for installing."""
     home = place / "home"
     home.mkdir()
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", place, ROOT]
@@ -89,7 +96,7 @@ def tutorial(name: str, place: Path, programs: Path) -> list[tuple[str, float]]:
                 str(command[-1]) if command[0] == "bash" else f"python: {len(block.text.splitlines())} lines"
             )
             times.append((what, seconds))
-            print(f"{name:8} {seconds:6.1f} s  {what}", flush=True)
+            print(f"{name:8} {seconds:6.1f}  {what}", flush=True)
     return times
 
 
@@ -104,16 +111,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         place = options.keep.resolve() if options.keep else Path(scratch)
         place.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
         programs, built, installed = install(place)
         lines = [
-            f"Seconds by the clock, on {os.cpu_count()} cores which {os.getloadavg()[1]:.0f} processes shared.",
-            f"Build the wheel {built:.0f} s, install it with its packages {installed:.0f} s.",
+            f"CPU seconds. Build the wheel {built:.0f}, install it with its packages {installed:.0f}.",
             "",
         ]
         for name in PAGES:
             times = tutorial(name, place, programs)
-            lines += [f"{name}: {len(times)} commands, {sum(s for _, s in times):.0f} s"]
+            lines += [f"{name}: {len(times)} commands, {sum(s for _, s in times):.0f}"]
             lines += [f"  {seconds:6.1f}  {what}" for what, seconds in times]
+        clock = time.perf_counter() - began
+        shared = f"{os.cpu_count()} cores that {os.getloadavg()[1]:.0f} processes shared"
+        lines.append(f"By the clock all of it took {clock / 60:.0f} minutes, on {shared}.")
         print("\n" + "\n".join(lines))
         if options.write:
             from tutorial_plot import draw

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def test_every_block_is_executed_or_says_why_not() -> None:
     for name, page in PAGES.items():
         for block in page_blocks.blocks(page):
             where = f"{name}, block {block.number} ({block.language})"
+            named = re.findall(r"tests/[\w/.]*\w", block.why_not or "")
+            wrong += [f"{where}: there is no {one}" for one in named if not (page_blocks.ROOT / one).exists()]
             if block.executed or block.file is not None or block.language in page_blocks.SHOWN:
                 continue
             if block.language in ("toml", "json"):
