@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from fractions import Fraction
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from dpstream.core.errors import BudgetError
 from dpstream.core.privacy import ZCDP, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess, surer
+from dpstream.io.sinks import read, read_manifest
 
 
 def budget(config: Path, text: str, stream: str = "") -> Path:
@@ -125,5 +128,84 @@ def test_files(tmp_path: Path) -> None:
     dpstream("statement", config, "--out", out, "--force")
     dpstream("statement", config, "--out", tmp_path / "s.md")
     assert (tmp_path / "s.md").read_text(encoding="utf-8") == dpstream("statement", config).stdout
-    assert ".md, .html" in dpstream("statement", config, "--out", tmp_path / "s.pdf", code=2).stderr
+    assert ".md, .html, .json" in dpstream("statement", config, "--out", tmp_path / "s.pdf", code=2).stderr
     assert "does not exist" in dpstream("statement", config, "--out", tmp_path / "no" / "s.md", code=2).stderr
+
+
+WORDS = """
+[statement]
+title = "Notices & <b>letters"
+description = "Invented."
+publisher = "Office"
+contact = "data@example.org"
+decided_by = "the board"
+reason = "counts have to be right"
+version = "1.2"
+license = "CC-BY-4.0"
+url = "https://example.org/notices"
+"""
+
+
+def test_what_the_owner_says_is_on_the_page_and_pinned_to_nothing(tmp_path: Path) -> None:
+    config = make(tmp_path, 2)
+    dpstream("run", config)
+    before = dpstream("statement", config).stdout
+    assert "Decided by: " in before
+    config.write_text(config.read_text() + WORDS)
+    # The stream goes on: the section is no part of its plan.
+    page = dpstream("statement", config).stdout
+    assert page.startswith(r"# Privacy statement: Notices & \<b\>letters")
+    assert "Version 1.2 of " in page
+    assert "decided by the board" in page
+    assert "data@example.org" in page
+    assert "the central model" in page
+    # One record, and a person with ten: ten times the epsilon.
+    assert "One record: epsilon = 1 (pure); a guess is right in at most 73.2 of 100" in page
+    assert "One person with 10 records: epsilon = 10 (pure)" in page
+    dpstream("statement", config, "--out", tmp_path / "s.html")
+    text = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert "<h1><bdi>Notices &amp; &lt;b&gt;letters</bdi></h1>" in text
+    assert "What you may conclude" in text
+    assert "default-src 'none'; script-src 'none'" in text.replace("&#x27;", "'")
+    wrong = config.read_text().replace('version = "1.2"', "version = 1.2")
+    config.write_text(wrong)
+    assert "[statement] version" in dpstream("statement", config, code=2).stderr
+
+
+def test_records_for_programs(tmp_path: Path) -> None:
+    config = make(tmp_path, 2)
+    for form in ("croissant", "dcat"):
+        assert "there is none" in dpstream("statement", config, "--format", form, code=2).stderr
+    early = json.loads(dpstream("statement", config, "--format", "registry").stdout)
+    assert early["product"]["releases"] == 0
+    assert early["accounting"]["spent"] is None
+    dpstream("run", config)
+    config.write_text(config.read_text() + WORDS)
+    dpstream("statement", config, "--out", tmp_path / "registry.json")
+    record = json.loads((tmp_path / "registry.json").read_text(encoding="utf-8"))
+    manifest = read_manifest(tmp_path / "releases", 2)
+    assert record["loss"]["epsilon"] == "1"
+    assert record["unit"]["words"] == manifest["unit"]["words"]
+    assert record["accounting"]["composition"] == manifest["spent"]["composition"]
+    assert record["accounting"]["parts"] == manifest["mechanism"]["parts"]
+    assert record["implementation"]["mechanism"] == manifest["mechanism"]["name"]
+    assert record["trust_model"]["name"] == "central"
+    assert record["decision"] == {"decided_by": "the board", "reason": "counts have to be right"}
+
+    croissant = json.loads(dpstream("statement", config, "--format", "croissant").stdout)
+    (file,) = croissant["distribution"]
+    data = (tmp_path / "releases" / "step-000002" / file["name"]).read_bytes()
+    assert file["sha256"] == hashlib.sha256(data).hexdigest()
+    assert file["contentUrl"] == f"https://example.org/notices/step-000002/{file['name']}"
+    fields = croissant["recordSet"][0]["field"]
+    assert [one["source"]["extract"]["column"] for one in fields] == read(tmp_path / "releases").column_names
+    # Every term that is not schema.org's own is declared.
+    used = {key for one in (croissant, file, *fields) for key in one if not key.startswith("@")}
+    croissant_terms = {"field", "recordSet", "source", "dataType", "conformsTo", "citeAs", "isLiveDataset"}
+    assert used & croissant_terms <= set(croissant["@context"])
+
+    dcat = json.loads(dpstream("statement", config, "--format", "dcat").stdout)
+    assert {one["dct:title"] for one in dcat["dcat:distribution"]} == set(manifest["files"])
+    prefixes = {key.split(":")[0] for one in (dcat, *dcat["dcat:distribution"]) for key in one if ":" in key}
+    assert prefixes <= set(dcat["@context"])
+    assert dcat["dct:license"] == "CC-BY-4.0"

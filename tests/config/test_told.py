@@ -267,7 +267,7 @@ def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(
     assert ("In turn:" in report) == any("in turn" in line["label"] for line in noise)
     if told.marginals is None:
         return
-    assert f"Mean over the {told.marginals} marginals asked for" in report
+    assert f"mean over the {told.marginals} marginals asked for" in report
     assert f"The thinnest of {told.marginals} marginals" in report
     assert {int(n) for n in re.findall(r"of the (\d+) marginals", report)} <= {told.marginals}
     rounds = plan.box.options().get("k") if isinstance(plan, GrowingPlan) else plan.options().get("k")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpstream.cli.shared import config_argument, require_free
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.project.statement_words import Statement
 
 __all__ = ["command"]
 
@@ -19,38 +25,49 @@ __all__ = ["command"]
 @click.option(
     "--out",
     type=FilePath("new", dash=True),
-    help="A file ending in .md or .html; else it is printed, for - and for pipes as Markdown.",
+    help="A file ending in .md, .html or .json; else it is printed, for - and for pipes as Markdown.",
 )
 @click.option(
-    "--contact", metavar="TEXT", help="Whom to ask; without it the statement has a line to fill in."
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "html", "registry", "croissant", "dcat"]),
+    help="What to write: words; or, as JSON for programs, a record for a public registry of deployments, or metadata "
+    "for catalogues. By default what the file's ending says (.json: registry).",
 )
+@click.option("--contact", metavar="TEXT", help="Whom to ask, in place of [statement] contact.")
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     config: str,
     out: str | None,
+    form: str | None,
     contact: str | None,
     state: str | None,
     releases: str | None,
     force: bool,
 ) -> None:
     """Say in plain words what is published and how often, what is protected and what that means for a guess, what it
-    costs, what a renewal would cost together with it, and what is not protected.
+    costs, who decided, what a renewal would cost together with it, and what is not protected.
 
-    Made from the plan and from how far the stream is: all of it is public. The words are about the program's
-    guarantee, they are no legal advice.
+    Made from the plan, from how far the stream is, and from what the owner says in [statement]: all of it is public.
+    The words are about the program's guarantee, they are no legal advice.
 
     \b
     Example:
-      dpstream statement dpstream.toml --contact data@example.org --out statement.html
+      dpstream statement dpstream.toml --out statement.html
+      dpstream statement dpstream.toml --format croissant --out croissant.json
     """
     from dpstream.cli.status import status_facts
     from dpstream.project import Config
+    from dpstream.project.statement_records import RECORDS, newest_release
     from dpstream.project.statement_words import as_progress, statement
 
     loaded = Config.load(config)
-    target = None if out in (None, "-") else _target(Path(out), force)
+    target = None if out in (None, "-") else Path(out)
+    form = _form(target, form)
+    if target is not None:
+        require_free(target, force=force)
     facts = status_facts(loaded, state, releases)
     if not facts["same_plan"]:
         raise ConfigError(
@@ -58,20 +75,43 @@ def command(
             where=config,
             allowed=facts["remedy"] or "the configuration that the stream runs with",
         )
-    made = statement(loaded, as_progress(facts), contact=contact)
-    if target is None:
+    progress, today = as_progress(facts), datetime.date.today()
+    folder = loaded.output.dir if releases is None else Path(releases)
+    if form in RECORDS:
+        record = RECORDS[form](loaded, progress, newest_release(folder), today.isoformat())
+        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        date = f"{today.day} {today:%B %Y}"
+        made = statement(loaded, progress, date=date, contact=contact)
         reads = sys.stdout.isatty() and out is None
-        click.echo(made.plain() if reads else made.markdown(), nl=False)
+        text = _page(made, folder) if form == "html" else made.plain() if reads else made.markdown()
+    if target is None:
+        click.echo(text, nl=False)
         return
     from dpstream.core import durable
 
-    text = made.html() if target.suffix == ".html" else made.markdown()
-    durable.replace_file(target, text.encode(), mode=0o644)
+    # A label may hold half of a surrogate pair, which no file can.
+    durable.replace_file(target, text.encode("utf-8", "replace"), mode=0o644)
     click.echo(f"wrote {target}")
 
 
-def _target(path: Path, force: bool) -> Path:
-    if path.suffix not in (".md", ".html"):
-        raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".md, .html")
-    require_free(path, force=force)
-    return path
+def _page(made: Statement, folder: Path) -> str:
+    from dpstream.project.statement_records import newest_release
+    from dpstream.stream.release.fitness import fitness_of
+    from dpstream.tools.report.statement_page import statement_page
+
+    newest = newest_release(folder)
+    return statement_page(made, fitness_of(folder), 0 if newest is None else int(newest.manifest["rows"]))
+
+
+def _form(path: Path | None, form: str | None) -> str:
+    endings = {".md": "markdown", ".html": "html", ".json": "registry"}
+    if form is not None or path is None:
+        return form or "markdown"
+    if path.suffix not in endings:
+        raise ConfigError(
+            f"the name {path.name!r} tells no format",
+            where="--out",
+            allowed=f"{', '.join(endings)}, or --format",
+        )
+    return endings[path.suffix]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +21,10 @@ from dpstream.stream.predecessor_cost import base_words
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
-    from dpstream.core.privacy.unit import Unit
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
 
-__all__ = ["Progress", "Statement", "as_progress", "statement"]
+__all__ = ["Progress", "Statement", "as_progress", "limits_told", "loss_of", "odds_told", "statement"]
 
 #: The delta at which a rho is told as (epsilon, delta), as in the plan.
 _DELTA = "1e-9"
@@ -81,36 +79,66 @@ class Statement:
             lines += [""] if bullets else []
         return "\n".join(lines).rstrip() + "\n"
 
-    def html(self) -> str:
-        """One page without scripts or addresses, for reading and for printing."""
-        body = [f"<h1>{html.escape(self.title)}</h1>"]
-        for heading, paragraphs, bullets in self.sections:
-            body.append(f"<section><h2>{html.escape(heading)}</h2>")
-            tag = "li" if bullets else "p"
-            texts = [f"<{tag}>{html.escape(text)}</{tag}>" for text in paragraphs]
-            body += ["<ul>", *texts, "</ul>"] if bullets else texts
-            body.append("</section>")
-        return _PAGE.format(title=html.escape(self.title), body="\n".join(body))
 
-
-def statement(config: Config, progress: Progress, *, contact: str | None = None) -> Statement:
+def statement(config: Config, progress: Progress, *, date: str, contact: str | None = None) -> Statement:
     """The statement, from the plan and from how far the stream is. Reads no data; all of it is public.
 
     Args:
-        contact: whom to ask; a line to fill in where it is None.
+        date: of the statement.
+        contact: whom to ask; ``[statement] contact``, or a line to fill in, where it is None.
     """
-    plan, base = config.plan(), config.facts().get("base")
+    plan, base, told = config.plan(), config.facts().get("base"), config.publication
+    version = f"Version {told.version} of {date}" if told.version else f"As of {date}"
+    about = "" if told.description is None else f" {told.description}"
     sections = [
-        ("What is published", _published(config, plan, progress, base), False),
+        ("What is published", (f"{version}.{about}", *_published(config, plan, progress, base)), False),
         *((("What it is fit for", fit, False),) if (fit := _fit_for(config, plan, progress)) else ()),
         ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
+        ("What a record, a stay and a person are protected with", _each(config, plan), True),
+        ("Whom one has to trust", _trust(told.publisher), False),
         ("What it costs", _costs(config, plan, progress), False),
+        ("Who decided, and why", _decided(told.decided_by, told.reason), False),
         *((("The stream before this one", _before(config, base), False),) if base else ()),
         ("If the stream is renewed", _renewed(config, plan), False),
-        ("What is not protected", _limits(config, plan), True),
-        ("Questions", (contact or "Contact: ______________________________",), False),
+        ("What is not protected", limits_told(config, plan), True),
+        ("Questions", (contact or told.contact or "Contact: ______________________________",), False),
     ]
-    return Statement(f"Privacy statement: {config.name}", tuple(sections))
+    return Statement(f"Privacy statement: {told.title or config.name}", tuple(sections))
+
+
+def _each(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    """The loss of everything that somebody may mean by "my data"."""
+
+    def line(what: str, budget: Budget) -> str:
+        epsilon, delta = loss_of(config, budget)
+        if epsilon > _HARDLY_A_BOUND:
+            return f"{what}: {budget}, which protects hardly anything."
+        return f"{what}: {budget}; a guess is right in at most {_percent(epsilon, delta)} of 100 cases."
+
+    if not isinstance(plan.unit, _RECORDS):
+        return (line("One person, with everything that the stream holds of them", plan.budget),)
+    stay = isinstance(plan.unit, Record)
+    lines = [line("One stay of a record, with all its changes" if stay else "One record", plan.budget)]
+    if config.source_options.deletions and isinstance(plan.unit, Event):
+        lines.append(line("One record that is entered and later deleted", group(plan.budget, 2)))
+    what = "stays or records" if stay else "records"
+    return (*lines, *(line(f"One person with {many} {what}", group(plan.budget, many)) for many in (2, 10)))
+
+
+def _trust(publisher: str | None) -> tuple[str, ...]:
+    owner = publisher or "the owner of the original records"
+    return (
+        f"{owner[:1].upper()}{owner[1:]} runs the program, which reads the original records and adds the noise before "
+        "anything leaves it (the central model). Who receives the tables need not be trusted with anything. Who runs "
+        "it has to be: with the original records, with the program's secret state, and to run it as is said here.",
+    )
+
+
+def _decided(who: str | None, why: str | None) -> tuple[str, ...]:
+    return (
+        f"The budget was decided by {who}." if who else "Decided by: ______________________________",
+        f"Why: {why}" if why else "Why: ______________________________",
+    )
 
 
 def _published(
@@ -176,15 +204,17 @@ def _seeded(progress: Progress) -> tuple[str, ...]:
 def _protected(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     return (
         f"Protected is {plan.unit.describe()}.",
-        *_odds(config, plan.budget, plan.unit),
+        *odds_told(config, plan),
         "This holds for all published tables together, past and future, against somebody who knows every other "
         "record and has any amount of computing power.",
         f"In exact terms: {guarantee(config, plan)}",
     )
 
 
-def _odds(config: Config, budget: Budget, unit: Unit) -> tuple[str, ...]:
-    epsilon, delta = _loss(config, budget)
+def odds_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    """What the loss means for somebody who guesses."""
+    budget, unit = plan.budget, plan.unit
+    epsilon, delta = loss_of(config, budget)
     if epsilon > _HARDLY_A_BOUND:
         return (f"The loss is so large (epsilon = {epsilon:.4g}) that it protects hardly anything.",)
     factor = math.ceil(math.exp(epsilon) * (1 + 1e-12) * 100) / 100
@@ -201,7 +231,7 @@ def _odds(config: Config, budget: Budget, unit: Unit) -> tuple[str, ...]:
     )
 
 
-def _loss(config: Config, budget: Budget) -> tuple[float, str]:
+def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
     """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
     if isinstance(budget, PureDP):
         return float(budget.epsilon), ""
@@ -235,7 +265,7 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
 
 
 def _several(config: Config, plan: StreamPlan, events: int) -> str:
-    epsilon, delta = _loss(config, group(plan.budget, events))
+    epsilon, delta = loss_of(config, group(plan.budget, events))
     twice = config.source_options.deletions and isinstance(plan.unit, Event)
     deleted = ", or one record that is entered and later deleted," if twice else ""
     return (
@@ -247,7 +277,7 @@ def _several(config: Config, plan: StreamPlan, events: int) -> str:
 def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
     """What a stream that began with another one's release costs together with it."""
     both = budget_from_dict(base["composition"]["together"])
-    epsilon, delta = _loss(config, both)
+    epsilon, delta = loss_of(config, both)
     seeded = ("THE EARLIER STREAM HAS NO GUARANTEE: it was made with predictable noise, for a test.",)
     return (
         *(seeded if base["made_with_test_seed"] else ()),
@@ -260,7 +290,7 @@ def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
 def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     budget = plan.budget
     both: Budget = PureDP(2 * budget.epsilon) if isinstance(budget, PureDP) else ZCDP(2 * budget.rho)
-    epsilon, delta = _loss(config, both)
+    epsilon, delta = loss_of(config, both)
     one = "A person" if isinstance(plan.unit, Individual) else "A record"
     return (
         f"A renewal is a new stream with a budget of its own. {one} that only one of the two streams has seen costs "
@@ -269,7 +299,8 @@ def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     )
 
 
-def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+def limits_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    """What is not protected, in sentences."""
     declared = [sentence(text) for text in shown_public(config.facts())]
     return (
         *((_many_records(plan),) if isinstance(plan.unit, _RECORDS) else ()),
@@ -296,28 +327,6 @@ def _many_records(plan: StreamPlan) -> str:
 def _escape(text: str) -> str:
     """Names are the owner's, and Markdown would read some of their signs."""
     return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in " ".join(text.split()))
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 1.05rem/1.55 Georgia, serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem; color: #222;
-  background: #fff; overflow-wrap: anywhere; }}
-h1 {{ font-size: 1.6rem; line-height: 1.25; }}
-h2 {{ font-size: 1.15rem; margin-top: 1.8rem; break-after: avoid; }}
-section {{ break-inside: avoid; }}
-@media print {{ body {{ margin: 0; max-width: none; font-size: 11pt; }} }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
 def as_progress(facts: dict[str, Any]) -> Progress:

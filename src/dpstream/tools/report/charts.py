@@ -106,7 +106,7 @@ class Charts:
             ),
             element("div", _drawing(steps, lines, y, marks), class_="field"),
             element("div", ends, class_="ends"),
-            element("div", _dates(self.dates.ticks(steps, 3 if small else 5), steps), class_="xs"),
+            element("div", _dates(self.dates.ticks(steps, 2 if small else 5), steps), class_="xs"),
             class_="plot",
             role="img",
             tabindex=0,

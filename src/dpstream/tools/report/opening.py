@@ -75,6 +75,8 @@ def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
     """What one may conclude, use by use, each with a band as wide as its error."""
     if not verdicts:
         return None
+    # What nobody knows is said once.
+    unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN), None)
     rows = [
         element(
             "tr",
@@ -82,7 +84,7 @@ def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
             element(
                 "td", element("span", one.word, class_=f"word {one.word.replace(' ', '-')}"), class_="verdict"
             ),
-            element("td", _error(one, size), class_="error"),
+            element("td", _error(one, size, one.use == unknown), class_="error"),
             element("td", _picture(one), class_="picture", aria_hidden="true"),
         )
         for one in verdicts
@@ -113,10 +115,15 @@ _USES = {
 _HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
 
 
-def _error(one: Verdict, size: int) -> list[Html | str]:
+def _error(one: Verdict, size: int, first_unknown: bool) -> list[Html | str]:
     if one.share is None:
-        unknown = "how wrong is not known; the publisher can find out (dpstream errors)"
-        return [unknown if one.word == NOT_KNOWN else one.words.split(": ", 1)[-1]]
+        if one.word == NOT_KNOWN:
+            return (
+                ["how wrong is not known; the publisher can find out (dpstream errors)"]
+                if first_unknown
+                else []
+            )
+        return [one.words.split(": ", 1)[-1]]
     if one.word == "unfit" and one.use == "totals" and "standard error" not in one.words:
         return [one.words.split(": ", 1)[-1]]
     off = 2 * one.share
