@@ -25,7 +25,9 @@ ROWS = {"zip": ["94102", "94103", "10001"] * 20, "paid": [True, False, False] * 
 def readme_python() -> list[str]:
     """The README's Python block, and those of its page but the first, which is nearly the same."""
     texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/start/python.md")]
-    readme, page = ([str(one) for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL)] for text in texts)
+    readme, page = (
+        [str(one) for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL)] for text in texts
+    )
     return [*readme, *page[1:]]
 
 
