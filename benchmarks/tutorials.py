@@ -128,8 +128,8 @@ def main() -> None:
         if options.write:
             from tutorial_plot import draw
 
-            draw(place)
             write_result(ROOT / "benchmarks/results/tutorials.txt", "\n".join(lines) + "\n")
+            draw(place)
 
 
 if __name__ == "__main__":
