@@ -56,7 +56,7 @@ def test_months_keep_their_names_and_everybody_reads_them(tmp_path: Path) -> Non
     told = read_manifest(tmp_path / "releases", 4)["accuracy"]["panel"]["answers"]
     assert [float(row["released"]) for row in last] == [one["count"] for one in told]
     dpstream("report", made, "--out", tmp_path / "report.html")
-    assert "the last is 2005-06" in (tmp_path / "report.html").read_text()
+    assert "Jun 2005" in (tmp_path / "report.html").read_text()
     dpstream("sample", made, "--step", "4", "--rows", "3", "--out", tmp_path / "some.csv")
     assert "poor_2005-06" in (tmp_path / "some.csv").read_text().splitlines()[0]
 

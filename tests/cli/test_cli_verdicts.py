@@ -54,7 +54,7 @@ def test_every_word_everywhere(tmp_path: Path, rows: int) -> None:
         assert words(one["words"]) in terminal
         assert words(one["words"]) in statement
         assert words(one["words"].split(": ")[-1].rstrip(".")) in words(report)
-        assert f'<dd class="big">{one["word"]}</dd>' in report
+        assert f'class="word {one["word"].replace(" ", "-")}">{one["word"]}</span>' in report
     bad = "unfit" in (totals, columns)
     assert ("unfit: the table of step 1" in terminal, "DO NOT USE THE NEWEST TABLE" in statement) == (
         bad,

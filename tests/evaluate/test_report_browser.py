@@ -187,3 +187,20 @@ def test_maps_of_points_fit_a_phone(tmp_path: Path, dark: bool) -> None:
     assert facts["faint"] == facts["unnamed"] == []
     # One of two maps at a time.
     assert facts["slides"] == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_statements_and_panels_have_the_same_design(folder: Path, tmp_path: Path, dark: bool) -> None:
+    statement, panel = tmp_path / "s.html", tmp_path / "panel"
+    dpstream("statement", folder / "dpstream.toml", "--out", statement)
+    facts = look(statement, tmp_path, dark=dark)
+    assert "owned" not in facts
+    assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
+    assert facts["scroll"] == facts["client"]
+    dpstream("simulate", "panel", "--steps", 5, "--rows-per-step", 500, "--out", panel)
+    dpstream("run", panel / "dpstream.toml")
+    facts = look(write_report(panel / "releases", tmp_path / "p.html"), tmp_path, dark=dark)
+    assert facts["errors"] == ""
+    assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
+    assert facts["scroll"] == facts["client"]
+    assert facts["figures"] == facts["inked"] == facts["read"] == 7

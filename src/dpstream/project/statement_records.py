@@ -14,6 +14,7 @@ from urllib.parse import quote, urljoin
 
 import dpstream
 from dpstream.core.errors import ConfigError
+from dpstream.core.paths import parse_json
 from dpstream.core.privacy import PureDP, decimal_text
 from dpstream.core.privacy.unit import Individual
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
@@ -34,9 +35,12 @@ _TYPES = {
     "uint": "sc:Integer",
     "float": "sc:Float",
     "double": "sc:Float",
+    "datetime": "sc:DateTime",
     "date": "sc:Date",
     "timestamp": "sc:DateTime",
 }
+#: Rows of a table that is read for its columns.
+_FEW = 10_000
 _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "json": "application/json"}
 #: Terms of Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), as far as they are used.
 _CONTEXT: dict[str, Any] = {
@@ -87,10 +91,17 @@ def newest_release(folder: Path) -> Newest | None:
     if not steps:
         return None
     manifest = read_manifest(folder, max(steps))
-    file = next(name for name in manifest["files"] if name.startswith("table.") and "metadata" not in name)
-    table = read_table(folder, max(steps), ids=True)
-    columns = tuple((field.name, _type(str(field.type))) for field in table.schema)
-    return Newest(manifest, file, columns)
+    names = [name for name in manifest["files"] if name.startswith("table.") and "metadata" not in name]
+    return Newest(manifest, names[0], _columns(folder, manifest)) if names else None
+
+
+def _columns(folder: Path, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Names and types, from the codebook; of a small table from itself: that of a classifier has its own columns."""
+    if int(manifest["rows_in_table"]) <= _FEW:
+        table = read_table(folder, int(manifest["step"]), ids=True)
+        return tuple((field.name, _type(str(field.type))) for field in table.schema)
+    fields = parse_json((folder / "codebook.json").read_bytes())["resources"][0]["schema"]["fields"]
+    return tuple((field["name"], _type(field["type"].replace("number", "double"))) for field in fields)
 
 
 def _type(arrow: str) -> str:

@@ -24,7 +24,7 @@ EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = Told(folder.manifest, folder.states, folder.facts())
     section = element("section", element("p", "A toy has 3 values"), id="toy")
-    return Page(run, [("toy", "Toy", section)], [], charts_of(run))
+    return Page(run, [("toy", "Toy", section)], "A toy", charts_of(run))
 
 
 PAGE = FamilyPage(_draw)

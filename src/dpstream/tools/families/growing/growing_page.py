@@ -51,7 +51,7 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
         raise ConfigError(
             "a report about a classifier has neither heat maps nor the private data",
             where="report",
-            allowed="none",
+            allowed="a report without them",
         )
     run = _collect(folder)
     charts = charts_of(run)
