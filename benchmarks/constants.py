@@ -143,7 +143,10 @@ def _values(own: Any, name: str, times: float) -> dict[str, Any]:
             "PLAIN": make(drifts, np.zeros(len(drifts))),
             "SEASONAL": make(np.tile(drifts, len(swings)), np.repeat(swings, len(drifts))),
         }
-    return {name: _scaled(own, times)}
+    scaled = _scaled(own, times)
+    return {
+        name: max(scaled, 1.0) if name.startswith("_LEAST") else scaled
+    }  # below 1 there is nothing to repair
 
 
 def _scaled(own: Any, times: float) -> Any:
