@@ -158,7 +158,7 @@ class Bucket:
             with pa.memory_map(str(content.path)) as file:
                 place.write(file.read_buffer())
         else:
-            place.write(pa.py_buffer(b""))
+            place.write(arrow_input(b"").read_buffer())
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
