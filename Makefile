@@ -8,6 +8,8 @@ JOBS ?= 2
 VENV := .venv
 # Material for MkDocs announces a successor at every build; nothing here is to be done about it.
 export NO_MKDOCS_2_WARNING := 1
+# Tests and audits start hundreds of processes, each of which would translate all of its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

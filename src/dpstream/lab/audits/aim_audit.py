@@ -42,7 +42,7 @@ from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.lab.audits.controls import QuietNoise
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedNoise,
@@ -129,22 +129,21 @@ def exact_aim(
     control: bool = False,
 ) -> AuditFinding:
     """The largest loss over transcripts on three tables: a crowded one, one whose columns agree, a nearly empty one."""
-    began, worst, where = time.perf_counter(), -1.0, ""
+    began, worst = time.perf_counter(), Largest()
     for name, codes in _tables(plan.workload.domain).items():
         for base, other in _neighbours(plan, codes):
             for number in range(transcripts):
                 lean = (1, -1)[number] if number < 2 else 0
+                how = "noise of one sign" if lean else "random noise"
                 loss = aim_loss(plan, base, other, randomness, wrap or _as_it_is, lean)
-                if loss > worst:
-                    how = "noise of one sign" if lean else "random noise"
-                    worst, where = loss, f"a {name} table, {how}"
+                worst.see(loss, f"a {name} table, {how}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"{transcripts} transcripts of each pair of neighbours; most with {where}",
+        detail=f"{transcripts} transcripts of each pair of neighbours; most with {worst.where}",
     )
 
 

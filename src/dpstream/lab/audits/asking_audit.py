@@ -28,7 +28,7 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 
 __all__ = ["audit_asking", "exact_run", "spent_asking"]
 
@@ -73,7 +73,7 @@ def audit_asking(
 
 def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> AuditFinding:
     """The largest loss of a run over several questions and neighbours; the claim is the charge that the run books."""
-    began, worst, where = time.perf_counter(), -1.0, ""
+    began, worst = time.perf_counter(), Largest()
     opened = sparse.start(Books(), _START, lambda noise: 0)
     assert opened.run is not None
     ended, _ = sparse.halt(opened, opened.run, _START, 0, 0, lambda noise: 0)
@@ -83,16 +83,14 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         losses = np.abs(np.log(laws[0] / laws[1]))
         # Where a run halts it also releases a noisy number, which adds its own loss.
         losses[:-1] += [_number_loss(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
-        loss = float(losses.max())
-        if loss > worst:
-            worst, where = loss, f"shares {_shares_text(shares)} against {_shares_text(other)}"
+        worst.see(float(losses.max()), f"shares {_shares_text(shares)} against {_shares_text(other)}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(ended.spent),
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"the question where it halts, most at {where}",
+        detail=f"the question where it halts, most at {worst.where}",
     )
 
 

@@ -26,7 +26,7 @@ from dpstream.families.growing import Database
 from dpstream.families.growing.erm import ERM, ErmRun
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import LossName
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.checks import NoiseTape
 
 __all__ = ["audit_classifiers", "exact_classifier"]
@@ -62,7 +62,7 @@ def audit_classifiers(
 
 def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = False) -> AuditFinding:
     """The largest loss over all replacements of one record, in several databases."""
-    began, worst, where = time.perf_counter(), 0.0, ""
+    began, worst = time.perf_counter(), Largest(0.0)
     every = [np.array(code, np.int32) for code in itertools.product(*map(range, _DOMAIN.sizes))]
     databases = [np.tile(one, (_RECORDS, 1)) for one in every[::3]]
     databases.append(np.stack([every[i % len(every)] for i in range(_RECORDS)]))
@@ -75,16 +75,15 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
             rounded.append(numbers)
         assert noise is not None
         for (i, first), (j, second) in itertools.combinations(enumerate(rounded), 2):
-            loss = _loss(first - second, noise)
-            if loss > worst:
-                worst, where = loss, f"database {number}: {every[i].tolist()} against {every[j].tolist()}"
+            pair = f"{every[i].tolist()} against {every[j].tolist()}"
+            worst.see(_loss(first - second, noise), f"database {number}: {pair}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, {'pure' if isinstance(budget, PureDP) else 'zCDP'}",
         claimed=budget,
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"records of {', '.join(_DOMAIN.names)}; {where}",
+        detail=f"records of {', '.join(_DOMAIN.names)}; {worst.where}",
     )
 
 

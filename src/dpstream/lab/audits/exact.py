@@ -37,7 +37,7 @@ from dpstream.lab.audits.controls import (
     broken_quiet_selector,
 )
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.sparse_audit import audit_sparse
 from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
 from dpstream.lab.audits.transcripts import transcript_loss
@@ -174,7 +174,7 @@ def exact_selector(
     """
     began = time.perf_counter()
     pure, scale = isinstance(claimed, PureDP), Fraction(sensitivity)
-    worst, where = -1.0, ""
+    worst = Largest()
 
     def law(scores: Sequence[int]) -> NDArray[np.float64]:
         numerators = np.array(scores, dtype=np.int64) * scale.numerator
@@ -186,15 +186,14 @@ def exact_selector(
         for moves in itertools.product((-1, 0, 1), repeat=len(base)):
             after = law([score + move for score, move in zip(base, moves, strict=True)])
             loss = float(np.abs(np.log(before / after)).max()) if pure else divergence_rate(before, after)
-            if loss > worst:
-                worst, where = loss, f"scores {base} with changes {moves}"
+            worst.see(loss, f"scores {base} with changes {moves}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, probabilities",
         claimed=float(claimed.amount),
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"{sum(3 ** len(base) for base in _SCORES)} pairs; most at {where}",
+        detail=f"{sum(3 ** len(base) for base in _SCORES)} pairs; most at {worst.where}",
         unit="epsilon" if pure else "rho",
     )
 
@@ -234,7 +233,7 @@ def exact_threshold(
     began = time.perf_counter()
     reader = _ThresholdReader(test, deviations)
     moves = (0, 1) if test.monotone else (-1, 0, 1)
-    worst, where = -1.0, ""
+    worst = Largest()
     pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         (base, tuple(b + m for b, m in zip(base, move, strict=True)))
         for base in itertools.product((0, 4), repeat=4)
@@ -244,16 +243,15 @@ def exact_threshold(
     pairs += [((0,) * n + (1,), (1,) * n + (1 + last,)) for n in (4, 40)]
     for before, after in pairs:
         ratio = np.log(reader.law(before) / reader.law(after))
-        loss = float(np.abs(ratio).max())
-        if loss > worst:
-            worst, where = loss, f"{len(before)} numbers, the last {before[-4:]} against {after[-4:]}"
+        where = f"{len(before)} numbers, the last {before[-4:]} against {after[-4:]}"
+        worst.see(float(np.abs(ratio).max()), where)
     return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(test.epsilon),
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"{len(pairs)} pairs; most at {where}",
+        detail=f"{len(pairs)} pairs; most at {worst.where}",
     )
 
 

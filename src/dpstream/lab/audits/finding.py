@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any, Literal
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["TOLERANCE", "Audit", "AuditFinding", "AuditLength", "AuditProgress"]
+__all__ = ["TOLERANCE", "Audit", "AuditFinding", "AuditLength", "AuditProgress", "Largest"]
 
 AuditLength = Literal["short", "long"]
 
@@ -20,6 +21,30 @@ AuditProgress = Callable[[str], None]
 #: Relative tolerance (absolute where the claim is 0) of ``AuditFinding.caught``, because exact losses are computed with
 #: floats.
 TOLERANCE = 1e-9
+
+
+@dataclass
+class Largest:
+    """The largest loss of those that were seen, the first one of equals, and where it was.
+
+    >>> largest = Largest()
+    >>> for loss, where in ((0.5, "first"), (0.75, "second"), (0.75, "third")):
+    ...     largest.see(loss, where)
+    >>> largest
+    Largest(loss=0.75, where='second')
+    >>> largest.see(math.nan, "nowhere")
+    >>> largest.loss
+    inf
+    """
+
+    loss: float = -1.0
+    where: str = ""
+
+    def see(self, loss: float, where: str) -> None:
+        """One more. A loss that is no number counts as infinite: it must not pass for a small one."""
+        loss = math.inf if math.isnan(loss) else loss
+        if loss > self.loss:
+            self.loss, self.where = loss, where
 
 
 @dataclass(frozen=True)

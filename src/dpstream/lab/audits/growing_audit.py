@@ -34,7 +34,7 @@ from dpstream.families.growing.distributions import AnyTable
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
 from dpstream.lab.audits.published_list import published_lines
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, TapedSelector, noise_loss, worst_choice_loss
@@ -59,25 +59,21 @@ def audit_growing(
 def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over transcripts, with the canary in the first step and in the last."""
     began = time.perf_counter()
-    plan, worst, where = subject.plan, -1.0, ""
+    plan, worst = subject.plan, Largest()
     for at in (0, len(subject.steps) - 1):
         other = _replaced(subject.plan, subject.steps, at)
         for number in range(transcripts):
             # The noise of the canary's cells is positive, then negative, then random.
             lean = (1, -1)[number] if number < 2 else 0
             loss = growing_loss(plan, subject.steps, other, randomness, subject.wrap, lean)
-            if loss > worst:
-                worst, where = (
-                    loss,
-                    f"a record of step {at + 1}, {'noise of one sign' if lean else 'random noise'}",
-                )
+            worst.see(loss, f"a record of step {at + 1}, {'noise of one sign' if lean else 'random noise'}")
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, transcripts",
         claimed=plan.budget,
-        found=worst,
+        found=worst.loss,
         control=subject.control,
-        detail=f"{2 * transcripts} transcripts; most with {where}",
+        detail=f"{2 * transcripts} transcripts; most with {worst.where}",
     )
 
 

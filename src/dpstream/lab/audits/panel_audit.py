@@ -28,7 +28,7 @@ from dpstream.families.panel.cumulative import CumulativeRelease
 from dpstream.families.panel.window import WindowRelease
 from dpstream.lab.audits.controls import QuietNoise, ReusedNoise
 from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, _discriminant, rho_lower_bound
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.panel_controls import (
     BrokenPrivateSplit,
     BrokenUnpairedNoise,
@@ -149,18 +149,17 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Au
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
     recipe = plan.recipe
     others = generator.integers(0, recipe.symbols, (_PEOPLE, recipe.periods))
-    worst, where, chosen = -1.0, "", _pairs(plan, pairs, generator)
+    worst, chosen = Largest(), _pairs(plan, pairs, generator)
     for one, other in chosen:
         loss = history_loss(plan, _with(others, one), _with(others, other), randomness, subject.wrap)
-        if loss > worst:
-            worst, where = loss, f"{'nobody' if one is None else one} against {other}"
+        worst.see(loss, f"{'nobody' if one is None else one} against {other}")
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, histories",
         claimed=float(plan.budget.rho),
-        found=worst,
+        found=worst.loss,
         control=subject.control,
-        detail=f"{len(chosen)} pairs of histories; most with {where}",
+        detail=f"{len(chosen)} pairs of histories; most with {worst.where}",
         unit="rho",
     )
 

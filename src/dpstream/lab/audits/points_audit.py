@@ -29,7 +29,7 @@ from dpstream.families.points.cell_counters import CellRule, PointCells, cell_ru
 from dpstream.families.points.cell_schedule import PAPER
 from dpstream.families.points.partition import codes_of
 from dpstream.lab.audits.controls import ReusedNoise
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.loss_bounds import distinguish
 from dpstream.lab.audits.points_controls import (
     BrokenFreeHistory,
@@ -120,21 +120,20 @@ def exact_points(subject: PointsSubject, places: int, randomness: Randomness) ->
     points = generator.random((_POINTS, plan.recipe.dimension))
     seed, first = randomness.words(4).tobytes(), Tape()
     released = _run(plan, codes_of(points, _DEPTH), subject.wrap(TapedNoise.apart(seed, first)))
-    worst, where, chosen = -1.0, "", _places(plan, places, generator)
+    worst, chosen = Largest(), _places(plan, places, generator)
     near = [(place, 2.0**-9) for place in (0, _POINTS // 2, _POINTS - 1)]
     for place, far in [*near, *((place, 0.5) for place in chosen)]:
         moved = points.copy()
         moved[place] = (moved[place] + far) % 1.0
         loss = _loss(subject, (seed, first, released), (points, moved), place)
-        if loss > worst:
-            worst, where = loss, f"point {place + 1} of {_POINTS} moved by {far:.2g}"
+        worst.see(loss, f"point {place + 1} of {_POINTS} moved by {far:.2g}")
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, sums and rules",
         claimed=float(plan.budget.epsilon),
-        found=worst,
+        found=worst.loss,
         control=subject.control,
-        detail=f"most with {where}",
+        detail=f"most with {worst.where}",
     )
 
 

@@ -44,7 +44,7 @@ from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.published_list import released_arrays
 from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, each_alone, joint_loss, worst_choice_loss
 
@@ -117,20 +117,18 @@ def exact_pooled(
     plan: PooledPlan, transcripts: int, randomness: Randomness, subject: str, *, control: bool = False
 ) -> AuditFinding:
     """The largest loss over the steps of the record and over transcripts."""
-    began, worst, where = time.perf_counter(), -1.0, 0
+    began, worst = time.perf_counter(), Largest()
     for number, at in enumerate(_AT):
         for turn in range(transcripts):
             base, other = _neighbours(plan, at, (number + turn) % 2 == 1)
-            loss = pooled_loss(plan, base, other, randomness)
-            if loss > worst:
-                worst, where = loss, at
+            worst.see(pooled_loss(plan, base, other, randomness), f"step {at}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"{transcripts * len(_AT)} transcripts of {_STEPS} steps; most with the change at step {where}",
+        detail=f"{transcripts * len(_AT)} transcripts of {_STEPS} steps; most with the change at {worst.where}",
     )
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpstream.core.counters import CounterState, SimpleCounter, SparseCounter
 from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness
-from dpstream.lab.audits.finding import AuditFinding, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditProgress, Largest
 from dpstream.lab.checks import NoiseTape, certify
 
 __all__ = ["audit_sparse", "exact_sparse"]
@@ -56,20 +56,19 @@ def audit_sparse(progress: AuditProgress) -> Iterator[AuditFinding]:
 def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: bool = False) -> AuditFinding:
     """The largest log-ratio of a pattern of releases, plus the certified loss of the counter of segments."""
     began, cell = time.perf_counter(), _Cell(counter)
-    worst, where = -1.0, ""
+    worst = Largest()
     for stream in itertools.product(_VALUES, repeat=_TICKS):
         for tick in range(_TICKS):
             other = tuple(value + (place == tick) for place, value in enumerate(stream))
             loss = float(np.abs(np.log(cell.law(stream) / cell.law(other))).max())
-            if loss > worst:
-                worst, where = loss, f"increments {stream} against {other}"
+            worst.see(loss, f"increments {stream} against {other}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(counter.budget.amount),
-        found=worst + certify(counter.segments, _TICKS).certified,
+        found=worst.loss + certify(counter.segments, _TICKS).certified,
         control=control,
-        detail=f"patterns of releases {worst:.4g}, most at {where}; the rest: their sums",
+        detail=f"patterns of releases {worst.loss:.4g}, most at {worst.where}; the rest: their sums",
     )
 
 

@@ -27,7 +27,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.table_release import ModelSynthesis
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.pooled_audit import pooled_loss
 from dpstream.lab.audits.transcripts import transcript_loss
 
@@ -135,23 +135,21 @@ def exact_turnover(
     control: bool = False,
 ) -> AuditFinding:
     """The largest loss over scenes, their steps, and transcripts, in one direction and the other by turns."""
-    began, worst, where, tried = time.perf_counter(), -1.0, "", 0
+    began, worst, tried = time.perf_counter(), Largest(), 0
     for scene in scenes:
         for at in _AT:
             one, two = _streams(scene, at)
             for _ in range(transcripts):
                 base, other = (one, two) if tried % 2 else (two, one)
-                loss = _loss(plan, base, other, randomness)
+                worst.see(_loss(plan, base, other, randomness), f"{scene.name}, at step {at}")
                 tried += 1
-                if loss > worst:
-                    worst, where = loss, f"{scene.name}, at step {at}"
     return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"{tried} transcripts of {_STEPS} steps; most with {where}",
+        detail=f"{tried} transcripts of {_STEPS} steps; most with {worst.where}",
     )
 
 
