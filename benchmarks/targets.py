@@ -47,8 +47,8 @@ STREAMS: Mapping[str, tuple[str, str]] = {
     "inserts:eviction:week": ("drifting", "looked at before"),
     "inserts:hotel:month": ("drifting", "looked at before"),
     "inserts:satellites:year": ("drifting", "looked at before"),
-    "inserts:hotel:week": ("drifting", "untouched"),
-    "inserts:satellites:month": ("drifting", "untouched"),
+    "inserts:hotel:week": ("drifting", "untouched, but for the same records by month"),
+    "inserts:satellites:month": ("drifting", "untouched, but for the same records by year"),
 }
 BUDGETS = ("1", "1,1e-9", "4", "4,1e-9", "1/2", "1/2,1e-9", "2", "2,1e-9")
 METHODS = ("default", "offline")
