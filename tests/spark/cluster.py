@@ -294,7 +294,11 @@ def _connect(folder: Path, started: list[subprocess.Popen[bytes]]) -> list[bytes
         words += ["--conf", setting]
     log = (folder / "server.log").open("wb")
     words.append("spark-internal")
-    started.append(subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True, cwd=folder))
+    # As a daemon it would have the memory of the master, which is too little for a driver.
+    own = os.environ | {"SPARK_DAEMON_MEMORY": "1g"}
+    started.append(
+        subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True, cwd=folder, env=own)
+    )
     _wait(folder / "server.log", "Spark Connect server started")
     source = f'kind = "spark"\ntable = "parquet.`{folder}/data`"\nremote = "sc://127.0.0.1:{port}"'
     return _run(folder, "connect", source, None)
