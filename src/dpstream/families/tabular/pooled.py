@@ -42,11 +42,7 @@ from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.description import (
-    explain_table,
-    with_headline,
-    with_turnover,
-)
+from dpstream.families.tabular.description import explain_table, with_headline, with_turnover
 from dpstream.families.tabular.headlines import (
     check_headline,
     headline_cliques,
