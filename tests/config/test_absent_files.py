@@ -76,7 +76,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("gone", [["register.csv"], list(FILES)])
+@pytest.mark.parametrize("gone", [["register.csv"], ["districts.csv"], list(FILES)])
 def test_who_only_looks_is_told_and_goes_on(stream: Path, tmp_path: Path, gone: list[str]) -> None:
     path = stream / "dpstream.toml"
     sample = ["sample", path, "--step", 1, "--seed", 3, "--force", "--out"]
@@ -87,6 +87,10 @@ def test_who_only_looks_is_told_and_goes_on(stream: Path, tmp_path: Path, gone: 
     try:
         status = dpstream("status", path, "--json")
         assert json.loads(status.stdout)["same_plan"]
+        if "register.csv" not in gone:  # another file than the one that is gone is read as it is
+            (stream / "register.csv").write_text("zip,kind\n94102,house\n")
+            assert not json.loads(dpstream("status", path, "--json").stdout)["same_plan"]
+            (stream / "register.csv").write_text(FILES["register.csv"])
         report = dpstream("report", path, "--out", tmp_path / "report.html")
         for told in (status, report, dpstream(*sample, tmp_path / "after.csv")):
             assert all(repr(name) in told.stderr for name in gone)

@@ -106,6 +106,30 @@ def test_a_bucket_has_the_files_of_the_folder(tmp_path: Path, bucket: Place) -> 
         dp.read(url, 4).table()
 
 
+def test_a_table_that_goes_is_not_copied_first(
+    tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket is named after the only step was published, and that step is withdrawn before a run."""
+    config = project(tmp_path, bucket)
+    with_bucket = config.read_text(encoding="utf-8")
+    config.write_text(with_bucket.replace("bucket", "folder", 1).replace("database", "#"), encoding="utf-8")
+    run(config, 1)
+    config.write_text(with_bucket, encoding="utf-8")
+    put, real = [], Bucket._put
+
+    def noted(self: Bucket, place: Any, content: Any) -> None:
+        put.append(str(place))
+        real(self, place, content)
+
+    monkeypatch.setattr(Bucket, "_put", noted)
+    with dp.Config.load(config).open_stream() as stream:
+        stream.withdraw(1, "too early")
+    assert any(name.endswith("step-000001/manifest.json") for name in put)
+    assert not any("table" in name for name in put)
+    assert "step-000001/withdrawn.json" in objects(bucket)
+    assert objects(bucket) == files(tmp_path)
+
+
 def test_readers_see_whole_steps_wherever_the_writing_stops(
     tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

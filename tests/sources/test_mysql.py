@@ -102,7 +102,7 @@ QUERY = (
     ("there", "file"),
     [
         ({"table": "visits", **BY_DAY, "op_column": "op"}, {**BY_DAY, "op_column": "op"}),
-        ({"table": "shop.visits", "time_column": "day"}, BY_DAY),
+        ({"table": "shop.visits", **BY_DAY}, BY_DAY),
         ({"query": QUERY}, BY_DAY),
         ({"table": "visits", **STAYS}, STAYS),
         ({"query": "SELECT * FROM visits", **STAYS, "late": "next-step"}, {**STAYS, "late": "next-step"}),
@@ -148,8 +148,8 @@ url_env = "SHOP"
 table = "visits"
 time_column = "day"
 every = "week"
-start = "2026-01-05"
-end = "2026-01-18"
+start = "2025-12-29"
+end = "2026-01-11"
 [schema.columns.zip]
 type = "categorical"
 values = ["07001"]
@@ -182,7 +182,7 @@ def test_a_stream_of_a_server(table: Server, tmp_path: Path, monkeypatch: pytest
     assert "by that record alone" not in run("plan")
     with table.connect() as writer, writer.cursor() as cursor:
         writer.begin()
-        cursor.execute("INSERT INTO visits VALUES (99, '2026-01-06', 'insert', '07001', 1, NULL, NULL, NULL)")
+        cursor.execute("INSERT INTO visits VALUES (99, '2026-01-02', 'insert', '07001', 1, NULL, NULL, NULL)")
         run("check")
         run("run")
         run("run")
@@ -199,6 +199,8 @@ def test_nothing_is_written_and_no_value_is_said(table: Server, tmp_path: Path) 
     table.execute("CREATE TABLE IF NOT EXISTS old (day DATE, zip VARCHAR(9)) ENGINE = MyISAM")
     table.execute("CREATE TABLE IF NOT EXISTS undated (day DATE, zip VARCHAR(9))")
     table.execute(f"INSERT INTO undated VALUES (NULL, '{SECRET}')")
+    table.execute("CREATE TABLE IF NOT EXISTS early (day DATE, zip VARCHAR(9))")
+    table.execute(f"INSERT INTO early VALUES ('2025-12-31', '{SECRET}')")
     table.execute("CREATE OR REPLACE USER nobody@localhost")
     table.execute("GRANT SELECT ON shop.old TO nobody@localhost")
     place = tmp_path / "out"
@@ -215,8 +217,9 @@ def test_nothing_is_written_and_no_value_is_said(table: Server, tmp_path: Path) 
         ({"table": "nowhere", "time_column": "day"}, ConfigError, "error 1146"),
         ({"table": "old", "time_column": "day"}, ConfigError, "engine"),
         ({"table": "undated", "time_column": "day"}, DataError, "there is no time"),
+        ({"table": "early", "time_column": "day"}, DataError, "before the start"),
         ({"table": "visits", "time_column": "zip"}, ConfigError, "another type"),
-        ({"table": "visits", "time_column": "day", "op_column": "op"}, DataError, "operation"),
+        ({"table": "visits", **BY_DAY, "op_column": "op"}, DataError, "operation"),
         ({"table": "visits", "time_column": "day", "url": table.url("nobody")}, ConfigError, "may not do this"),
         ({"table": "visits", "time_column": "day", "url": table.url("guarded")}, ConfigError, "may not do this"),
         ({"table": "visits", "time_column": "day", "url": "mysql://reader@127.0.0.1:9/shop"}, UnreadableError, "2003"),

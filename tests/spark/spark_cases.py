@@ -15,6 +15,8 @@ from dpstream.stream.batch_content import RecordRows
 
 #: ``make spark-cluster`` stops drivers at every durability call, and spreads rows over more partitions.
 EVERY_CALL = bool(os.environ.get("DPSTREAM_SPARK_LONG"))
+#: Of these calls there are many alike; of all others each one is a stop.
+_ALIKE = ("write", "sync_file")
 SECRET = "Q7731"
 KEY = bytes(range(32))
 SCHEMA = Schema(
@@ -26,6 +28,14 @@ SCHEMA = Schema(
 )
 CLIQUES = ((), (0,), (0, 1), (1, 2), (0, 1, 2))
 WANTED = Wanted("counts", SCHEMA, "event", None, KEY, "step 'x'", CLIQUES)
+
+
+def stops(calls: list[str], stride: int) -> list[int]:
+    """Before which of the calls a driver is stopped: each commit, rename, removal and fsync of a folder; of writes and
+    fsyncs of files every ``stride``-th (all, where ``EVERY_CALL``)."""
+    alike = [at for at, call in enumerate(calls, 1) if call in _ALIKE]
+    others = [at for at, call in enumerate(calls, 1) if call not in _ALIKE]
+    return sorted(others + alike[:: 1 if EVERY_CALL else stride])
 
 
 def table(rows: int, seed: int = 1) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from fault_harness import faulty, in_child, kill
 from local_frames import LocalFrame, LocalSession
-from spark_cases import EVERY_CALL
+from spark_cases import stops
 from toy_keyed import KeyedPlan, batch, start
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
@@ -224,7 +224,7 @@ def test_a_driver_or_task_that_stops_anywhere_changes_nothing_twice_and_loses_no
         run(calm, steps=2, publish=False)
     expected = content(calm, publish=False)
     assert {"commit", "write", "sync_file", "sync_directory", "unlink"} <= set(calls)
-    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 3):
+    for at in stops(calls, 4):
         home = fresh(str(at))
 
         def stopped(home: Path = home, at: int = at) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from fault_harness import faulty, full_disk, in_child, kill
 from local_frames import LocalFrame, LocalSession
-from spark_cases import EVERY_CALL
+from spark_cases import EVERY_CALL, stops
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreLockedError
@@ -228,13 +228,14 @@ def test_a_copy_of_the_state_takes_no_files_from_under_the_other(tmp_path: Path)
 def test_a_driver_or_task_that_stops_anywhere_counts_nothing_twice_and_loses_nothing(
     fresh: Callable[[str], Path], fault: Any, stride: int
 ) -> None:
-    """Stopped before every third (or seventh) commit, write, fsync and rename, those of the executors included."""
+    """Stopped before every commit, rename, removal and fsync of a folder, and every third write and fsync of a file (a
+    full disk: every seventh call), those of the executors included."""
     calm = fresh("calm")
     with faulty(None, fault) as calls:
         run_all(calm, steps=2)
     expected = content(calm)
     assert {"commit", "write", "sync_file", "sync_directory", "unlink"} <= set(calls)
-    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else stride):
+    for at in stops(calls, stride) if fault is kill or EVERY_CALL else range(1, len(calls) + 1, stride):
         home = fresh(str(at))
 
         def stopped(home: Path = home, at: int = at) -> None:

@@ -30,11 +30,13 @@ class AbsentFiles:
         names: of the files, as the configuration has them.
         pinned: what the started stream is pinned to.
         codebook: of its releases; None: no file of constraints is missing.
+        prior_gone: whether the file of the prior is missing.
     """
 
     names: tuple[str, ...]
     pinned: Mapping[str, Any]
     codebook: Schema | None
+    prior_gone: bool
 
     @classmethod
     def of(
@@ -62,7 +64,7 @@ class AbsentFiles:
             return None
         if (prior and "prior" not in pinned["options"]) or (rules and codebook is None):
             return None
-        return cls((*prior, *rules), pinned, codebook)
+        return cls((*prior, *rules), pinned, codebook, bool(prior))
 
     @property
     def told(self) -> str:
@@ -106,9 +108,9 @@ class AbsentFiles:
 
     def prior(self, schema: Schema) -> PublicPrior | None:
         """Something with the pinned facts, for a plan that takes no step; None where the file is there."""
-        facts = self.pinned["options"].get("prior")
-        if facts is None:
+        if not self.prior_gone:
             return None
+        facts = self.pinned["options"]["prior"]
         columns = tuple(sorted(schema.names.index(name) for name in facts["columns"]))
         codes, weights = np.zeros((1, len(columns)), np.int32), np.array([float(facts["records"])])
         return PublicPrior(schema.domain, columns, codes, weights, facts)

@@ -158,7 +158,7 @@ class Config:
             deletions=options.deletions,
             horizon=budget.horizon,
         )
-        # Only a record's stay makes a mechanism depend on the guesses.
+        # Only a record's stay makes a mechanism depend on what is guessed of who leaves.
         turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
         accuracies, priors = section("accuracy"), section("prior")
         given = Given(

@@ -14,8 +14,8 @@ __all__ = ["MOST_STEPS", "check_season_taken", "read_season"]
 
 _DAYS = {"year": Fraction(1461, 4), "week": Fraction(7)}
 _MONTHS = 12
-#: A year of hours has 8,766.
-MOST_STEPS = 10_000
+#: A year of minutes has 525,960.
+MOST_STEPS = 1_000_000
 
 
 def read_season(section: Section, options: SourceOptions) -> Fraction | None:

@@ -276,6 +276,8 @@ class Mirrored:
         lacking = set(listed) - self._bucket.steps() if listed else set()
         if not any(listed[step] for step in lacking):
             for step in sorted(lacking):  # withdrawn or expired before the bucket came
+                # Its table may be in the folder still: it goes when readers know that it goes.
                 folder = self.directory / step_name(step)
-                self._bucket.publish(step, {path.name: read_bytes(path) for path in sorted(folder.iterdir())})
+                staying = sorted(path for path in folder.iterdir() if path.name in STAYING)
+                self._bucket.publish(step, {path.name: read_bytes(path) for path in staying})
             self._bucket.write_public(name, data)

@@ -149,7 +149,7 @@ class MySQLSource(Source):
         options = self.options
         if first <= last or first == 1:
             with self._asked.session() as session:  # a wrong table is told before a first step is due
-                self._look(session)
+                self._look(session, grid)
         for step in range(first, last + 1):
             limits, period, name = bounds(grid, step), grid.period(step), grid.batch_id(step)
             if options.shape == "snapshots":
@@ -167,8 +167,9 @@ class MySQLSource(Source):
             deleted = None if options.op_column is None else deletes
             yield StepInput(step, name, period, *apart_from_users(inserts, deleted, options.user_column))
 
-    def _look(self, session: MySQLSession) -> None:
-        """That all columns are there, and every row of a table has a time: one without would be lost silently."""
+    def _look(self, session: MySQLSession, grid: Grid) -> None:
+        """That all columns are there, and every row of a table is in a step or comes later: another one would be lost
+        silently. A stream that continues another one leaves what is before its start to that one."""
         types = self._asked.names(session)[1]
         name = self.options.time_column
         if name is None:
@@ -182,11 +183,22 @@ class MySQLSource(Source):
                 else "whole step numbers",
             )
         table = named(str(self.options.table))
-        if session.rows(f"SELECT 1 FROM {table} WHERE {named_column(name)} IS NULL LIMIT 1"):
+        column = named_column(name)
+        if session.rows(f"SELECT 1 FROM {table} WHERE {column} IS NULL LIMIT 1"):
             raise DataError(
                 "there is no time",
                 where=f"{session.where}, column {name!r}",
                 allowed="a column without nulls (NOT NULL)",
+            )
+        if self.options.continues or self.options.late == "drop-and-count-nothing":
+            return
+        early = f"SELECT 1 FROM {table} WHERE {column} < %s LIMIT 1"
+        if session.rows(early, (bounds(grid, 1)[0],)):
+            raise DataError(
+                "there is a record before the start",
+                where=f"{session.where}, column {name!r}",
+                allowed="a time from the start on in every record, an earlier [source] start, or "
+                'late = "drop-and-count-nothing", which leaves such records out',
             )
 
 

@@ -19,11 +19,22 @@ from dpstream.stream.release.estimates import Missing, Published, error_words, s
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["NOT_MEASURED", "Answer", "ErrorKind", "impossible_answer", "measured_answer", "with_simulated"]
+__all__ = [
+    "MAX_ANSWER_CELLS",
+    "NOT_MEASURED",
+    "Answer",
+    "ErrorKind",
+    "impossible_answer",
+    "measured_answer",
+    "with_simulated",
+]
 
 #: How an error was found: from the law of the noise; as an upper bound on that; or by simulation. The words are those
 #: of verdicts; an answer has no predicted error, which is one from before there are data.
 ErrorKind = Literal["exact", "bound", "simulated"]
+
+#: Largest joint domain that ``marginal`` and ``answer`` evaluate.
+MAX_ANSWER_CELLS = 2_000_000
 
 #: What follows where there is no error.
 NOT_MEASURED = (
@@ -92,8 +103,9 @@ class Answer:
 
 
 def impossible_answer(predicate: Predicate, domain: Domain) -> Answer | None:
-    """The answer 0 to a question that no possible record satisfies, by public constraints alone; else None."""
-    if not domain.impossible:
+    """The answer 0 to a question that no possible record satisfies, by public constraints alone; None for others, and
+    where its columns have more cells than are looked through."""
+    if not domain.impossible or domain.cells(predicate.columns) > MAX_ANSWER_CELLS:
         return None
     from dpstream.core.graphical import Model
 

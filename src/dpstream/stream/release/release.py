@@ -18,6 +18,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
 from dpstream.stream.release.answers import (
+    MAX_ANSWER_CELLS,
     NOT_MEASURED,
     Answer,
     ErrorKind,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
 __all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Marginal", "Release"]
-
-#: Largest joint domain that ``marginal`` and ``answer`` evaluate.
-MAX_ANSWER_CELLS = 2_000_000
 
 #: Why an answer carries no interval.
 NO_INTERVAL = (
