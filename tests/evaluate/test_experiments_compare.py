@@ -51,7 +51,7 @@ def test_the_guides_example_runs_on_the_shipped_simulation(
     monkeypatch.setattr(offline, "Randomness", Seeded)
     page = (ROOT / "docs/guide/comparing.md").read_text(encoding="utf-8")
     assert "dpstream simulate evictions --steps 12 --out example\n" in page
-    example = re.search(r"```toml\n(format = 1.*?)```", page, re.DOTALL)
+    example = re.search(r"```toml\n# compare.toml\n(format = 1.*?)```", page, re.DOTALL)
     assert example is not None
     simulate("evictions", 12, tmp_path / "example")
     (tmp_path / "compare.toml").write_text(example[1], encoding="utf-8")

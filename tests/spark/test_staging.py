@@ -37,6 +37,8 @@ def test_a_query_is_staged_once_whatever_is_lost(spark: Any, tmp_path: Path) -> 
     (tmp_path / "in").mkdir()
     for number in (1, 2):
         pq.write_table(table(10 * number, number), tmp_path / "in" / f"{number}.parquet")
+        # Spark takes files by their times, in thousandths of a second.
+        os.utime(tmp_path / "in" / f"{number}.parquet", (number, number))
     with pytest.raises(ConfigError, match="there is no staging table"):
         open_staged(spark, tmp_path / "staged", "x")
     run(spark, tmp_path)

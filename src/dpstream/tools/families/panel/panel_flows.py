@@ -267,12 +267,17 @@ def _histories(
     return states, weights
 
 
+#: Shares of fewer people say little.
+_LEAST_JUDGED = 30.0
+
+
 def _survival(states: Floats, weights: Floats) -> list[float]:
     """The share of those who entered a state that is still there after 0, 1, 2, ... further periods (Kaplan, Meier).
 
-    Who is judged at a period counts with that period's weight.
+    Who is judged at a period counts with that period's weight. It ends where fewer than 30 people are judged.
 
-    >>> _survival(np.array([[0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]]), np.ones((3, 4)))[:2]
+    >>> people = np.tile([[0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], (10, 1))
+    >>> _survival(people, np.ones((30, 4)))[:2]
     [1.0, 0.6666666666666667]
     """
     periods = states.shape[1]
@@ -283,7 +288,7 @@ def _survival(states: Floats, weights: Floats) -> list[float]:
             spell = states[:, end - more : end].all(axis=1) & (states[:, end - more - 1] == 0)
             risk += float(weights[spell, end].sum())
             left += float(weights[spell & (states[:, end] == 0), end].sum())
-        if risk < 30:
+        if risk < _LEAST_JUDGED:
             break
         curve.append(curve[-1] * (1 - min(1.0, max(0.0, left / risk))))
     return curve
