@@ -209,3 +209,9 @@ def test_records_for_programs(tmp_path: Path) -> None:
     prefixes = {key.split(":")[0] for one in (dcat, *dcat["dcat:distribution"]) for key in one if ":" in key}
     assert prefixes <= set(dcat["@context"])
     assert dcat["dct:license"] == "CC-BY-4.0"
+    assert "dct:temporal" not in dcat
+    dpstream("simulate", "evictions", "--steps", 2, "--out", tmp_path / "weeks")
+    dpstream("run", tmp_path / "weeks/dpstream.toml")
+    dcat = json.loads(dpstream("statement", tmp_path / "weeks/dpstream.toml", "--format", "dcat").stdout)
+    begin, end = (dcat["dct:temporal"][key]["@value"] for key in ("dcat:startDate", "dcat:endDate"))
+    assert (begin, end) == ("2001-01-01", "2001-01-14"), "all since the stream began"

@@ -182,10 +182,14 @@ def test_a_public_outline_lies_under_the_map(folder: Path, tmp_path: Path) -> No
         "[1]",
         '{"type": "Point", "coordinates": [1, 2]}',
         '{"type": "Feature", "geometry": null}',
+        '{"type": "LineString", "coordinates": [[500, 1], [2, 3]]}',
     ):
         (copy / "city.geojson").write_text(wrong)
-        with pytest.raises(ConfigError, match=r"is no GeoJSON|has no lines"):
+        with pytest.raises(ConfigError, match=r"is no GeoJSON|has no lines|not on the globe"):
             write_report(config, tmp_path / "r.html")
+    (copy / "city.geojson").unlink()
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        write_report(config, tmp_path / "r.html")
 
 
 def test_partition_counts_all_points(plane: Path, tmp_path: Path) -> None:

@@ -240,6 +240,10 @@ def dcat(config: Config, progress: Progress, newest: Newest | None, date: str) -
     described = _described(config, manifest)
     period = str(manifest["period"] or "").split("/")
     dated = len(period) == 2
+    grid = config.source_options.grid
+    # The table holds what came since the stream began, not the newest period alone.
+    begin = None if grid is None or not dated else grid.period(1)
+    first = period[0] if begin is None else str(begin[0])
     return _without_none(
         {
             "@context": {
@@ -270,7 +274,7 @@ def dcat(config: Config, progress: Progress, newest: Newest | None, date: str) -
             else {"@type": "vcard:Kind", "vcard:fn": told.contact},
             "dct:temporal": {
                 "@type": "dct:PeriodOfTime",
-                "dcat:startDate": {"@value": period[0], "@type": "xsd:date"},
+                "dcat:startDate": {"@value": first, "@type": "xsd:date"},
                 "dcat:endDate": {"@value": period[-1], "@type": "xsd:date"},
             }
             if dated

@@ -135,7 +135,8 @@ def _error(one: Verdict, size: int, first_unknown: bool) -> list[Html | str]:
         "totals": f"{integer(size)}, give or take {by}",
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
     }.get(one.use, f"a typical one is right to about {by}")
-    how = _HOW.get(one.how or "", "")
+    # An error that the mechanism's model gives says so itself.
+    how = "by its model" if "(by its model)" in one.words else _HOW.get(one.how or "", "")
     return [words, " ", element("small", how) if how else ""]
 
 

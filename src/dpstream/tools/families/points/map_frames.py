@@ -97,17 +97,29 @@ def read_outline(path: Path) -> list[Floats]:
     """The lines of a GeoJSON file, each of shape (points, 2): longitude and latitude.
 
     Errors:
-        ConfigError: it is no GeoJSON, or has neither lines nor areas.
+        ConfigError: it cannot be read, is no GeoJSON, has neither lines nor areas, or leaves the globe.
     """
     where = f"[report] outline ({path})"
     try:
-        lines = [np.array(line, np.float64)[:, :2] for line in _lines(parse_json(read_bytes(path)))]
-    except (OSError, InputError, KeyError, TypeError, ValueError, IndexError, RecursionError):
+        data = read_bytes(path)
+    except OSError as error:
+        raise ConfigError(
+            f"the file cannot be read: {error.strerror}", where=where, allowed="a GeoJSON file, or no outline"
+        ) from None
+    try:
+        lines = [np.array(line, np.float64)[:, :2] for line in _lines(parse_json(data))]
+    except (InputError, KeyError, TypeError, ValueError, IndexError, RecursionError):
         raise ConfigError(
             "the file is no GeoJSON", where=where, allowed="lines or areas in degrees"
         ) from None
     if not any(len(line) > 1 for line in lines):
         raise ConfigError("the file has no lines", where=where, allowed="lines or areas in degrees")
+    if any((np.abs(line) > (180.0, 90.0)).any() for line in lines):
+        raise ConfigError(
+            "a place is not on the globe",
+            where=where,
+            allowed="longitudes from -180 to 180, then latitudes from -90 to 90, in degrees",
+        )
     return lines
 
 
