@@ -88,7 +88,10 @@ def streams(folder: Path) -> dict[str, Path]:
         late = [str(generator.random() < (0.5 if age < 30 else 0.2)).lower() for age in ages]
         rows = map(",".join, zip(late, kinds, map(str, ages), strict=True))
         (data / f"2026-{month:02d}.csv").write_text("\n".join(["late,kind,age", *rows, ""]))
-    configs = {name: folder / name / "dpstream.toml" for name in ("table", "panel", "points", "turnover", "classifier")}
+    configs = {
+        name: folder / name / "dpstream.toml"
+        for name in ("table", "panel", "points", "turnover", "classifier")
+    }
     for config in configs.values():
         dpstream("run", config)
     return configs
