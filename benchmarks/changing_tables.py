@@ -78,6 +78,7 @@ READ: dict[str, Callable[[str], Any]] = {
     "iterations": int,
     "max_cells": int,
     "estimates": str,
+    "how_many": str,
     "noise": str,
     "first_records": int,
     "departures_every": lambda word: int(word) if word.isdigit() else word,

@@ -31,6 +31,7 @@ from inserted_streams import TUNED
 from keyed_streams import is_there, load
 from made_by import write_result
 
+from dpstream.families.tabular.family import TABULAR
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.project import Config
@@ -65,7 +66,7 @@ TENTHS = range(10)
 
 
 #: What drafts of pooled streams write, but for the guess.
-DRAFTED = {"noise": "joint", "estimates": "joined"}
+DRAFTED = {key: word for key, word in TABULAR.draft_decided["pooled"].items() if key != "first_records"}
 
 
 @cache
