@@ -85,10 +85,21 @@ def test_errors_by_simulation_take_the_place_of_predicted_ones(tmp_path: Path) -
     assert (before["columns"].how, before["pairs"].word) == ("predicted", "not known")
     (releases / "errors").mkdir()
     marginals = [
-        {"columns": ["zip"], "cells": 3, "standard_error": 70.0},
-        {"columns": ["zip", "kind"], "cells": 6, "standard_error": 90.0},
+        {
+            "columns": columns,
+            "cells": cells,
+            "standard_error": error,
+            "sizes": [{"from": 100, "cells": cells, "bias": 0}],
+        }
+        for columns, cells, error in ((["zip"], 3, 70.0), (["zip", "kind"], 6, 75.0))
     ]
-    facts = {"total": {"standard_error": 500.0, "invented": 2000.0}, "marginals": marginals}
+    facts = {
+        "total": {"standard_error": 500.0, "invented": 2000.0, "bias": 0.0},
+        "sizes": [{"from": 100, "standard_error": 50.0}],
+        "runs": 20,
+        "words": "",
+        "marginals": marginals,
+    }
     (releases / "errors" / "step-000001.json").write_text(json.dumps(facts))
     after = {one.use: one for one in fitness_of(releases).verdicts}
     assert after["totals"] == before["totals"], "an exact error stays"

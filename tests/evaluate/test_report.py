@@ -23,7 +23,7 @@ from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StepEr
 from dpstream.core.privacy import Randomness
 from dpstream.families.tabular import PooledPlan
 from dpstream.io.sinks import read
-from dpstream.io.sinks.simulated_errors import simulated_errors, t_factor
+from dpstream.io.sinks.simulated_errors import of_marginal, simulated_errors, t_factor
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL, evaluate_run
 from dpstream.tools.report import write_report
@@ -387,6 +387,17 @@ def test_columns_that_were_not_measured_have_errors_by_simulation(tmp_path: Path
     assert width == pytest.approx(error.standard_error * t_factor(3) / rows)
     shown = re.findall(r"± ([0-9.]+) %", card)[0]
     assert float(shown) / 100 == pytest.approx(width, abs=0.00051)
+    # The first card's range is as wide as the published intervals, and the page says how often these hold.
+    off = 100 * np.median(
+        [
+            of_marginal(found.facts, one).half_width() * one["cells"] / found.facts["total"]["invented"]
+            for one in found.facts["marginals"]
+            if len(one["columns"]) == 2
+        ]
+    )
+    shown = re.findall(r"a typical one is right to about ([0-9.,]+) %", page.words)[-1]
+    assert float(shown.replace(",", "")) == pytest.approx(off, rel=0.01)
+    assert "such intervals held the truth in 90 to 100 % of the cells where this was tried" in page.words
     pair = next(pair for pair in page.data["heat"]["pairs"])
     assert "By simulation the standard error of a cell is" in pair["e"]
 

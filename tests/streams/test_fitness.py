@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpstream.core.contracts.verdicts import PREDICTED, verdicts_from
+from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 
 
@@ -78,7 +80,7 @@ def test_of_a_table_of_an_early_version_little_is_known_and_that_is_said() -> No
     ("model", "simulated", "share", "how"),
     [
         (20.0, 5.0, 0.2, "(by its model)"),
-        (5.0, 20.0, 0.2, "(by simulation)"),
+        (5.0, 20.0, 0.2 * t_factor(20) / 2, "(by simulation, widened)"),
         (20.0, None, 0.2, "(by its model)"),
     ],
 )
@@ -87,14 +89,41 @@ def test_of_an_error_by_a_model_and_one_by_simulation_the_larger_is_told(
 ) -> None:
     if simulated is not None:
         (tmp_path / "errors").mkdir()
-        facts = {"marginals": [], "total": {"invented": 100.0, "standard_error": simulated}}
+        whole = {"invented": 100.0, "standard_error": simulated, "bias": 0.0}
+        facts = {"marginals": [], "total": whole, "runs": 20, "words": ""}
         (tmp_path / "errors" / "step-000003.json").write_text(json.dumps(facts))
     told = [one.as_dict() for one in verdicts_from(100.0, model, (), PREDICTED)]
     newest = manifest(3, 100, None, total_model_standard_error=model, verdicts=told)
     total = fitness_of_step(tmp_path, lambda _: newest, 3).verdicts[0]
-    assert total.share == share
+    assert total.share == pytest.approx(share)
     assert how in total.words
     assert "predicted by the plan" not in total.words
+
+
+def test_a_verdict_by_simulation_is_as_wide_as_the_published_interval(tmp_path: Path) -> None:
+    """Two standard errors of a verdict are Student's t times the error of a cell, with what no simulation can see."""
+    (tmp_path / "errors").mkdir()
+    cells = [{"from": 0, "cells": 6, "bias": 0.0}, {"from": 20, "cells": 2, "bias": 0.0}]
+    facts = {
+        "runs": 5,
+        "words": "",
+        "total": {"invented": 800.0, "standard_error": 39.0, "bias": 0.0},
+        "sizes": [{"from": 0, "standard_error": 4.0}, {"from": 20, "standard_error": 10.0}],
+        "marginals": [
+            {"columns": ["a"], "cells": 8, "standard_error": 14.0, "sizes": cells},
+            {"columns": ["a", "b"], "cells": 8, "standard_error": 14.0, "sizes": cells},
+        ],
+    }
+    (tmp_path / "errors" / "step-000003.json").write_text(json.dumps(facts))
+    told = [one.as_dict() for one in verdicts_from(800.0, None, (), PREDICTED)]
+    newest = manifest(3, 800, None, verdicts=told)
+    totals, columns, pairs, small = fitness_of_step(tmp_path, lambda _: newest, 3).verdicts
+    hidden = math.sqrt((6 * 4.0**2 + 2 * 10.0**2) / 8)
+    wide = t_factor(5) * math.hypot(14.0, hidden)
+    halves = [39.0 * t_factor(5) / 800, 14.0 * t_factor(5) / 100, wide / 100, wide / 8]
+    assert [2 * (one.share or 0.0) for one in (totals, columns, pairs, small)] == pytest.approx(halves)
+    # Bare standard errors, 4.9 and 14 %, would be good and usable.
+    assert [one.word for one in (totals, columns, pairs, small)] == ["usable", "poor", "poor", "unfit"]
 
 
 def test_a_folder_that_cannot_be_read_is_told_elsewhere(tmp_path: Any) -> None:

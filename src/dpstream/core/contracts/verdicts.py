@@ -61,7 +61,7 @@ _OF: Mapping[Use, str] = {
 _HOW: Mapping[str, str] = {
     "exact": "exact",
     "predicted": "predicted by the plan",
-    "simulated": "by simulation",
+    "simulated": "by simulation, widened",
 }
 
 
@@ -82,7 +82,7 @@ class Verdict:
         use: which one.
         word: good, usable, poor, unfit; or not known.
         share: one standard error as a share of a typical number of this use; None where it is not known, or where the
-            table has no records.
+            table has no records. By simulation it is half of the half width of the published 95 % interval.
         how: where the error comes from; None where it is not known.
         words: the same in one sentence.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ __all__ = [
     "SimulatedErrors",
     "error_files",
     "error_steps",
+    "of_marginal",
+    "of_total",
     "simulated_errors",
     "t_factor",
     "unseen",
@@ -88,8 +90,7 @@ class SimulatedErrors:
     @property
     def total(self) -> SimulatedError:
         """Of the number of records."""
-        found = self.facts["total"]
-        return self._error(float(found["standard_error"]), float(found["bias"]))
+        return of_total(self.facts)
 
     def of_question(self, columns: Sequence[str], satisfied: NDArray[np.bool_]) -> SimulatedError | None:
         """The error of a count; None where no published marginal has all of its columns.
@@ -134,6 +135,30 @@ class SimulatedErrors:
 
     def _error(self, standard_error: float, bias: float, hidden: float = 0.0) -> SimulatedError:
         return SimulatedError(standard_error, bias, hidden, int(self.facts["runs"]), self.words)
+
+
+def of_total(facts: Mapping[str, Any]) -> SimulatedError:
+    """The error of the number of records, from the facts of a step."""
+    found = facts["total"]
+    return SimulatedError(
+        float(found["standard_error"]), float(found["bias"]), 0.0, int(facts["runs"]), str(facts["words"])
+    )
+
+
+def of_marginal(facts: Mapping[str, Any], marginal: Mapping[str, Any]) -> SimulatedError:
+    """The root mean square error of a marginal's cells, from the facts of a step alone; ``hidden`` is theirs, too.
+
+    Args:
+        marginal: one of ``facts["marginals"]``.
+    """
+    hidden, classes = 0.0, marginal["sizes"]
+    if len(marginal["columns"]) > 1:
+        errors = unseen(np.array([one["from"] for one in classes]), facts["sizes"])
+        hidden = math.sqrt(float(np.average(errors**2, weights=[one["cells"] for one in classes])))
+    bias = sum(one["cells"] * one["bias"] for one in classes) / sum(one["cells"] for one in classes)
+    return SimulatedError(
+        float(marginal["standard_error"]), bias, hidden, int(facts["runs"]), str(facts["words"])
+    )
 
 
 def t_factor(runs: int, confidence: float = 0.95) -> float:

@@ -192,12 +192,12 @@ def _drawing(steps: Sequence[int], lines: Sequence[ChartLine], y: Any, marks: Se
         alone = _alone(np.isfinite(line.values))
         if len(steps) <= 12 or alone.any():
             shown = np.where(alone if len(steps) > 12 else np.isfinite(line.values), y(line.values), math.nan)
-            spots = "".join(
+            places = "".join(
                 f"M{round(_WIDE * px)} {round(_HIGH * py)}h0"
                 for px, py in zip(x, shown, strict=True)
                 if math.isfinite(py)
             )
-            dots.append(element("path", class_=f"dots {style}", d=spots))
+            dots.append(element("path", class_=f"dots {style}", d=places))
     pointer = element("path", class_="pointer", d="")
     return element(
         "svg",

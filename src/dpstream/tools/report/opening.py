@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from dpstream.core.contracts.verdicts import MEANING, NOT_KNOWN, SMALL_GROUP, Verdict
+from dpstream.core.contracts.verdicts import (
+    MEANING,
+    NOT_KNOWN,
+    PREDICTED,
+    SIMULATED,
+    SMALL_GROUP,
+    Verdict,
+)
 from dpstream.stream.release.fitness import Fitness
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
@@ -97,13 +104,30 @@ def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
             element(
                 "details",
                 element("summary", "What these words mean"),
-                element(
-                    "p", f"{meaning}. A range holds the truth in about 19 of 20 cases (two standard errors)."
-                ),
+                element("p", f"{meaning}. {_range_words(verdicts)}"),
                 element("ul", [element("li", one.words) for one in verdicts]),
             ),
         ]
     )
+
+
+def _range_words(found: Sequence[Verdict]) -> str:
+    """How often a range holds the truth, by where its error comes from."""
+    hows = {one.how for one in found}
+    texts = ["A range is two standard errors to either side, and holds the truth in about 19 of 20 cases."]
+    if PREDICTED in hows:
+        texts.append("By the plan it is about measured sums: what a model adds is not in it.")
+    if SIMULATED in hows:
+        texts.append(
+            "By simulation a standard error is widened, as in the published intervals, for the few runs and for what "
+            "no simulation can see; such intervals held the truth in 90 to 100 % of the cells where this was tried."
+        )
+    if any(one.share is not None and one.use in ("columns", "pairs") for one in found):
+        texts.append(
+            "A typical one is the middle one of several columns or pairs: single counts are further off more often "
+            "than that."
+        )
+    return " ".join(texts)
 
 
 _USES = {
