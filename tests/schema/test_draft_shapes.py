@@ -158,6 +158,25 @@ def test_coordinates_are_suggested_and_not_taken() -> None:
     assert coordinates(pa.table({"late": [0.5], "long": [0.5]}), ["late", "long"]) is None
 
 
+def test_points_are_asked_for_their_bounds_alone() -> None:
+    """Where most of the private coordinates lie is nothing that they need, so none of it is drafted."""
+    draw = np.random.default_rng(1)
+    rows = {
+        "day": DAYS,
+        "lat": (40.5 + draw.random(60) ** 3 / 2).tolist(),
+        "price": (draw.integers(1, 40, 60) * 997).tolist(),
+    }
+    text = draft_config(pa.table(rows), "day", name="n", path="p", mechanism="points")
+    columns = tomllib.loads(text)["schema"]["columns"]
+    for name in ("lat", "price"):
+        low, high = columns[name]["edges"]
+        assert low <= min(rows[name]) < max(rows[name]) <= high, name
+    assert text.count("]  # CONFIRM") == 2
+    assert "Edges between them" in text
+    tables = drafted(rows, "day", mechanism="pooled")["schema"]["columns"]
+    assert len(tables["lat"]["edges"]) > 5, "tables have bins"
+
+
 def test_columns_that_follow_from_each_other_are_named_and_no_row_is_copied() -> None:
     draw = np.random.default_rng(3)
     zips = draw.integers(0, 12, 2000)

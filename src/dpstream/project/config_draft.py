@@ -192,7 +192,7 @@ def draft_config(
         if database is not None:
             source = database.source(source, keyed, {"every": "week"} | _days())
         attributes = [one for one in columns if one not in apart]
-        schema = draft_columns(table, attributes, bins=family.bins)
+        schema = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
     stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):

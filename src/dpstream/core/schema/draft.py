@@ -36,19 +36,24 @@ _NO_BINS = """\
 # No column has a bin for other values (`other = "other"`), and one for empty cells (`missing = "missing"`) stands only
 # where a cell was empty: this mechanism takes no such bins, or pays for each with many patterns. Without them an empty
 # cell or another value is an error that stops the stream."""
+_BOUNDS = """\
+# Of the edges of a column of numbers this mechanism uses the first and the last one, its bounds. Edges between them
+# would be bins for questions only: draw them where readers want them, never where the data lie."""
 
 
-def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True) -> str:
+def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True, bounds_only: bool = False) -> str:
     """``[schema]`` for some columns of an Arrow table.
 
     Args:
         bins: with bins for nulls and for other values.
+        bounds_only: with no edges between the first and the last one of a column.
 
     Guarantee: none. The text is private until confirmed.
     Errors: ``DataError`` for values that cannot be read as what the file says they are.
     """
     pairs = followers(table, names)
-    return _schema_part({name: _guessed(name, table, bins) for name in names}, bins, pairs)
+    guesses = {name: _guessed(name, table, bins, bounds_only) for name in names}
+    return _schema_part(guesses, bins, pairs, bounds_only=bounds_only)
 
 
 def draft_reports(variable: str, values: Any) -> str:
@@ -59,13 +64,13 @@ def draft_reports(variable: str, values: Any) -> str:
     return _schema_part({variable: guess_column(variable, values, bins=False)}, False)
 
 
-def _guessed(column: str, table: Any, bins: bool) -> Guess:
+def _guessed(column: str, table: Any, bins: bool, bounds_only: bool) -> Guess:
     import pyarrow as pa
 
     if column.startswith("__"):
         return Guess(None, "its name says that it is a change feed's own column")
     try:
-        return guess_column(column, table.column(column), bins=bins)
+        return guess_column(column, table.column(column), bins=bins, bounds_only=bounds_only)
     except (pa.ArrowException, OverflowError):
         # A time zone that nobody knows, a day that no calendar has: the reader's message quotes it.
         place = table.column_names.index(column) + 1
@@ -76,7 +81,13 @@ def _guessed(column: str, table: Any, bins: bool) -> Guess:
         ) from None
 
 
-def _schema_part(guesses: dict[str, Guess], bins: bool, pairs: Sequence[tuple[str, str]] = ()) -> str:
+def _schema_part(
+    guesses: dict[str, Guess],
+    bins: bool,
+    pairs: Sequence[tuple[str, str]] = (),
+    *,
+    bounds_only: bool = False,
+) -> str:
     ignored = [name for name, guess in guesses.items() if guess.column is None]
     lines = [
         "",
@@ -85,6 +96,7 @@ def _schema_part(guesses: dict[str, Guess], bins: bool, pairs: Sequence[tuple[st
         "confirmed = false",
         "",
         *(_BINS if bins else _NO_BINS).splitlines(),
+        *(_BOUNDS.splitlines() if bounds_only else ()),
     ]
     if ignored:
         lines += [
