@@ -107,8 +107,8 @@ def _schema_part(
     for name, guess in guesses.items():
         lines.append("")
         lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
-    for whole, part in pairs:
-        lines += ["", *_follower(whole, part)]
+    if pairs:
+        lines += ["", *_followers(pairs)]
     return "\n".join(lines) + "\n"
 
 
@@ -153,11 +153,19 @@ def _left_out(name: str, reason: str) -> list[str]:
     ]
 
 
-def _follower(whole: str, part: str) -> list[str]:
-    file = f"{whole}-{part}.csv"
+def _followers(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """One section, as a comment, for all columns that follow from others."""
+    seem = [
+        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete its lines"
+        for whole, part in pairs
+    ]
+    files = [(whole, part, f"{whole}-{part}.csv") for whole, part in pairs]
     return [
-        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete these lines",
+        *seem,
         "# If a public list says which value belongs to which, tables can keep to it; never make it from these rows.",
-        "# [schema.constraints]",
-        f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}",
+        "# [schema.constraints.derived]",
+        *(
+            f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}"
+            for whole, part, file in files
+        ),
     ]
