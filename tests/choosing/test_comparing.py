@@ -365,6 +365,37 @@ def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest
     assert f"{found.runs} runs (50 were asked for; 40 seconds of CPU did not do for more)" in found.words
 
 
+def test_without_a_horizon_the_end_of_the_calendar_says_how_many_steps(tmp_path: Path) -> None:
+    text = EVENTS.format(mechanism='name = "pooled"', source="").replace("horizon = 12\n", "")
+    found = compare_mechanisms(
+        write(tmp_path, text.replace("end = 12", "end = 3") + COLUMNS), runs=1, seconds=600
+    )
+    assert (found.steps, found.planned) == (3, 3)
+    # A public end may be moved on, so later steps can be asked for.
+    later = compare_mechanisms(Config.load(tmp_path / "dpstream.toml"), runs=1, seconds=600, steps=4)
+    assert later.steps == 4
+
+
+def test_a_comparison_that_takes_too_long_costs_nobody_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that the test moves: a minute and more for every look at it."""
+    from dpstream.tools.choosing import comparing
+
+    ticks = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(comparing.time, "process_time", lambda: float(next(ticks)))
+    events(tmp_path)
+    told = plan(tmp_path, "--seconds", "20")
+    assert told.exit_code == 0, told.output
+    sentence = "The mechanisms were not compared: 20 seconds of CPU do not do for one run of 12 steps of each mechanism"
+    assert sentence in " ".join(told.stdout.split())
+    assert told.stdout.index("The mechanisms were not compared") < told.stdout.index(
+        "What the plan rests on:"
+    )
+    facts = json.loads(plan(tmp_path, "--json").stdout)
+    assert facts["mechanisms_compared"]["words"].startswith("The mechanisms were not compared: 60 seconds")
+
+
 def test_noise_and_tables_are_predictable_only_here() -> None:
     """The noise of runs is seeded; that of releases never is."""
     assert not Randomness.seeded("comparing").secure

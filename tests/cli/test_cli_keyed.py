@@ -298,6 +298,7 @@ def test_init_recognises_the_three_shapes(tmp_path: Path) -> None:
             changes.append(('every = "week"', 'every = "day"'))
         loaded = Config.load(filled(config, *changes))
         assert loaded.source_options.shape == shape
+        assert "drop-and-count-nothing" not in config.read_text(), "nor is it offered for late deletes"
         assert loaded.schema().names == ("group", "size")
         assert "7 steps read: all rows fit the schema" in dpstream("check", config).stdout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -15,9 +16,11 @@ import pyarrow as pa
 import pytest
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Schema
 from dpstream.core.schema.hints import coordinates, followers, is_nearly_unique
 from dpstream.project.config_draft import draft_config
 from dpstream.project.panel_draft import periods_of
+from dpstream.project.reader import Section
 
 DAYS = [dt.date(2026, 1, 5) + dt.timedelta(days=n // 10) for n in range(60)]
 
@@ -158,6 +161,25 @@ def test_coordinates_are_suggested_and_not_taken() -> None:
     assert coordinates(pa.table({"late": [0.5], "long": [0.5]}), ["late", "long"]) is None
 
 
+def test_points_are_asked_for_their_bounds_alone() -> None:
+    """Where most of the private coordinates lie is nothing that they need, so none of it is drafted."""
+    draw = np.random.default_rng(1)
+    rows = {
+        "day": DAYS,
+        "lat": (40.5 + draw.random(60) ** 3 / 2).tolist(),
+        "price": (draw.integers(1, 40, 60) * 997).tolist(),
+    }
+    text = draft_config(pa.table(rows), "day", name="n", path="p", mechanism="points")
+    columns = tomllib.loads(text)["schema"]["columns"]
+    for name in ("lat", "price"):
+        low, high = columns[name]["edges"]
+        assert low <= min(rows[name]) < max(rows[name]) <= high, name
+    assert text.count("]  # CONFIRM") == 2
+    assert "Edges between them" in text
+    tables = drafted(rows, "day", mechanism="pooled")["schema"]["columns"]
+    assert len(tables["lat"]["edges"]) > 5, "tables have bins"
+
+
 def test_columns_that_follow_from_each_other_are_named_and_no_row_is_copied() -> None:
     draw = np.random.default_rng(3)
     zips = draw.integers(0, 12, 2000)
@@ -175,6 +197,39 @@ def test_columns_that_follow_from_each_other_are_named_and_no_row_is_copied() ->
     # One row in ten that breaks the rule, and there is none.
     broken = [word if n % 10 else "D0" for n, word in enumerate(rows["district"])]
     assert followers(pa.table(rows | {"district": broken}), list(rows)) == []
+
+
+def test_what_a_draft_offers_as_comments_is_read_once_the_marks_are_gone(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    zips = draw.integers(0, 12, 2000)
+    rows = {
+        "day": [DAYS[n % 60] for n in range(2000)],
+        "zip": [f"941{n:02}" for n in zips],
+        "district": [f"D{n // 2}" for n in zips],
+        "side": [f"S{n // 6}" for n in zips],
+        "fare": draw.random(2000).tolist(),
+        "note": [f"n{n}" for n in range(2000)],
+    }
+    text = draft_config(pa.table(rows), "day", name="n", path="p")
+    offered = re.compile(r'^# (?=\[[\w."]+\]$|[\w"]+ = )', re.MULTILINE)
+    lines = offered.sub("", text).replace("= ...", '= "..."').replace('["...", "..."]', '["n0"]').splitlines()
+    # `outside` is offered in the place of `other`, and a column that is used is ignored no longer.
+    lines = [line for line in lines if not line.startswith(("outside =", "ignore ="))]
+    read = tomllib.loads("\n".join(lines))
+    assert set(read["schema"]["constraints"]["derived"]) == {"district", "side"}
+    assert {"expect", "mechanism"} <= set(read)
+    for name, table in read.items():
+        if name not in ("format", "schema"):
+            Section("d.toml", name, table, mechanism=read["mechanism"]["name"])
+    for part, spec in read["schema"]["constraints"]["derived"].items():
+        pairs = sorted(set(zip(rows[spec["from"]], rows[part], strict=True)))
+        named = read["schema"]["columns"][spec["from"]]
+        pairs += [(named[one], read["schema"]["columns"][part][one]) for one in ("other", "missing")]
+        words = [f"{spec['from']},{part}", *(",".join(pair) for pair in pairs)]
+        (tmp_path / spec["file"]).write_text("\n".join(words) + "\n")
+    schema = Schema.from_toml(read["schema"], base=tmp_path)
+    assert schema.constraints is not None
+    assert {one.column.name for one in schema.constraints.derived} == {"district", "side"}
 
 
 def test_identifiers_are_nearly_unique() -> None:

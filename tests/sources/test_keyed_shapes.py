@@ -178,6 +178,21 @@ def test_bad_input_of_a_feed_stops_by_the_declared_rule(
     assert "7" not in str(caught.value).replace("1 to 7", "").replace("step-7", "")
 
 
+@pytest.mark.parametrize(
+    ("more", "accepted"),
+    [
+        ({}, 'late = "next-step" in'),
+        ({"op_column": None, "insert_only": True}, 'late = "next-step" or "drop-and-count-nothing" in'),
+    ],
+)
+def test_an_early_record_is_told_what_accepts_it(more: dict[str, Any], accepted: str, tmp_path: Path) -> None:
+    """Not the rule that a feed with deletes refuses: a late delete that is left out would leave its record."""
+    with pytest.raises(DataError) as caught:
+        outcome(read(feed(tmp_path, "0,insert,7,a,1", **more), tmp_path))
+    assert caught.value.what == "there is a record before the start"
+    assert caught.value.allowed == f"{accepted} [source] accepts such records"
+
+
 def test_bad_input_of_a_feed_that_a_rule_takes(tmp_path: Path) -> None:
     lines = ("1,delete,7,,", "1,insert,8,a,1", "2,insert,8,b,2", "2,update,8,c,3", "3,update,9,a,1")
     found = outcome(read(feed(tmp_path, *lines, unknown="drop"), tmp_path))

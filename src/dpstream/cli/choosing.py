@@ -21,14 +21,18 @@ __all__ = ["compare", "print_compared"]
 DEFAULT_SECONDS = 60
 
 
-def compare(config: Config, options: Mapping[str, Any]) -> ComparedMechanisms:
-    """The comparison with the options that were given, and with its progress on the standard error."""
-    from dpstream.tools.choosing import compare_mechanisms
+def compare(config: Config, options: Mapping[str, Any]) -> ComparedMechanisms | str:
+    """The comparison with the options that were given, and with its progress on the standard error; or a sentence that
+    the time did not do for one, which is no reason to tell no plan."""
+    from dpstream.tools.choosing import ComparisonTooLongError, compare_mechanisms
 
     seconds = options.get("seconds", DEFAULT_SECONDS)
     click.echo(f"inventing streams and running the mechanisms on them: up to {seconds} s of CPU", err=True)
     with counted_progress("compared", "runs", quiet=False) as tell:
-        return compare_mechanisms(config, **options, progress=tell)
+        try:
+            return compare_mechanisms(config, **options, progress=tell)
+        except ComparisonTooLongError as error:
+            return f"The mechanisms were not compared: {error.what}. It would take {error.allowed}."
 
 
 def print_compared(found: ComparedMechanisms) -> None:

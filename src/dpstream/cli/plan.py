@@ -62,7 +62,9 @@ _TOLD_FROM = 10**8
     help="With --compare: only with this other mechanism; may be repeated.",
 )
 @click.option("--runs", type=Whole(), help="With --compare: runs of each mechanism at most (5).")
-@click.option("--steps", type=Whole(), help="With --compare: steps of a run (the horizon, at most 100).")
+@click.option(
+    "--steps", type=Whole(), help="With --compare: steps of a run (those of the stream, at most 100)."
+)
 @click.option(
     "--seconds", type=Whole(), help="With --compare: the limit of CPU, which may allow fewer runs (60)."
 )
@@ -88,7 +90,7 @@ def command(
     --compare invents streams of that size in this schema, of uniform columns and of columns that depend on each other
     (and like the public table that the stream begins with), runs this and other mechanisms on them with the same
     guarantee, and says which one it would take, and by how much. Differences up to 10 % count as none. Equal seeds give
-    equal results.
+    equal results. Where --seconds do not do for one run of each, the plan is printed without a comparison.
 
     \b
     Examples:
@@ -126,14 +128,18 @@ def command(
     facts |= told.facts
     compared = compare(loaded, given) if fits else None
     if compared is not None:
-        facts["mechanisms_compared"] = compared.as_dict()
+        facts["mechanisms_compared"] = (
+            {"words": compared} if isinstance(compared, str) else compared.as_dict()
+        )
     if as_json:
         print_json(facts)
         return
     hopeless = (facts["expected_errors"] or {}).get("hopeless")
     if hopeless is not None:
         console().print(f"{hopeless}\n")
-    if compared is not None:
+    if isinstance(compared, str):
+        console().print(f"{compared}\n")
+    elif compared is not None:
         print_compared(compared)  # the answer first: what it rests on is long
     _print(facts, told, loaded.schema().names)
 

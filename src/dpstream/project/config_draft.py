@@ -192,7 +192,7 @@ def draft_config(
         if database is not None:
             source = database.source(source, keyed, {"every": "week"} | _days())
         attributes = [one for one in columns if one not in apart]
-        schema = draft_columns(table, attributes, bins=family.bins)
+        schema = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
     stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):
@@ -213,7 +213,7 @@ def draft_config(
     parts = [
         _HEAD,
         _section("stream", stream, _rows("stream", family.limits), offered=returns),
-        _section("source", source, _rows("source", family.limits)),
+        _section("source", source, _rows("source", family.limits, changes=keyed is not None)),
         schema.strip("\n") + "\n",
         _expect(expect, people=family.limits.people, needed=keyed is not None),
         _mechanism(
@@ -374,12 +374,17 @@ def _counts_from_one(column: Any) -> bool:
     return bool(pc.min(column).as_py() == 1)
 
 
-def _rows(section: str, limits: Limits) -> dict[str, Key]:
-    """The rows of the table of keys, with what a stream with these limits can have."""
+def _rows(section: str, limits: Limits, *, changes: bool = False) -> dict[str, Key]:
+    """The rows of the table of keys, with what a stream with these limits can have.
+
+    Args:
+        changes: whether records have keys, so that a late delete may not be left out.
+    """
     rows = rows_of(section, {})
     own = {"unit": limits.units}
     if "late" in rows:
-        own["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in limits.late)
+        refused = {*limits.late, *(("drop-and-count-nothing",) if changes else ())}
+        own["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in refused)
     return rows | {
         key: replace(rows[key], allowed=", ".join(words)) for key, words in own.items() if key in rows
     }

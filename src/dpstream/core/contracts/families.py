@@ -118,6 +118,8 @@ class Family:
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
             is a better start; the owner is asked to look at each.
         bins: whether drafted columns have bins for nulls and for other values.
+        bounds_only: whether all that it needs of a column's edges are the first and the last one, so that no others are
+            drafted.
         draft_decided: what it writes under ``[mechanism]``, by mechanism: a better start than the default, which files
             of streams that began before there was the key rest on; nobody is asked.
         draft_deletes: the same where the source deletes.
@@ -136,6 +138,7 @@ class Family:
     asked: bool = False
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
     bins: bool = True
+    bounds_only: bool = False
     draft_decided: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     draft_deletes: Mapping[str, str] = field(default_factory=dict)
     alternatives: Callable[[Any, Unit], Sequence[Alternative]] | None = None

@@ -36,19 +36,24 @@ _NO_BINS = """\
 # No column has a bin for other values (`other = "other"`), and one for empty cells (`missing = "missing"`) stands only
 # where a cell was empty: this mechanism takes no such bins, or pays for each with many patterns. Without them an empty
 # cell or another value is an error that stops the stream."""
+_BOUNDS = """\
+# Of the edges of a column of numbers this mechanism uses the first and the last one, its bounds. Edges between them
+# would be bins for questions only: draw them where readers want them, never where the data lie."""
 
 
-def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True) -> str:
+def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True, bounds_only: bool = False) -> str:
     """``[schema]`` for some columns of an Arrow table.
 
     Args:
         bins: with bins for nulls and for other values.
+        bounds_only: with no edges between the first and the last one of a column.
 
     Guarantee: none. The text is private until confirmed.
     Errors: ``DataError`` for values that cannot be read as what the file says they are.
     """
     pairs = followers(table, names)
-    return _schema_part({name: _guessed(name, table, bins) for name in names}, bins, pairs)
+    guesses = {name: _guessed(name, table, bins, bounds_only) for name in names}
+    return _schema_part(guesses, bins, pairs, bounds_only=bounds_only)
 
 
 def draft_reports(variable: str, values: Any) -> str:
@@ -59,13 +64,13 @@ def draft_reports(variable: str, values: Any) -> str:
     return _schema_part({variable: guess_column(variable, values, bins=False)}, False)
 
 
-def _guessed(column: str, table: Any, bins: bool) -> Guess:
+def _guessed(column: str, table: Any, bins: bool, bounds_only: bool) -> Guess:
     import pyarrow as pa
 
     if column.startswith("__"):
         return Guess(None, "its name says that it is a change feed's own column")
     try:
-        return guess_column(column, table.column(column), bins=bins)
+        return guess_column(column, table.column(column), bins=bins, bounds_only=bounds_only)
     except (pa.ArrowException, OverflowError):
         # A time zone that nobody knows, a day that no calendar has: the reader's message quotes it.
         place = table.column_names.index(column) + 1
@@ -76,7 +81,13 @@ def _guessed(column: str, table: Any, bins: bool) -> Guess:
         ) from None
 
 
-def _schema_part(guesses: dict[str, Guess], bins: bool, pairs: Sequence[tuple[str, str]] = ()) -> str:
+def _schema_part(
+    guesses: dict[str, Guess],
+    bins: bool,
+    pairs: Sequence[tuple[str, str]] = (),
+    *,
+    bounds_only: bool = False,
+) -> str:
     ignored = [name for name, guess in guesses.items() if guess.column is None]
     lines = [
         "",
@@ -85,6 +96,7 @@ def _schema_part(guesses: dict[str, Guess], bins: bool, pairs: Sequence[tuple[st
         "confirmed = false",
         "",
         *(_BINS if bins else _NO_BINS).splitlines(),
+        *(_BOUNDS.splitlines() if bounds_only else ()),
     ]
     if ignored:
         lines += [
@@ -95,8 +107,8 @@ def _schema_part(guesses: dict[str, Guess], bins: bool, pairs: Sequence[tuple[st
     for name, guess in guesses.items():
         lines.append("")
         lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
-    for whole, part in pairs:
-        lines += ["", *_follower(whole, part)]
+    if pairs:
+        lines += ["", *_followers(pairs)]
     return "\n".join(lines) + "\n"
 
 
@@ -141,11 +153,19 @@ def _left_out(name: str, reason: str) -> list[str]:
     ]
 
 
-def _follower(whole: str, part: str) -> list[str]:
-    file = f"{whole}-{part}.csv"
+def _followers(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """One section, as a comment, for all columns that follow from others."""
+    seem = [
+        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete its lines"
+        for whole, part in pairs
+    ]
+    files = [(whole, part, f"{whole}-{part}.csv") for whole, part in pairs]
     return [
-        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete these lines",
+        *seem,
         "# If a public list says which value belongs to which, tables can keep to it; never make it from these rows.",
-        "# [schema.constraints]",
-        f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}",
+        "# [schema.constraints.derived]",
+        *(
+            f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}"
+            for whole, part, file in files
+        ),
     ]

@@ -37,18 +37,25 @@ class Guess:
 
 @dataclass(frozen=True)
 class _Bins:
-    """Labels of the bins that every drafted column gets."""
+    """Labels of the bins that every drafted column gets, and whether its edges are the bounds alone."""
 
     missing: str | None
     other: str | None
+    bounds_only: bool
+
+    def edges(self, values: NDArray[np.float64], finest: int = -300) -> list[float]:
+        """Drafted edges; what is not needed is not read off the data."""
+        found = nice_edges(values, finest)
+        return [found[0], found[-1]] if self.bounds_only else found
 
 
-def guess_column(name: str, values: Any, *, bins: bool = True) -> Guess:
+def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool = False) -> Guess:
     """Declaration of one column of a sample (an Arrow chunked array).
 
     Args:
         bins: with bins for nulls and for other values, whether or not the sample has any: a later value would stop
             the stream. Without: with a bin for nulls where the sample has some.
+        bounds_only: with no edges between the first and the last one.
     """
     import pyarrow as pa
 
@@ -61,7 +68,7 @@ def guess_column(name: str, values: Any, *, bins: bool = True) -> Guess:
     missing = _label(full, "missing") if bins or len(full) < len(flat) else None
     if not len(full):
         return Guess(None, "it holds nothing")
-    return _by_type(name, full, _Bins(missing, _label(full, "other") if bins else None))
+    return _by_type(name, full, _Bins(missing, _label(full, "other") if bins else None, bounds_only))
 
 
 def _finite(full: Any) -> NDArray[np.float64]:
@@ -146,14 +153,14 @@ def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
         return Guess(None, "no whole number occurs twice: it looks like an identifier")
     if furthest >= arrow.INEXACT // 2:
         return Guess(None, "its numbers are too large for bins")
-    edges = tuple(int(edge) for edge in nice_edges(values.astype(np.float64), finest=0))
+    edges = tuple(int(edge) for edge in bins.edges(values.astype(np.float64), finest=0))
     return Guess(Integer(name, edges=edges, other=bins.other, missing=bins.missing))
 
 
 def _real(name: str, values: NDArray[np.float64], bins: _Bins) -> Guess:
     if np.abs(values).max() > 1e300:
         return Guess(None, "its numbers are too large for bins")
-    return Guess(Real(name, tuple(nice_edges(values)), other=bins.other, missing=bins.missing))
+    return Guess(Real(name, tuple(bins.edges(values)), other=bins.other, missing=bins.missing))
 
 
 def nice_edges(values: NDArray[np.float64], finest: int = -300) -> list[float]:

@@ -6,7 +6,7 @@ Everything here is read off the data, and is for their owner's eyes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -51,7 +51,7 @@ def coordinates(table: Any, names: Sequence[str]) -> tuple[str, str] | None:
 
 def followers(table: Any, names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of columns of which the second seems to follow from the first: nearly all rows with one value of the first
-    have one value of the second. Each column follows from one other at most, and no two from each other."""
+    have one value of the second. Each column follows from one other at most, which follows from none itself."""
     codes = {}
     for name in list(names)[:_COLUMNS]:
         own = _codes(table.column(name).slice(0, _ROWS))
@@ -61,10 +61,17 @@ def followers(table: Any, names: Iterable[str]) -> list[tuple[str, str]]:
     # The coarser column first: a district follows from a ZIP code rather than from a street.
     sizes = {name: int(own.max()) + 1 for name, own in codes.items()}
     for whole, part in sorted(permutations(codes, 2), key=lambda pair: sizes[pair[0]]):
-        free = part not in found and found.get(whole) != part and sizes[part] <= sizes[whole]
+        free = part not in found and _source(whole, found) != part and sizes[part] <= sizes[whole]
         if free and _follows(codes[whole], codes[part], sizes[whole], sizes[part]):
             found[part] = whole
-    return [(whole, part) for part, whole in found.items()]
+    return [(_source(whole, found), part) for part, whole in found.items()]
+
+
+def _source(name: str, follows: Mapping[str, str]) -> str:
+    """The column at the end of the chain: where a street follows from a house, and a district from the street."""
+    while name in follows:
+        name = follows[name]
+    return name
 
 
 def is_nearly_unique(column: Any) -> bool:

@@ -27,5 +27,6 @@ POINTS = Family(
         no_tables=("one of points", ""),
     ),
     bins=False,
+    bounds_only=True,
     alternatives=_alternatives,
 )

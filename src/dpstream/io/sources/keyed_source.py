@@ -42,7 +42,9 @@ def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
     Args:
         others: more options to replace.
     """
-    return replace(options, **{**_WITHOUT_KEY, "user_column": options.key_column, **others})
+    drops = options.can_have_late("drop-and-count-nothing")
+    own = {**_WITHOUT_KEY, "user_column": options.key_column, "drops_late": drops}
+    return replace(options, **{**own, **others})
 
 
 def with_key(rows: Any, keys: Any, key_column: str) -> Any:

@@ -104,6 +104,7 @@ class Place:
         self.start_step = start_step
         self.seen = seen
         self.late = options.late
+        self.options = options
         self.continues = options.continues
         self.reveal = reveal
         self.newest = start_step - 1
@@ -139,5 +140,5 @@ class Place:
         raise DataError(
             f"there is a record {reason}",
             where=f"{name}{shown}",
-            allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
+            allowed=self.options.accepts_late,
         )

@@ -6,9 +6,10 @@ import datetime
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
+from dpstream.core.errors import ConfigError
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
 from dpstream.io.sources.keyed_operations import KeyedOperations
 from dpstream.io.sources.keyed_options import (
@@ -342,6 +343,24 @@ class SourceOptions(SourceKeys):
         """
         moment = now or datetime.datetime.now(datetime.UTC)
         return (moment if self.lag is None else moment - duration(self.lag, "lag")).date()
+
+    @property
+    def accepts_late(self) -> str:
+        """Which other rules take late records, for errors about one: those that this source can have."""
+        taken = [f'"{rule}"' for rule in _LATE if rule != "error" and self.can_have_late(rule)]
+        if not taken:
+            return 'no such records: nothing but late = "error" fits this source'
+        return f"late = {' or '.join(taken)} in [source] accepts such records"
+
+    def can_have_late(self, late: Late) -> bool:
+        """Whether this rule for late records fits the other keys."""
+        if late == "drop-and-count-nothing" and not self.drops_late:
+            return False
+        try:
+            replace(self, late=late)
+        except ConfigError:
+            return False
+        return True
 
     @property
     def repeatable(self) -> bool:

@@ -180,7 +180,7 @@ class StdinSource(Source):
         raise DataError(
             "there is a record of a step that is closed, or before the start",
             where=f"{_NAME}{place}",
-            allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
+            allowed=self.options.accepts_late,
         )
 
     def _add(self, pieces: Pieces, rows: Records, places: Steps) -> None:

@@ -160,7 +160,7 @@ class _Reading:
             raise DataError(
                 "there is a record of a step that is already released (it came later, or was changed in place)",
                 where=self._session.where,
-                allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
+                allowed=self._options.accepts_late,
             )
         return own, [first, after]
 

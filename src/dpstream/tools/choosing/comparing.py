@@ -24,7 +24,7 @@ from dpstream.tools.family_tools import tool_of
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MOST_STEPS", "compare_mechanisms"]
+__all__ = ["MOST_STEPS", "ComparisonTooLongError", "compare_mechanisms"]
 
 #: Steps that are run where nothing else is said: what comes later changes little of which mechanism is better.
 MOST_STEPS = 100
@@ -62,13 +62,14 @@ def compare_mechanisms(
         against: mechanisms to compare the configured one with; empty: all that could take its place.
         runs: how many of each, each on a table of its own; equal runs of all mechanisms are on the same one.
         seconds: of CPU of this process: no further run of all mechanisms is begun that would not end before.
-        steps: how many are run; None: the horizon, ``MOST_STEPS`` at most.
+        steps: how many are run; None: as many as the stream has, by its horizon or its last day, ``MOST_STEPS`` at
+            most.
         seed: of an ordinary generator; equal seeds give equal results, for as many runs as are done.
         progress: told how many runs are done, and how many there will be.
 
     Errors:
-        ConfigError: no ``[expect]``, an unknown mechanism or none to compare with, a stream too large to be invented,
-        or a limit too small for one run of each.
+        ConfigError: no ``[expect]``, an unknown mechanism or none to compare with, or a stream too large to be
+        invented. ComparisonTooLongError: a limit too small for one run of each.
     """
     _check(runs, "runs", 1, _MOST_RUNS)
     _check(seed, "seed", 0, 2**63 - 1)
@@ -82,8 +83,7 @@ def compare_mechanisms(
             + (" (in place of a turnover in [mechanism])" if isinstance(config.unit, Record) else ""),
         )
     chosen = contenders(config, against)
-    planned = config.budget.horizon
-    far = _steps(config, steps, planned)
+    far, planned = _steps(config, steps)
     table = config.expected.table
     _check_size(config, table, far)
     runnable = [one for one in chosen if one.config is not None]
@@ -157,7 +157,7 @@ class _Race:
             if one.label not in left_out:
                 try:
                     found[one.label, kind] = self._run(one, kind, number)
-                except _LateError:
+                except ComparisonTooLongError:
                     raise
                 except DpstreamError as error:
                     if one is runnable[0]:
@@ -195,15 +195,15 @@ class _Race:
     def _look_at_the_clock(self, number: int) -> None:
         # Only the first round may be too long: whether there is time for another is asked before it begins.
         if number == 1 and time.process_time() - self._began > self._seconds:
-            raise _LateError(
+            raise ComparisonTooLongError(
                 f"{self._seconds:g} seconds of CPU do not do for one run of {self._steps} steps of each mechanism",
                 where="--compare",
                 allowed="more --seconds, fewer --steps, or fewer mechanisms (--against)",
             )
 
 
-class _LateError(ConfigError):
-    """The limit of CPU."""
+class ComparisonTooLongError(ConfigError):
+    """The limit of CPU does not do for one run of each mechanism."""
 
 
 def _left(config: Config, runnable: Sequence[Contender], left_out: Mapping[str, str]) -> list[str]:
@@ -223,15 +223,19 @@ def _tell(progress: Callable[[int, int], None], before: int, wanted: int, done: 
     progress(before + done, wanted)
 
 
-def _steps(config: Config, steps: int | None, horizon: int | None) -> int:
+def _steps(config: Config, steps: int | None) -> tuple[int, int | None]:
+    """How many steps are run, and how many the stream has, where its file says so."""
+    horizon = config.budget.horizon
+    ends = (horizon, config.source_options.final_step())
+    planned = min((end for end in ends if end is not None), default=None)
     if steps is None:
-        return min(MOST_STEPS, horizon or MOST_STEPS)
+        return min(MOST_STEPS, planned or MOST_STEPS), planned
     _check(steps, "steps", 1, 10**6)
     if horizon is not None and steps > horizon:
         raise ConfigError(
             f"step {steps} lies beyond the horizon", where="--steps", allowed=f"a step up to {horizon}"
         )
-    return steps
+    return steps, planned
 
 
 def _check_size(config: Config, table: ExpectedTable, steps: int) -> None:
