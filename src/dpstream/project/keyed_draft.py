@@ -202,8 +202,9 @@ def recognise(
             where="key column",
             allowed="a column of operations with one insert for each key that is not there; several files in each of "
             "which a key occurs once; or rows with a start and an end. Where rows are only added, and never change or "
-            "leave: a draft without the key, and in its [source] the lines "
-            f"key_column = {json.dumps(key_column)} and insert_only = true",
+            "leave: a draft without the key, and in it the lines "
+            f'key_column = {json.dumps(key_column)} and insert_only = true in [source], unit = "record" in [stream], '
+            "and no such column in [schema]",
         )
     return found
 
