@@ -15,13 +15,19 @@ from dpstream.families.census import Census
 from dpstream.project.reader import Section
 
 
-def read(expected: Fraction | None = None, coming: int | None = None, **table: Any) -> Census:
+def read_with_section(
+    expected: Fraction | None = None, coming: int | None = None, **table: Any
+) -> tuple[Census, Section]:
     section = Section("dpstream.toml", "mechanism", {"name": "census", **table})
     section.variant = "census"
     recipe: Census = build(
         section, Census, Given(SMALL, turnover=expected, budget=PureDP.of(1), records_per_step=coming)
     )
-    return recipe
+    return recipe, section
+
+
+def read(expected: Fraction | None = None, coming: int | None = None, **table: Any) -> Census:
+    return read_with_section(expected, coming, **table)[0]
 
 
 def test_a_file_says_the_turnover_or_what_it_expects() -> None:
@@ -40,6 +46,9 @@ def test_a_file_says_how_often_departures_are_counted_or_what_it_expects() -> No
     assert read(Fraction(12), 5000).departures_every is None  # as before there was this key
     assert read(Fraction(12), 5000, departures_every="census").departures_every is None
     assert read(Fraction(12), 5000, departures_every="expected").departures_every == 1
+    _, section = read_with_section(Fraction(12), 5000, departures_every="expected")
+    (told,) = (used.value for used in section.used if used.key == "departures_every")
+    assert told.startswith("expected: every step, because")
     assert read(Fraction(100), 100, departures_every="expected").departures_every == 9
     assert (
         read(Fraction(12), 10, departures_every="expected").departures_every is None

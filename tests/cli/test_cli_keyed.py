@@ -314,6 +314,7 @@ def test_init_drafts_other_data_as_before(tmp_path: Path) -> None:
         "init", tmp_path / "a.csv", "--key-column", "zip", "--out", tmp_path / "other.toml", code=2
     )
     assert "no change feed, no snapshots and no stays" in result.stderr
+    assert 'the lines key_column = "zip" and insert_only = true' in result.stderr
 
 
 def test_an_evaluation_compares_with_the_present_records(tmp_path: Path) -> None:

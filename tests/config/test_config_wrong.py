@@ -32,6 +32,14 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[stream]", "'zzz' (1)", "allowed", "unit"),
     ),
+    "key of another kind of source": (
+        {"source": 'order_column = "n"'},
+        ConfigError,
+        (
+            "[source]",
+            "unknown key 'order_column' ('n'); it belongs to kind = \"spark\" only",
+        ),
+    ),
     "long value is cut": ({"stream": f'zzz = "{"v" * 500}"'}, ConfigError, ("vvv...",)),
     "unit of another type": ({"stream": "unit = 3"}, ConfigError, ("[stream] unit", "3", "event-replace")),
     "unknown unit": ({"stream": 'unit = "evnt"'}, ConfigError, ("[stream] unit", "'evnt'", "event-replace")),

@@ -5,6 +5,7 @@ What is recognised is a guess that is read off the data; ``dpstream init`` write
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -200,7 +201,10 @@ def recognise(
             f"with the key {key_column!r} the data are no change feed, no snapshots and no stays",
             where="key column",
             allowed="a column of operations with one insert for each key that is not there; several files in each of "
-            "which a key occurs once; or rows with a start and an end",
+            "which a key occurs once; or rows with a start and an end. Where rows are only added, and never change or "
+            "leave: a draft without the key, and in it the lines "
+            f'key_column = {json.dumps(key_column)} and insert_only = true in [source], unit = "record" in [stream], '
+            "and no such column in [schema]",
         )
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from dpstream.core import paths
 from dpstream.core.contracts import Key, shown
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
-from dpstream.project.keys import DEFAULT_MECHANISM, SECTIONS, rows_of
+from dpstream.project.keys import DEFAULT_MECHANISM, SECTIONS, keys_of, rows_of
 
 __all__ = ["Section", "Used", "did_you_mean", "exact_number", "reason_for", "shown"]
 
@@ -83,10 +84,18 @@ class Section:
             if key not in known:
                 value = self.table[key]
                 raise ConfigError(
-                    f"unknown key {key!r} ({shown(value)}){did_you_mean(key, known)}",
+                    f"unknown key {key!r} ({shown(value)}){self._belongs(key) or did_you_mean(key, known)}",
                     where=self.place(),
                     allowed=", ".join(sorted(known)),
                 )
+
+    def _belongs(self, key: str) -> str:
+        """Which other kinds of source have a key, as the end of a sentence; empty: none."""
+        row = keys_of(self.name).get(key) if self.name == "source" else None
+        kinds = () if row is None else row.mechanisms
+        return (
+            f"; it belongs to kind = {' or '.join(json.dumps(kind) for kind in kinds)} only" if kinds else ""
+        )
 
     def place(self, key: str | None = None) -> str:
         """File, section and key for messages."""

@@ -103,7 +103,7 @@ def _departures_every(section: SectionReader, given: Given, found: Mapping[str, 
             'a whole number of steps, "census", or [expect] in place of turnover',
         )
     wait = expected_wait(given.budget, found["departures_share"], given.records_per_step, found["turnover"])
-    here = at_census if wait is None else f"every {wait} steps"
+    here = at_census if wait is None else "every step" if wait == 1 else f"every {wait} steps"
     why = f"about {given.records_per_step} records leave in a step ([expect])"
     section.note("departures_every", f"expected: {here}, because {why}", default=False)
     return wait
