@@ -22,7 +22,7 @@ WRONG = {
     "another word": ('"month"', "day", "", "year, week, or a number of steps"),
     "a truth": ("true", None, "", "year, week, or a number of steps"),
     "a fraction": ("2.5", None, "", "year, week, or a number of steps"),
-    "never": ("100000", None, "", "2 to 10,000 steps"),
+    "never": ("10000000", None, "", "2 to 1,000,000 steps"),
     "one step": ("1", None, "", "a longer season"),
     "a week of weeks": ('"week"', "week", "", "a longer season"),
     "a week of months": ('"week"', "month", "", "a longer season"),
