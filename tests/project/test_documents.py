@@ -121,7 +121,7 @@ def test_machine_paths_are_recognised() -> None:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_lock_files_are_hashes_without_addresses(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
-    for word in ("http", "index", "find-links", "file:", "://", " /"):
+    for word in ("http:", "https:", "index", "find-links", "file:", "://", " /"):
         lines = [line for line in text.splitlines() if word in line and not line.strip().startswith("--hash")]
         assert lines == [], word
     blocks = re.split(r"\n(?=\S)", text)

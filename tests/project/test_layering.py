@@ -3,6 +3,7 @@
 The order (higher may import lower; parts of one level do not import each other)::
 
     cli
+    service: pages, desk, releases (the consumers' feed)
     lab
     tools: demo, families (what one family's tools are), choosing, report, errors, evaluate, family_tools (whose are
         whose), simulate
@@ -53,11 +54,14 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.families",),
     ("tools.demo",),
     ("lab",),
+    ("service.releases",),
+    ("service.desk",),
+    ("service.pages",),
     ("cli",),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 #: Folders that hold other parts and no code of their own.
-HALLS = ("core", "families", "io", "tools")
+HALLS = ("core", "families", "io", "service", "tools")
 
 #: Packages whose names are parts: `from dpstream import stream` names the part in the alias, not in the module.
 BARE = ("dpstream", *(f"dpstream.{hall}" for hall in HALLS))
