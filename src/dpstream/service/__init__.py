@@ -1,1 +1,1 @@
-"""The service (extra ``[service]``): a feed for consumers, a desk and pages for stewards, and the worker behind them."""
+"""The service (extra ``[service]``): a feed for consumers, a desk and pages for stewards, a worker behind them."""
