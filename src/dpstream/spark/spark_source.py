@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_operations import KeyedOperations
 from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.query import bounds
-from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source import PeriodSource
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
@@ -99,7 +99,7 @@ class SparkKeys:
     )
 
 
-class SparkSource(Source):
+class SparkSource(PeriodSource):
     """Private records of a Spark session, which stay there: each step holds a ``SparkBatch``.
 
     Guarantee: the periods are public, and so is which one is read. In a table the time of a record decides its step; a
@@ -115,19 +115,8 @@ class SparkSource(Source):
         self._own: SparkKeys = options.own or SparkKeys()
         self._place = "Spark, query" if options.table is None else f"Spark, table {options.table}"
 
-    @property
-    def position(self) -> dict[str, int]:
-        """Empty: any step can be asked for again."""
-        return {}
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``. Nothing of a step is read before the stream asks for its hash."""
-        check_start(start_step)
-        return self._read(*self.options.due(self.options.clock()), start_step)
-
     def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+        # Nothing of a step is read before the stream asks for its hash.
         if first > last:
             return
         own, op = self._own, self.options.op_column

@@ -11,18 +11,15 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.core.objects import ObjectPath, asking, object_path
 from dpstream.core.paths import parse_json, read_bytes
+from dpstream.io.sinks.beside import BesideFolder
 from dpstream.io.sinks.catalogue import listed_hashes
-from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.publisher import LAST_COMPARED, MANIFEST, STAYING, Differences, Publisher, step_name
 from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
-from dpstream.io.sinks.table_files import BlockWriter
 
 __all__ = ["Bucket", "Mirrored"]
 
@@ -173,79 +170,32 @@ class Bucket:
             ) from None
 
 
-class Mirrored:
-    """A ``Sink``: the folder, and then the bucket, which has the same files.
+class Mirrored(BesideFolder):
+    """The folder, and then the bucket, which has the same files; files that wait on the disk are sent as they are.
 
     Args:
         folder: gets every release.
         bucket: gets it afterwards.
     """
 
+    _other = "bucket"
+
     def __init__(self, folder: Publisher, bucket: Bucket) -> None:
-        self._folder, self._bucket = folder, bucket
+        super().__init__(folder)
+        self._bucket = bucket
 
-    @property
-    def directory(self) -> Path:
-        """The path of the folder."""
-        return self._folder.directory
+    def _published_there(self, stream_id: str) -> Mapping[int, str]:
+        return self._bucket.published(stream_id)
 
-    @property
-    def table_name(self) -> str:
-        """The name of the table's file in each step's directory."""
-        return self._folder.table_name
-
-    @property
-    def reads_whole(self) -> bool:
-        """False: files that wait on the disk are sent as they are."""
-        return False
-
-    @property
-    def draws_tables(self) -> bool:
-        """False: it gets files."""
-        return False
-
-    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
-        """Does nothing: it draws no tables."""
-
-    def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files."""
-        return self._folder.render(table)
-
-    def render_changes(self, changes: Any) -> dict[str, bytes]:
-        """A table of changes as named files."""
-        return self._folder.render_changes(changes)
-
-    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
-        """Converts a table to bytes block by block."""
-        return self._folder.block_writer(schema, put)
-
-    def published(self, stream_id: str) -> dict[int, str]:
-        """The hashes of the steps that the folder or the bucket has.
-
-        Errors:
-            StoreDamagedError: they have different releases of a step.
-        """
-        hashes = dict(self._folder.published(stream_id))
-        for step, digest in self._bucket.published(stream_id).items():
-            if hashes.setdefault(step, digest) != digest:
-                raise StoreDamagedError(
-                    f"the folder and the bucket hold different releases of step {step}",
-                    where=str(self.directory),
-                    allowed="a folder and a bucket of the same stream",
-                )
-        return hashes
+    def _compare_there(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int]
+    ) -> Differences:
+        return self._bucket.compare(committed, deep=deep, withdrawn=withdrawn)
 
     def publish(self, step: int, files: Mapping[str, Content]) -> None:
         """Publish to the folder, then to the bucket."""
         self._folder.publish(step, files)
         self._bucket.publish(step, files)
-
-    def compare(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
-    ) -> Differences:
-        """The differences of the folder; if it has none, those of the bucket."""
-        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
-        return differences or self._bucket.compare(committed, deep=deep, withdrawn=withdrawn)
 
     def restore(
         self,

@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import ID, OP
+from dpstream.io.sinks.beside import BesideFolder
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
 from dpstream.io.sinks.release_reader import has_periods, read_table
 from dpstream.io.sinks.staged_file import Content, StagedFile
-from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, blocks_of, from_bytes
+from dpstream.io.sinks.table_files import FORMATS, Format, blocks_of, from_bytes
 
 __all__ = ["DrawingFeed", "Feed", "Piece", "StandardOutput", "Tee"]
 
@@ -137,8 +138,8 @@ class DrawingFeed(Feed, Protocol):
         ...
 
 
-class Tee:
-    """A ``Sink`` that writes to the folder first, and then to the feed.
+class Tee(BesideFolder):
+    """The folder, and then the feed.
 
     Args:
         folder: gets every release.
@@ -146,16 +147,13 @@ class Tee:
         fields: the fields of the codebook, which give the types of CSV files.
     """
 
+    _other = "database"
+
     def __init__(self, folder: Publisher, feed: Feed, fields: Sequence[Mapping[str, Any]]) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._feed = feed
         self._fields = tuple(fields)
         self._drawing: Callable[[int], Drawing] | None = None
-
-    @property
-    def directory(self) -> Path:
-        """The path of the folder."""
-        return self._folder.directory
 
     @property
     def table_name(self) -> str:
@@ -176,46 +174,17 @@ class Tee:
         """What gives the ``Drawing`` of a step, for such a feed."""
         self._drawing = drawing
 
-    def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files."""
-        return self._folder.render(table)
-
-    def render_changes(self, changes: Any) -> dict[str, bytes]:
-        """A table of changes as named files."""
-        return self._folder.render_changes(changes)
-
-    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
-        """Converts a table to bytes block by block."""
-        return self._folder.block_writer(schema, put)
-
-    def published(self, stream_id: str) -> dict[int, str]:
-        """The hashes of the steps that the folder or the feed has.
-
-        Errors:
-            StoreDamagedError: they have different releases of a step.
-        """
-        hashes = dict(self._folder.published(stream_id))
-        for step, digest in self._feed.published(stream_id).items():
-            if hashes.setdefault(step, digest) != digest:
-                raise StoreDamagedError(
-                    f"the folder and the database hold different releases of step {step}",
-                    where=str(self.directory),
-                    allowed="a folder and a database of the same stream",
-                )
-        return hashes
+    def _published_there(self, stream_id: str) -> Mapping[int, str]:
+        return self._feed.published(stream_id)
 
     def publish(self, step: int, files: Mapping[str, Content]) -> None:
         """Publish to the folder, then to the feed."""
         self._folder.publish(step, files)
         self._feed.publish(self._piece(step, files))
 
-    def compare(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    def _compare_there(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int]
     ) -> Differences:
-        """The differences of the folder; if it has none, those of the feed."""
-        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
-        if differences:
-            return differences
         pieces = {step: piece for step in committed if (piece := self._manifest_of(step)) is not None}
 
         def expected(step: int) -> Any:

@@ -54,11 +54,6 @@ class StaySource(Source):
         self.beneath = beneath
         self._today = today or options.clock()
 
-    @property
-    def position(self) -> dict[str, int]:
-        """Empty: every reading reads all stays."""
-        return {}
-
     def signature(self) -> Any:
         """See ``Source``."""
         return self.beneath.signature()

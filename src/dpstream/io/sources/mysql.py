@@ -19,7 +19,7 @@ from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_stays import StaySource
 from dpstream.io.sources.mysql_session import MySQLSession, check_mysql_url, named, named_column
 from dpstream.io.sources.query import bounds, split_records
-from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source import PeriodSource, Source
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
@@ -119,7 +119,7 @@ class _Asked:
             )
 
 
-class MySQLSource(Source):
+class MySQLSource(PeriodSource):
     """Private records of a MySQL or MariaDB table, view or query, step by step; or with keys, as snapshots.
 
     Guarantee: the periods that are asked for are public. In a table the time of a row decides its step; a query is
@@ -132,18 +132,6 @@ class MySQLSource(Source):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self.options = options
         self._asked = _Asked(options, columns)
-
-    @property
-    def position(self) -> dict[str, int]:
-        """Empty: any step can be asked for again."""
-        return {}
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``."""
-        check_start(start_step)
-        return self._read(*self.options.due(self.options.clock()), start_step)
 
     def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
         options = self.options
@@ -211,11 +199,6 @@ class MySQLStays(Source):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self.options = options
         self._asked = _Asked(options, columns)
-
-    @property
-    def position(self) -> dict[str, int]:
-        """Empty: every reading reads all stays."""
-        return {}
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""

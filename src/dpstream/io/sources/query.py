@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.duckdb_file import open_database
 from dpstream.io.sources.pieces import Pieces
-from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source import PeriodSource
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags
@@ -27,7 +27,7 @@ _ROWS = 2**16
 _ALLOWED = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
 
 
-class QuerySource(Source):
+class QuerySource(PeriodSource):
     """Private records from a DuckDB file, opened for reading only; one query per step.
 
     The query has two parameters: the first day of the period and the day after its last one (dates), or a step
@@ -54,20 +54,8 @@ class QuerySource(Source):
     ) -> None:
         self.options = options
         self._path = Path(base) / str(options.database)
-        self._today = today or options.clock()
+        self._today = today
         self._parameters = 0
-
-    @property
-    def position(self) -> dict[str, int]:
-        """Empty: the query can be run for any step again."""
-        return {}
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``. Each step is read over a connection of its own."""
-        check_start(start_step)
-        return self._read(*self.options.due(self._today), start_step)
 
     def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
         if first > last:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpstream.core.errors import StepError
+from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 
-__all__ = ["Source", "check_start"]
+__all__ = ["PeriodSource", "Source", "check_start"]
 
 
 def check_start(start_step: int) -> None:
@@ -34,9 +36,12 @@ class Source(ABC):
     broken: int = 0
 
     @property
-    @abstractmethod
     def position(self) -> dict[str, int]:
-        """How far the source had read when it handed out the last step, as JSON values. Private: kept with the step."""
+        """How far the source had read when it handed out the last step, as JSON values. Private: kept with the step.
+
+        Empty where the source does not read on from a position.
+        """
+        return {}
 
     @abstractmethod
     def steps(
@@ -64,3 +69,21 @@ class Source(ABC):
     def signature(self) -> Any:
         """A value, cheap to compute, that changes when there may be new records; None where only reading can tell."""
         return None
+
+
+class PeriodSource(Source):
+    """A source that can be asked for the records of any period again, as databases can."""
+
+    #: The day that decides which periods are over; None: that of the options' clock.
+    _today: datetime.date | None = None
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        check_start(start_step)
+        return self._read(*self.options.due(self._today or self.options.clock()), start_step)
+
+    @abstractmethod
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+        """The steps from ``first`` to ``last``."""

@@ -96,11 +96,6 @@ class StdinSource(Source):
     def _count_broken(self, records: int) -> None:
         self.broken += records
 
-    @property
-    def position(self) -> dict[str, int]:
-        """Empty: a pipe cannot be read again from a position."""
-        return {}
-
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
