@@ -32,10 +32,10 @@ def test_the_same_ledger_and_releases_on_a_server(
 
 
 def test_publishing_before_the_commit_is_found(tmp_path: Path) -> None:
-    """Negative control. A life of twenty kills misses it about one time in four."""
+    """Negative control. A life of twenty kills may miss it; those that find it first save time."""
     found = (
         interrupted_life(tmp_path / str(seed), TIMES, seed, control="publish-first", moments=False).violations
-        for seed in range(1, 11)
+        for seed in (5, 6, *range(1, 11))
     )
     assert any("published and not committed" in text for violations in found for text in violations)
 

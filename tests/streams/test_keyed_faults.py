@@ -27,7 +27,9 @@ def mixed(step: int) -> KeyedBatch | Snapshot:
 SUBJECT = Subject(KeyedPlan(), SCHEMA, mixed, Publishing())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("stride", "key"), [(1, None), (9, StateKey(b"k" * 32))], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(
+    ("stride", "key"), [(3, None), (11, StateKey(b"k" * 32))], ids=["plain", "encrypted"]
+)
 def test_killed_before_durability_calls(tmp_path: Path, stride: int, key: StateKey | None) -> None:
     """Finished by another process, nothing is drawn twice, and with equal entropy every file is equal, so the present
     records are: their counts are in every table's manifest and rows."""

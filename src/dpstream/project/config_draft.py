@@ -253,7 +253,8 @@ def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
 
 def _expect(written: Mapping[str, Any], *, people: bool, needed: bool) -> str:
     """``[expect]`` with the owner's guesses, or as a comment: nothing of it may be read off the data."""
-    offered = ("size",) if people else ("size", "records_per_step")
+    # Those who are followed are there in every step, in whatever order they came.
+    offered = ("size",) if people else ("size", "records_per_step", *(() if needed else ("order",)))
     text = _section("expect", written, offered=offered)
     if written or needed:
         return text

@@ -38,6 +38,18 @@ StepColumns = dict[str, NDArray[Any]]
 StepDraws = Callable[[int, np.random.Generator], Iterator[StepColumns]]
 
 
+#: With what ``dpstream init`` drafts for it.
+_POOLED = """\
+[mechanism]
+name = "pooled"
+workload = "all-2-way"
+noise = "joint"
+estimates = "joined"
+how_many = "predicted"
+first_records = "expected"
+"""
+
+
 @dataclass(frozen=True)
 class Example:
     """An invented stream with everything that is needed to run dpstream on it."""
@@ -67,7 +79,7 @@ class Example:
     output: str = ""
     #: Whether the file has ``[expect]``: the numbers that the example is made with.
     expects: bool = False
-    mechanism: str = '[mechanism]\nname = "pooled"\nworkload = "all-2-way"\n'
+    mechanism: str = _POOLED
 
 
 def without_end(one_step: Callable[[int, int, np.random.Generator], StepColumns]) -> StepDraws:
