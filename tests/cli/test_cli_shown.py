@@ -115,6 +115,16 @@ def test_every_way_of_printing(capsys: pytest.CaptureFixture[str]) -> None:
     assert steers(str(ConfigError(text, where=text, allowed=text))) == []
 
 
+def test_numbers_of_a_wide_table_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [f"{k}23456.789" for k in range(1, 15)]
+    print_table(["step", *(f"column {k}" for k in range(14))], [["1", *cells]], right=list(range(15)))
+    told = capsys.readouterr().out
+    assert [one for one in cells if one not in told] == []
+    assert told.count("step") >= 2
+    print_table(["name", "hash", "n"], [["x", "f" * 200, "12"]], right=[2])  # texts are, and once
+    assert capsys.readouterr().out.count("name") == 1
+
+
 def toml(value: str) -> str:
     return json.dumps(value).replace("\x7f", "\\u007f")
 

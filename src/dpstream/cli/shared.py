@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from dpstream.core.showing import ShownStream, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from dpstream.project import Config
@@ -127,13 +128,31 @@ def require_free(path: Path, allowed: str = "another name, or --force", *, force
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """A table; the columns in ``right`` are aligned to the right."""
+    """A table; the columns in ``right`` are aligned to the right. Numbers are not broken: where they lack the room,
+    two tables are printed, which share the first column."""
+    out, count = console(), len(headings)
+    numbers = _table(headings, rows, right, [0, *(one for one in right if one)])
+    wide = out.options.update(max_width=100_000)
+    if count > 2 and right and out.measure(numbers, options=wide).minimum > out.width:
+        for part in ([*range((count + 1) // 2)], [0, *range((count + 1) // 2, count)]):
+            print_table(
+                [headings[one] for one in part],
+                [[row[one] for one in part] for row in rows],
+                right=[new for new, one in enumerate(part) if one in right],
+            )
+    else:
+        out.print(_table(headings, rows, right, range(count)))
+
+
+def _table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], columns: Iterable[int]
+) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if position in right else "left", overflow="fold")
+    table, chosen = Table(box=box.SIMPLE_HEAD, pad_edge=False), list(columns)
+    for one in chosen:
+        table.add_column(headings[one], justify="right" if one in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    console().print(table)
+        table.add_row(*(row[one] for one in chosen))
+    return table
