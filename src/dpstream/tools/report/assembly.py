@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dpstream
 from dpstream.core.errors import ConfigError
@@ -17,9 +17,12 @@ from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import calendar_of
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
-from dpstream.tools.report.opening import banner, opening
+from dpstream.tools.report.opening import banner, opening, title_of
 from dpstream.tools.report.sections_files import files_section
 from dpstream.tools.report.sections_promise import promise
+
+if TYPE_CHECKING:
+    from dpstream.project.publication_section import Publication
 
 __all__ = ["REPORT_MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of", "frame"]
 
@@ -85,7 +88,8 @@ class FamilyPage:
                 allowed="the run's configuration file",
             )
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
-        return assemble(self.draw(folder, pairs, private), private=private, fit=fit)
+        about = None if folder.config is None else folder.config.publication
+        return assemble(self.draw(folder, pairs, private), private=private, fit=fit, about=about)
 
 
 def charts_of(run: Told) -> Charts:
@@ -93,21 +97,22 @@ def charts_of(run: Told) -> Charts:
     return Charts(calendar_of(run))
 
 
-def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
+def assemble(made: Page, *, private: bool, fit: Fitness, about: Publication | None = None) -> str:
     """The whole page as text.
 
     Args:
         private: whether it holds private truth.
         fit: what the newest table is fit for.
+        about: what the owner says to readers, where that is known.
     """
     run, dates = made.run, made.charts.dates
     links = [(name, title) for name, title, _ in made.sections if title]
     links += [("promise", "Privacy and cost"), ("files", "Use the files")]
-    head = opening(run, dates, made.what, fit, links, size=made.size, private=private)
+    head = opening(run, dates, made.what, fit, links, size=made.size, private=private, about=about)
     body = [*(content for _, _, content in made.sections), promise(run), files_section(run)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}
     return frame(
-        f"{run.manifest['stream']}: dpstream report" + (f" ({LABEL})" if private else ""),
+        f"{title_of(run, about)}: dpstream report" + (f" ({LABEL})" if private else ""),
         [banner(run, private, fit.unfit)],
         [head, element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body)],
         [*_footer(run, made.tables, private)],
@@ -167,7 +172,8 @@ def _footer(run: Told, tables: int, private: bool) -> list[str]:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
     return [
-        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']}. "
+        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']} of the "
+        f"stream {run.manifest['stream']}. "
         f"{read} were read; all of them match their published hashes.",
         f"This page holds private truth: {LABEL}."
         if private

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.verdicts import (
     MEANING,
@@ -22,7 +22,10 @@ from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent
 from dpstream.tools.report.sections_promise import factor_words
 
-__all__ = ["banner", "opening", "table_of_verdicts"]
+if TYPE_CHECKING:
+    from dpstream.project.publication_section import Publication
+
+__all__ = ["banner", "opening", "table_of_verdicts", "title_of"]
 
 
 def banner(run: Told, private: bool, unfit: str | None) -> Html:
@@ -54,6 +57,7 @@ def opening(
     *,
     size: int | None = None,
     private: bool,
+    about: Publication | None = None,
 ) -> Html:
     """The whole card, with the links to what is below.
 
@@ -61,21 +65,29 @@ def opening(
         what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
         fit: what the newest table is fit for; no verdicts where its manifest is of an early version.
         size: how many there are; the number of rows where it is None.
+        about: what the owner says to readers, where that is known.
     """
     first, last = run.shown[0].step, run.shown[-1].step
     span = dates.since(first, last)
-    about = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}."
+    lead = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}."
     if "invented" in what:
-        about += " No row is a person or a record."
+        lead += " No row is a person or a record."
+    described = None if about is None else about.description
     return element(
         "header",
         element("p", "Evaluation" if private else "Synthetic data: what they are good for", class_="kicker"),
-        element("h1", element("bdi", str(run.manifest["stream"]))),
-        element("p", about, class_="lead"),
+        element("h1", element("bdi", title_of(run, about))),
+        None if described is None else element("p", described),
+        element("p", lead, class_="lead"),
         table_of_verdicts(fit.verdicts, run.shown[-1].rows if size is None else size),
         element("dl", _age(run, dates), _many(run, dates), _loss(run), class_="facts"),
         element("nav", [element("a", text, href=f"#{name}") for name, text in links], aria_label="Sections"),
     )
+
+
+def title_of(run: Told, about: Publication | None) -> str:
+    """What the owner calls the data set; the stream's name where that is not known."""
+    return (None if about is None else about.title) or str(run.manifest["stream"])
 
 
 def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
