@@ -17,7 +17,7 @@ from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import calendar_of
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
-from dpstream.tools.report.opening import banner, opening, title_of
+from dpstream.tools.report.opening import banner, opening, table_of_verdicts, title_of
 from dpstream.tools.report.sections_files import files_section
 from dpstream.tools.report.sections_promise import promise
 
@@ -46,6 +46,9 @@ class Page:
         tables: how many released tables were read.
         heat: data of heat maps, for the script.
         size: how many there are, where that is not the number of rows.
+        kicker: what kind of thing this is, above its name; that of synthetic data where it is None.
+        card: what one may conclude, where that is not told by verdicts on tables.
+        rules: for using the files, where those of tables do not fit.
     """
 
     run: Told
@@ -55,6 +58,9 @@ class Page:
     tables: int = 0
     heat: dict[str, Any] = field(default_factory=dict)
     size: int | None = None
+    kicker: str | None = None
+    card: Html | None = None
+    rules: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,10 @@ def assemble(made: Page, *, private: bool, fit: Fitness, about: Publication | No
     run, dates = made.run, made.charts.dates
     links = [(name, title) for name, title, _ in made.sections if title]
     links += [("promise", "Privacy and cost"), ("files", "Use the files")]
-    head = opening(run, dates, made.what, fit, links, size=made.size, private=private, about=about)
-    body = [*(content for _, _, content in made.sections), promise(run), files_section(run)]
+    size = run.shown[-1].rows if made.size is None else made.size
+    card = table_of_verdicts(fit.verdicts, size) if made.card is None else made.card
+    head = opening(run, dates, made.what, card, links, kicker=made.kicker, private=private, about=about)
+    body = [*(content for _, _, content in made.sections), promise(run), files_section(run, made.rules)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}
     return frame(
         f"{title_of(run, about)}: dpstream report" + (f" ({LABEL})" if private else ""),

@@ -126,6 +126,8 @@ def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: st
         end for _, _, value, width in entries for end in (value - width, value + width) if math.isfinite(end)
     ]
     low, high = min([0.0, *ends]), max([0.0, *ends])
+    if low < 0:  # where nothing is above it, the line at 0 is still to be seen
+        low, high = low - 0.02 * (high - low), high + 0.02 * (high - low)
     span = (high - low) or 1.0
 
     def at(value: float) -> str:

@@ -15,7 +15,6 @@ from dpstream.core.contracts.verdicts import (
     SMALL_GROUP,
     Verdict,
 )
-from dpstream.stream.release.fitness import Fitness
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.dates import Calendar
@@ -25,7 +24,7 @@ from dpstream.tools.report.sections_promise import factor_words
 if TYPE_CHECKING:
     from dpstream.project.publication_section import Publication
 
-__all__ = ["banner", "opening", "table_of_verdicts", "title_of"]
+__all__ = ["banner", "conclusions", "opening", "table_of_verdicts", "title_of"]
 
 
 def banner(run: Told, private: bool, unfit: str | None) -> Html:
@@ -52,10 +51,10 @@ def opening(
     run: Told,
     dates: Calendar,
     what: str,
-    fit: Fitness,
+    card: Html | None,
     links: Sequence[tuple[str, str]],
     *,
-    size: int | None = None,
+    kicker: str | None = None,
     private: bool,
     about: Publication | None = None,
 ) -> Html:
@@ -63,8 +62,8 @@ def opening(
 
     Args:
         what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
-        fit: what the newest table is fit for; no verdicts where its manifest is of an early version.
-        size: how many there are; the number of rows where it is None.
+        card: what one may conclude; None where the newest manifest is of an early version.
+        kicker: what kind of thing this is; that of synthetic data where it is None.
         about: what the owner says to readers, where that is known.
     """
     first, last = run.shown[0].step, run.shown[-1].step
@@ -75,11 +74,15 @@ def opening(
     described = None if about is None else about.description
     return element(
         "header",
-        element("p", "Evaluation" if private else "Synthetic data: what they are good for", class_="kicker"),
+        element(
+            "p",
+            "Evaluation" if private else kicker or "Synthetic data: what they are good for",
+            class_="kicker",
+        ),
         element("h1", element("bdi", title_of(run, about))),
         None if described is None else element("p", described),
         element("p", lead, class_="lead"),
-        table_of_verdicts(fit.verdicts, run.shown[-1].rows if size is None else size),
+        card,
         element("dl", _age(run, dates), _many(run, dates), _loss(run), class_="facts"),
         element("nav", [element("a", text, href=f"#{name}") for name, text in links], aria_label="Sections"),
     )
@@ -97,28 +100,50 @@ def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
     # What nobody knows is said once.
     unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN), None)
     rows = [
-        element(
-            "tr",
-            element("th", _USES[one.use].format(group=integer(size * SMALL_GROUP)), scope="row"),
-            element(
-                "td", element("span", one.word, class_=f"word {one.word.replace(' ', '-')}"), class_="verdict"
-            ),
-            element("td", _error(one, size, one.use == unknown), class_="error"),
-            element("td", _picture(one), class_="picture", aria_hidden="true"),
+        (
+            _USES[one.use].format(group=integer(size * SMALL_GROUP)),
+            one.word,
+            _error(one, size, one.use == unknown),
+            _picture(one),
         )
         for one in verdicts
     ]
     meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
+    return conclusions(
+        rows,
+        "What these words mean",
+        element("p", f"{meaning}. {_range_words(verdicts)}"),
+        element("ul", [element("li", one.words) for one in verdicts]),
+    )
+
+
+def conclusions(
+    rows: Sequence[tuple[str, str | None, Sequence[Html | str], Html | None]], summary: str, *more: Html
+) -> Html:
+    """What one may conclude: a row for each use, and below it what opens.
+
+    Args:
+        rows: the use, the word on it (None: its error alone speaks), the error in words, and its picture.
+    """
+    made = [
+        element(
+            "tr",
+            element("th", use, scope="row"),
+            element(
+                "td",
+                None if word is None else element("span", word, class_=f"word {word.replace(' ', '-')}"),
+                class_="verdict",
+            ),
+            element("td", error, class_="error", colspan=2 if picture is None else None),
+            None if picture is None else element("td", picture, class_="picture", aria_hidden="true"),
+        )
+        for use, word, error, picture in rows
+    ]
     return join(
         [
             element("h2", "What you may conclude, and how wrong it may be", class_="quiet"),
-            element("table", element("tbody", rows), class_="verdicts"),
-            element(
-                "details",
-                element("summary", "What these words mean"),
-                element("p", f"{meaning}. {_range_words(verdicts)}"),
-                element("ul", [element("li", one.words) for one in verdicts]),
-            ),
+            element("table", element("tbody", made), class_="verdicts"),
+            element("details", element("summary", summary), *more),
         ]
     )
 
