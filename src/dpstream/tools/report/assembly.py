@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import dpstream
+from dpstream.core.contracts.verdicts import Use
 from dpstream.core.errors import ConfigError
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.label import LABEL
@@ -49,6 +50,7 @@ class Page:
         kicker: what kind of thing this is, above its name; that of synthetic data where it is None.
         card: what one may conclude, where that is not told by verdicts on tables.
         rules: for using the files, where those of tables do not fit.
+        beside: what is known of errors beside the verdicts.
     """
 
     run: Told
@@ -61,6 +63,7 @@ class Page:
     kicker: str | None = None
     card: Html | None = None
     rules: Sequence[str] | None = None
+    beside: Callable[[Fitness], Mapping[Use, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def assemble(made: Page, *, private: bool, fit: Fitness, about: Publication | No
     links = [(name, title) for name, title, _ in made.sections if title]
     links += [("promise", "Privacy and cost"), ("files", "Use the files")]
     size = run.shown[-1].rows if made.size is None else made.size
-    card = table_of_verdicts(fit.verdicts, size) if made.card is None else made.card
+    beside = None if made.beside is None else made.beside(fit)
+    card = table_of_verdicts(fit.verdicts, size, beside) if made.card is None else made.card
     head = opening(run, dates, made.what, card, links, kicker=made.kicker, private=private, about=about)
     body = [*(content for _, _, content in made.sections), promise(run), files_section(run, made.rules)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}

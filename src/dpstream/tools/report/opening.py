@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from dpstream.core.contracts.verdicts import (
     PREDICTED,
     SIMULATED,
     SMALL_GROUP,
+    Use,
     Verdict,
 )
 from dpstream.tools.evaluate.label import LABEL
@@ -93,17 +94,25 @@ def title_of(run: Told, about: Publication | None) -> str:
     return (None if about is None else about.title) or str(run.manifest["stream"])
 
 
-def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
-    """What one may conclude, use by use, each with a band as wide as its error."""
+def table_of_verdicts(
+    verdicts: Sequence[Verdict], size: int, beside: Mapping[Use, str] | None = None
+) -> Html | None:
+    """What one may conclude, use by use, each with a band as wide as its error.
+
+    Args:
+        size: how many records there are.
+        beside: what else is known of the errors of a use.
+    """
+    more = beside or {}
     if not verdicts:
         return None
     # What nobody knows is said once.
-    unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN), None)
+    unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN and one.use not in more), None)
     rows = [
         (
             _USES[one.use].format(group=integer(size * SMALL_GROUP)),
             one.word,
-            _error(one, size, one.use == unknown),
+            _error(one, size, one.use == unknown, more.get(one.use)),
             _picture(one),
         )
         for one in verdicts
@@ -161,8 +170,8 @@ def _range_words(found: Sequence[Verdict]) -> str:
         )
     if any(one.share is not None and one.use in ("columns", "pairs") for one in found):
         texts.append(
-            "A typical one is the middle one of several columns or pairs: single counts are further off more often "
-            "than that."
+            "An average count is the table's size divided by the combinations of values. In the other half of the "
+            "columns or pairs it is further off, and so are large counts: the range is not one for all counts."
         )
     return " ".join(texts)
 
@@ -176,14 +185,11 @@ _USES = {
 _HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
 
 
-def _error(one: Verdict, size: int, first_unknown: bool) -> list[Html | str]:
+def _error(one: Verdict, size: int, first_unknown: bool, more: str | None) -> list[Html | str]:
     if one.share is None:
         if one.word == NOT_KNOWN:
-            return (
-                ["how wrong is not known; the publisher can find out (dpstream errors)"]
-                if first_unknown
-                else []
-            )
+            command = "how wrong is not known; the publisher can find out with dpstream errors"
+            return [text for text in (more, command if first_unknown else None) if text]
         return [one.words.split(": ", 1)[-1]]
     if one.word == "unfit" and one.use == "totals" and "standard error" not in one.words:
         return [one.words.split(": ", 1)[-1]]
@@ -195,7 +201,9 @@ def _error(one: Verdict, size: int, first_unknown: bool) -> list[Html | str]:
     words = {
         "totals": f"{integer(size)}, give or take {by}",
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
-    }.get(one.use, f"a typical one is right to about {by}")
+    }.get(one.use, f"in half of the {one.use} an average count is right to within {by}")
+    if more:
+        words += f"; {more}"
     # An error that the mechanism's model gives says so itself.
     how = "by its model" if "(by its model)" in one.words else _HOW.get(one.how or "", "")
     return [words, " ", element("small", how) if how else ""]

@@ -115,7 +115,8 @@ def _card(run: _Classifier, box: dict[str, Any]) -> Html:
     if run.steps:
         errors = 2 * run.errors[-1]
         beyond = int((np.abs(run.coefficients[-1]) > errors).sum())
-        text = f"{integer(beyond)} of {integer(len(errors))} are beyond the noise (±\N{NO-BREAK SPACE}{significant(float(errors.max()))})"
+        noise = f"±\N{NO-BREAK SPACE}{significant(float(errors.max()))}"
+        text = f"{integer(beyond)} of {integer(len(errors))} are beyond the noise ({noise})"
         rows.append(("Its coefficients", None, [text], None))
     if (found := _beyond_noise(run, box)) is not None:
         sure, many, drawn = found
