@@ -34,8 +34,7 @@ def beside_verdicts(run: ReportedRun, fit: Fitness, dates: Calendar) -> dict[Use
             if reach is not None:
                 found[use] = f"19 of 20 single counts to within {integer(reach)} records"
     unknown = any(one.use == "columns" and one.word == NOT_KNOWN for one in fit.verdicts)
-    measured = measured_words(run, dates)
-    if "columns" not in found and unknown and measured is not None:
+    if "columns" not in found and unknown and (measured := measured_words(run, dates)) is not None:
         found["columns"] = f"{measured}; how wrong the table's are is not known"
     return found
 

@@ -19,7 +19,7 @@ __all__ = ["TABLES_PAGE"]
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     if private and folder.config is not None:
         folder.config.table_recipe("report")
-    run = collect(folder)
+    run = collect(folder, marginals=private)
     chosen = sections_tables.chosen_pairs(run, pairs)
     truth = collect_truth(run, chosen) if private else None
     charts = charts_of(run)
