@@ -1,10 +1,10 @@
 """CPU time and size of report pages: 1,000 steps of 22 columns, public and with the private data.
 
-    python benchmarks/report_pages.py [--steps 1000] [--columns 22] [--out benchmarks/results/report_pages.txt]
+    python benchmarks/page_speed.py [--steps 1000] [--columns 22] [--out benchmarks/results/page_speed.txt]
 
-It invents records, runs the default on them (some minutes), writes each page three times in a process of its own and prints the middle one. Modules have to be compiled
-once before (``dpstream warm``), and Python has to be allowed to keep its byte code: both are part of what is measured
-otherwise.
+It invents records, runs the default on them (some minutes), writes each page three times in a process of its own and
+prints the middle one. Modules have to be compiled once before (``dpstream warm``), and Python has to be allowed to keep
+its byte code: both are part of what is measured otherwise.
 """
 
 from __future__ import annotations
