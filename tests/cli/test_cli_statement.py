@@ -220,6 +220,44 @@ def test_an_ending_promises_no_other_format(tmp_path: Path) -> None:
         dpstream("statement", config, "--format", form, "--out", tmp_path / name)
 
 
+def test_each_answer_to_nist_stands_where_the_table_says(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/statement.md").read_text(encoding="utf-8")
+    table = guide.split("## Checked against NIST")[1].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in table if line.startswith("|")][2:]
+    assert len(rows) >= 14
+    config = make(tmp_path, 2)
+    dpstream("run", config)
+    dpstream("statement", config, "--out", tmp_path / "s.html")
+    dpstream("report", config, "--out", tmp_path / "r.html")
+    page, report = ((tmp_path / name).read_text(encoding="utf-8") for name in ("s.html", "r.html"))
+    statement = dpstream("statement", config).stdout
+    registry = json.loads(dpstream("statement", config, "--format", "registry").stdout)
+    manifest = read_manifest(tmp_path / "releases", 2)
+    seen = set()
+    for _, _, where in rows:
+        for place in where.split("; "):
+            kind, _, rest = place.partition(": ")
+            seen.add(kind)
+            if kind == "statement":
+                rest, _, shown = rest.partition(" (on its page: ")
+                # A heading may hold a comma of its own.
+                for heading in (rest,) if f"## {rest}\n" in statement else re.split(", (?=[A-Z])", rest):
+                    assert f"## {heading}\n" in statement, heading
+                assert shown.rstrip(")") in page
+            elif kind == "report":
+                assert re.search(f"<h2[^>]*>{rest}", report), rest
+            elif kind in ("registry", "manifests"):
+                found = registry if kind == "registry" else manifest
+                for key in rest.strip("`").split("."):
+                    found = found[key]
+                assert found, rest
+            else:
+                link = re.fullmatch(r"\[[^]]+\]\((.+)\)", place)
+                assert link is not None, place
+                assert (Path(__file__).parents[2] / "docs/guide" / link[1]).resolve().is_file(), place
+    assert {"statement", "report", "registry", "manifests"} <= seen
+
+
 def test_records_for_programs(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
     for form in ("croissant", "dcat"):
