@@ -167,9 +167,95 @@ def test_what_the_owner_says_is_on_the_page_and_pinned_to_nothing(tmp_path: Path
     assert "<h1><bdi>Notices &amp; &lt;b&gt;letters</bdi></h1>" in text
     assert "What you may conclude" in text
     assert "default-src 'none'; script-src 'none'" in text.replace("&#x27;", "'")
+    # The report of the configuration has the owner's title; the folder alone does not know it.
+    for run, title in ((config, "Notices &amp; &lt;b&gt;letters"), (tmp_path / "releases", "test")):
+        dpstream("report", run, "--out", tmp_path / "r.html")
+        text = (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert f"<h1><bdi>{title}</bdi></h1>" in text
+        assert f"<title>{title}: dpstream report</title>" in text
+        assert ("<p>Invented.</p>" in text) == (run is config)
+        assert "of the stream test." in text
     wrong = config.read_text().replace('version = "1.2"', "version = 1.2")
     config.write_text(wrong)
     assert "[statement] version" in dpstream("statement", config, code=2).stderr
+
+
+def test_a_link_leads_to_no_script(tmp_path: Path) -> None:
+    config = make(tmp_path, 1)
+    text = config.read_text()
+    for bad in (
+        "javascript:alert(1)",
+        "example.org/x",
+        "file:///etc/passwd",
+        "https://",
+        "https://a b",
+        "data:,x",
+    ):
+        config.write_text(f'{text}[statement]\nurl = "{bad}"\n')
+        said = dpstream("statement", config, code=2).stderr
+        assert "no address that a public page may link to" in said, bad
+        assert "http://, https:// or mailto:" in said
+    for good in ("http://example.org", "https://example.org/x?a=b#c", "mailto:data@example.org"):
+        config.write_text(f'{text}[statement]\nurl = "{good}"\n')
+        dpstream("statement", config)
+
+
+def test_an_ending_promises_no_other_format(tmp_path: Path) -> None:
+    config = make(tmp_path, 1)
+    for form, name in (
+        ("croissant", "x.html"),
+        ("registry", "x.md"),
+        ("html", "x.json"),
+        ("markdown", "x.HTML"),
+    ):
+        said = dpstream("statement", config, "--format", form, "--out", tmp_path / name, code=2).stderr
+        assert f"--format {form} does not belong into a file named '{name}'" in said
+        assert not (tmp_path / name).exists()
+    for form, name in (
+        ("registry", "x.json"),
+        ("registry", "x.jsonld"),
+        ("markdown", "x.txt"),
+        ("html", "x.htm"),
+    ):
+        dpstream("statement", config, "--format", form, "--out", tmp_path / name)
+
+
+def test_each_answer_to_nist_stands_where_the_table_says(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/statement.md").read_text(encoding="utf-8")
+    table = guide.split("## Checked against NIST")[1].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in table if line.startswith("|")][2:]
+    assert len(rows) >= 14
+    config = make(tmp_path, 2)
+    dpstream("run", config)
+    dpstream("statement", config, "--out", tmp_path / "s.html")
+    dpstream("report", config, "--out", tmp_path / "r.html")
+    page, report = ((tmp_path / name).read_text(encoding="utf-8") for name in ("s.html", "r.html"))
+    statement = dpstream("statement", config).stdout
+    registry = json.loads(dpstream("statement", config, "--format", "registry").stdout)
+    manifest = read_manifest(tmp_path / "releases", 2)
+    seen = set()
+    for _, _, where in rows:
+        for place in where.split("; "):
+            kind, _, rest = place.partition(": ")
+            seen.add(kind)
+            if kind == "statement":
+                rest, _, shown = rest.partition(" (on its page: ")
+                # A heading may hold a comma of its own.
+                for heading in (rest,) if f"## {rest}\n" in statement else re.split(", (?=[A-Z])", rest):
+                    assert f"## {heading}\n" in statement, heading
+                assert shown.rstrip(")") in page
+            elif kind == "report":
+                assert re.search(f"<h2[^>]*>{rest}", report), rest
+            elif kind in ("registry", "manifests"):
+                found = registry if kind == "registry" else manifest
+                for key in rest.strip("`").split("."):
+                    found = found[key]
+                assert found, rest
+            else:
+                link = re.fullmatch(r"\[[^]]+\]\((.+)\)", place)
+                assert link is not None, place
+                assert (Path(__file__).parents[2] / "docs/guide" / link[1]).resolve().is_file(), place
+    assert {"statement", "report", "registry", "manifests"} <= seen
 
 
 def test_records_for_programs(tmp_path: Path) -> None:

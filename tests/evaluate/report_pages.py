@@ -8,6 +8,40 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+CLASSIFIER = """format = 1
+[stream]
+name = "loans"
+total = "public"
+[source]
+path = "data/*.csv"
+every = "files"
+[schema.columns.late]
+type = "boolean"
+[schema.columns.kind]
+type = "categorical"
+values = ["x", "y</script>"]
+[mechanism]
+name = "scheduler"
+black_box = "erm"
+target = "late"
+first_run = 200
+gamma = "1/2"
+[budget]
+epsilon = "1"
+"""
+
+
+def classifier(folder: Path) -> Path:
+    """The configuration of a small stream of classifiers, with its data; one label does its worst."""
+    (folder / "data").mkdir(parents=True)
+    for file in (1, 2, 3):
+        rows = "".join(f"{str(i % 3 == 0).lower()},{'x' if i % 2 else 'y</script>'}\n" for i in range(200))
+        (folder / "data" / f"{file}.csv").write_text(f"late,kind\n{rows}")
+    config = folder / "dpstream.toml"
+    config.write_text(CLASSIFIER)
+    return config
+
+
 VOID = ("meta", "br", "hr", "input")
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_stream import dpstream
 from report_pages import Page
 
+from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.privacy.noise import DiscreteGaussian
 from dpstream.io.sinks import read_manifest, read_measurements
 from dpstream.tools.evaluate import LABEL
+from dpstream.tools.families.panel.panel_staying import measured_staying
 from dpstream.tools.report import write_report
 
 STEPS = 6
@@ -85,6 +92,9 @@ def test_flows_are_the_measured_ones(folder: Path, tmp_path: Path) -> None:
         assert value == one.values[1] + one.values[5]
         assert width == pytest.approx(2 * (2 * one.variance) ** 0.5, rel=1e-3)
     assert "Of those who became poor, how many still are?" in page.words
+    ((share, low, high),) = measured_staying(counts)
+    assert f"{100 * share:.1f} % ({100 * low:.1f} % to {100 * high:.1f} %)" in page.words
+    assert "with a chance of 95 % or more all of them hold the truth" in page.words
 
 
 def test_what_a_panel_has_not_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -92,3 +102,56 @@ def test_what_a_panel_has_not_is_refused(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="neither heat maps nor the private data"):
             write_report(folder / "dpstream.toml", tmp_path / "r.html", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "r.html").exists()
+
+
+def _windows(people: np.ndarray, width: int, noise: np.random.Generator | None) -> list[NoisyCounts]:
+    """What a panel-window would measure of true histories, with discrete Gaussian noise."""
+    law, found = DiscreteGaussian(Fraction(400)), []
+    for end in range(width, people.shape[1] + 1):
+        codes = people[:, end - width : end] @ (1 << np.arange(width)[::-1])
+        values = np.bincount(codes, minlength=2**width).astype(np.int64)
+        if noise is not None:
+            # Rounded normal draws of that variance, which is what the law comes to within a millionth.
+            values += np.round(noise.normal(0, 20, 2**width)).astype(np.int64)
+        query = {"kind": "patterns", "columns": ["poor"], "periods": width}
+        parts = NoiseSum(((law, 1),))
+        found.append(NoisyCounts(f"window {end}", "net", end - width + 1, end, query, values, parts))
+    return found
+
+
+def test_the_intervals_of_staying_hold_the_truth() -> None:
+    """At 95 in 100 there would be fewer than 340 of 400 with a chance below 1e-12."""
+    generator = np.random.default_rng(5)
+    people = np.zeros((4000, 12), np.int64)
+    people[:, 0] = generator.random(4000) < 0.2
+    for period in range(1, 12):
+        stays = np.where(people[:, period - 1] == 1, 0.7, 0.1)
+        people[:, period] = generator.random(4000) < stays
+    exact = measured_staying(_windows(people, 4, None))
+    truth = [share for share, _, _ in exact]
+    # Without noise the shares are those of the histories themselves, over the ends of whole windows.
+    entered = [(people[:, t - 2] == 0) & (people[:, t - 1] == 1) for t in range(2, 12)]
+    by_hand = sum(
+        int((e & (people[:, t] == 1)).sum()) for t, e in zip(range(2, 12), entered, strict=True) if t >= 3
+    )
+    assert truth[0] == pytest.approx(by_hand / sum(int(e.sum()) for e in entered[1:]))
+    assert truth[1] < truth[0]
+    held = halved = 0
+    for _ in range(400):
+        found = measured_staying(_windows(people, 4, generator))
+        held += all(low <= true <= high for true, (_, low, high) in zip(truth, found, strict=True))
+        halved += all(
+            share - (share - low) / 4 <= true <= share + (high - share) / 4
+            for true, (share, low, high) in zip(truth, found, strict=True)
+        )
+    assert held >= 340
+    assert halved < 340, "the control: a quarter of the band does not hold it"
+
+
+def test_nothing_is_said_of_few_people_or_of_shared_draws() -> None:
+    people = np.zeros((10, 6), np.int64)
+    assert measured_staying(_windows(people, 4, None)) == []
+    many = np.tile([0, 0, 1, 1, 0, 0], (100, 1))
+    windows = _windows(many, 4, None)
+    assert len(measured_staying(windows)) == 2
+    assert measured_staying([replace(one, series="sums") for one in windows]) == []

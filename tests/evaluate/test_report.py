@@ -395,7 +395,7 @@ def test_columns_that_were_not_measured_have_errors_by_simulation(tmp_path: Path
             if len(one["columns"]) == 2
         ]
     )
-    shown = re.findall(r"a typical one is right to about ([0-9.,]+) %", page.words)[-1]
+    shown = re.findall(r"an average count is right to within ([0-9.,]+) %", page.words)[-1]
     assert float(shown.replace(",", "")) == pytest.approx(off, rel=0.01)
     assert "such intervals held the truth in 90 to 100 % of the cells where this was tried" in page.words
     pair = next(pair for pair in page.data["heat"]["pairs"])
@@ -413,7 +413,7 @@ def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp
         assert len(page.chart("The same noise as a share of the table")["x"]) == 10
         assert "The counts of the last step are expected from those before, not measured" in page.words
         assert "A change within the newest, open epoch is not seen before it ends." in page.words
-        assert "can be put through the same configuration" in page.words
+        assert "can find out with dpstream errors" in page.words
         assert "What one epoch takes" in page.words
     private = Page(write_report(config, tmp_path / "p.html", private_data=True))
     assert list(private.chart("Error against the truth")) == [
@@ -439,7 +439,7 @@ def test_older_manifests_and_other_mechanisms_give_no_errors(
     page = Page(write_report(root, tmp_path / "old.html"))
     assert "so no chart has error bars" in page.words
     assert "Neither the manifests nor a configuration say how large the noise is" in page.words
-    assert "cannot be told from what is public here" in page.words
+    assert "How wrong counts of the table's rows are is not known." in page.words
     config = make(tmp_path / "s", 3)
     config.write_text(config.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
     dpstream("run", config)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 from cli_stream import dpstream, make
-from report_pages import Page
+from report_pages import Page, classifier
 
 from dpstream.tools.report import write_report
 
@@ -204,3 +204,22 @@ def test_statements_and_panels_have_the_same_design(folder: Path, tmp_path: Path
     assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
     assert facts["scroll"] == facts["client"]
     assert facts["figures"] == facts["inked"] == facts["read"] == 7
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_classifiers_and_tables_with_turnover_have_the_same_design(tmp_path: Path, dark: bool) -> None:
+    config, stock = classifier(tmp_path / "erm"), tmp_path / "stock"
+    dpstream("simulate", "stock", "--steps", 3, "--records", 200, "--columns", 3, "--out", stock)
+    for run, title in ((config, "Coefficients"), (stock / "dpstream.toml", "Column by column")):
+        dpstream("run", run)
+        page = write_report(run, run.parent / "r.html")
+        read = Page(page)
+        assert title in read.words
+        facts = look(page, tmp_path, dark=dark)
+        assert facts["errors"] == ""
+        assert facts["ready"] == "true"
+        assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
+        assert facts["scroll"] == facts["client"]
+        assert facts["figures"] == facts["inked"] == facts["read"] == len(read.data["charts"]) >= 2
+        assert facts["rows"] == [len(chart["x"]) for chart in read.data["charts"]]
+        assert facts["unreached"] == []

@@ -104,14 +104,27 @@ def _page(made: Statement, folder: Path) -> str:
     return statement_page(made, fitness_of(folder), 0 if newest is None else int(newest.manifest["rows"]))
 
 
+#: What a file of an ending holds where --format does not say it.
+_ENDINGS = {".md": "markdown", ".html": "html", ".json": "registry"}
+
+
 def _form(path: Path | None, form: str | None) -> str:
-    endings = {".md": "markdown", ".html": "html", ".json": "registry"}
-    if form is not None or path is None:
+    """The format that --format or the file's ending says; an ending may not promise another one."""
+    told = None if path is None else _ENDINGS.get(path.suffix.lower())
+    if path is None or (form is not None and told is None):
         return form or "markdown"
-    if path.suffix not in endings:
+    if told is None:
         raise ConfigError(
             f"the name {path.name!r} tells no format",
             where="--out",
-            allowed=f"{', '.join(endings)}, or --format",
+            allowed=f"{', '.join(_ENDINGS)}, or --format",
         )
-    return endings[path.suffix]
+    # Every record for programs is JSON.
+    ending = next((end for end, one in _ENDINGS.items() if one == form), ".json")
+    if form is not None and _ENDINGS[ending] != told:
+        raise ConfigError(
+            f"--format {form} does not belong into a file named {path.name!r}",
+            where="--out",
+            allowed=f"a name ending in {ending}",
+        )
+    return form or told

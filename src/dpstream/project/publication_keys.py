@@ -5,8 +5,10 @@ from __future__ import annotations
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT
 
-__all__ = ["PUBLICATION_KEYS"]
+__all__ = ["PUBLICATION_KEYS", "WEB_ADDRESS"]
 
+#: What a link of a public page or record may lead to: no script, and no file of its reader.
+WEB_ADDRESS = r"^(https?://|mailto:)[^\s<>\"{}|\\^`]+$"
 _NOT_SET = "only the owner knows it"
 
 
@@ -17,7 +19,7 @@ def _words(key: str, what: str, example: str) -> Key:
 PUBLICATION_KEYS: tuple[Key, ...] = (
     _words(
         "title",
-        "What the data set is called in catalogues; the stream's name if it is not set.",
+        "What the data set is called on its pages and in catalogues; the stream's name if it is not set.",
         '"Evictions"',
     ),
     _words(
@@ -33,7 +35,15 @@ PUBLICATION_KEYS: tuple[Key, ...] = (
     _words("reason", "Why this budget and this unit.", '"Counts of districts have to be right to 5 %"'),
     _words("version", "Version of the statement.", '"1.2"'),
     _words("license", "The licence of the released data, as an SPDX name or an address.", '"CC-BY-4.0"'),
-    _words("url", "Where the releases can be had.", '"https://example.org/evictions"'),
+    Key(
+        "statement",
+        "url",
+        "an address in http://, https:// or mailto:",
+        "not set",
+        _NOT_SET,
+        "Where the releases can be had.",
+        fragment={**TEXT, "pattern": WEB_ADDRESS},
+    ),
     Key(
         "report",
         "outline",

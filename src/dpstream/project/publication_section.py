@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from dpstream.project.reader import Section
+from dpstream.project.publication_keys import WEB_ADDRESS
+from dpstream.project.reader import Section, shown
 
 __all__ = ["Publication", "read_publication"]
 
@@ -35,8 +37,10 @@ def read_publication(statement: Section, report: Section, base: Path) -> Publica
     """Both sections; paths are relative to ``base``.
 
     Errors:
-        ConfigError: a value that is no text, or an outline that is no file.
+        ConfigError: a value that is no text, an address that may not stand in a link, or an outline that is no file.
     """
     texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
+    if "url" in texts and not re.fullmatch(WEB_ADDRESS, texts["url"]):
+        raise statement.wrong("url", f"{shown(texts['url'])} is no address that a public page may link to")
     outline = report.file_path("outline", base, "file") if report.has("outline") else None
     return Publication(**texts, outline=outline)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dpstream
+from dpstream.core.contracts.verdicts import Use
 from dpstream.core.errors import ConfigError
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.label import LABEL
@@ -17,9 +18,12 @@ from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import calendar_of
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
-from dpstream.tools.report.opening import banner, opening
+from dpstream.tools.report.opening import banner, opening, table_of_verdicts, title_of
 from dpstream.tools.report.sections_files import files_section
 from dpstream.tools.report.sections_promise import promise
+
+if TYPE_CHECKING:
+    from dpstream.project.publication_section import Publication
 
 __all__ = ["REPORT_MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of", "frame"]
 
@@ -43,6 +47,10 @@ class Page:
         tables: how many released tables were read.
         heat: data of heat maps, for the script.
         size: how many there are, where that is not the number of rows.
+        kicker: what kind of thing this is, above its name; that of synthetic data where it is None.
+        card: what one may conclude, where that is not told by verdicts on tables.
+        rules: for using the files, where those of tables do not fit.
+        beside: what is known of errors beside the verdicts.
     """
 
     run: Told
@@ -52,6 +60,10 @@ class Page:
     tables: int = 0
     heat: dict[str, Any] = field(default_factory=dict)
     size: int | None = None
+    kicker: str | None = None
+    card: Html | None = None
+    rules: Sequence[str] | None = None
+    beside: Callable[[Fitness], Mapping[Use, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,8 @@ class FamilyPage:
                 allowed="the run's configuration file",
             )
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
-        return assemble(self.draw(folder, pairs, private), private=private, fit=fit)
+        about = None if folder.config is None else folder.config.publication
+        return assemble(self.draw(folder, pairs, private), private=private, fit=fit, about=about)
 
 
 def charts_of(run: Told) -> Charts:
@@ -93,21 +106,25 @@ def charts_of(run: Told) -> Charts:
     return Charts(calendar_of(run))
 
 
-def assemble(made: Page, *, private: bool, fit: Fitness) -> str:
+def assemble(made: Page, *, private: bool, fit: Fitness, about: Publication | None = None) -> str:
     """The whole page as text.
 
     Args:
         private: whether it holds private truth.
         fit: what the newest table is fit for.
+        about: what the owner says to readers, where that is known.
     """
     run, dates = made.run, made.charts.dates
     links = [(name, title) for name, title, _ in made.sections if title]
     links += [("promise", "Privacy and cost"), ("files", "Use the files")]
-    head = opening(run, dates, made.what, fit, links, size=made.size, private=private)
-    body = [*(content for _, _, content in made.sections), promise(run), files_section(run)]
+    size = run.shown[-1].rows if made.size is None else made.size
+    beside = None if made.beside is None else made.beside(fit)
+    card = table_of_verdicts(fit.verdicts, size, beside) if made.card is None else made.card
+    head = opening(run, dates, made.what, card, links, kicker=made.kicker, private=private, about=about)
+    body = [*(content for _, _, content in made.sections), promise(run), files_section(run, made.rules)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}
     return frame(
-        f"{run.manifest['stream']}: dpstream report" + (f" ({LABEL})" if private else ""),
+        f"{title_of(run, about)}: dpstream report" + (f" ({LABEL})" if private else ""),
         [banner(run, private, fit.unfit)],
         [head, element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body)],
         [*_footer(run, made.tables, private)],
@@ -167,7 +184,8 @@ def _footer(run: Told, tables: int, private: bool) -> list[str]:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
     return [
-        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']}. "
+        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']} of the "
+        f"stream {run.manifest['stream']}. "
         f"{read} were read; all of them match their published hashes.",
         f"This page holds private truth: {LABEL}."
         if private

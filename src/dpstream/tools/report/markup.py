@@ -115,30 +115,33 @@ def fold(summary: str, *children: Child) -> Html:
     return element("details", element("summary", summary), *children, class_="fold")
 
 
-def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: str) -> Html:
+def interval_table(
+    rows: Iterable[tuple[str, str, float, float | tuple[float, float]]], *, caption: str
+) -> Html:
     """Numbers with their errors, and beside each a dot with a band on one scale from 0 (or below).
 
     Args:
-        rows: name, number and error as text, the number and half the width of its band.
+        rows: name, number and error as text, the number, and half the width of its band or both of its ends.
     """
-    entries = list(rows)
-    ends = [
-        end for _, _, value, width in entries for end in (value - width, value + width) if math.isfinite(end)
+    entries = [
+        (name, text, value, *(band if isinstance(band, tuple) else (value - band, value + band)))
+        for name, text, value, band in rows
     ]
+    ends = [end for *_, lower, upper in entries for end in (lower, upper) if math.isfinite(end)]
     low, high = min([0.0, *ends]), max([0.0, *ends])
+    if low < 0:  # where nothing is above it, the line at 0 is still to be seen
+        low, high = low - 0.02 * (high - low), high + 0.02 * (high - low)
     span = (high - low) or 1.0
 
     def at(value: float) -> str:
         return f"{100 * (value - low) / span:.1f}%"
 
     body = []
-    for name, text, value, width in entries:
+    for name, text, value, lower, upper in entries:
         picture = None
         if math.isfinite(value):
-            reach = width if math.isfinite(width) else 0.0
-            band = element(
-                "i", class_="band", style=f"left:{at(value - reach)};right:{at(high + low - value - reach)}"
-            )
+            left, right = (lower, upper) if math.isfinite(lower) and math.isfinite(upper) else (value, value)
+            band = element("i", class_="band", style=f"left:{at(left)};right:{at(high + low - right)}")
             dot = element("i", class_="dot", style=f"left:{at(value)}")
             zero = element("i", class_="zero", style=f"left:{at(0.0)}") if low < 0 else None
             picture = element("span", zero, band, dot, class_="range")

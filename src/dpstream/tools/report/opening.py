@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.verdicts import (
     MEANING,
@@ -13,16 +13,19 @@ from dpstream.core.contracts.verdicts import (
     PREDICTED,
     SIMULATED,
     SMALL_GROUP,
+    Use,
     Verdict,
 )
-from dpstream.stream.release.fitness import Fitness
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent
 from dpstream.tools.report.sections_promise import factor_words
 
-__all__ = ["banner", "opening", "table_of_verdicts"]
+if TYPE_CHECKING:
+    from dpstream.project.publication_section import Publication
+
+__all__ = ["banner", "conclusions", "opening", "table_of_verdicts", "title_of"]
 
 
 def banner(run: Told, private: bool, unfit: str | None) -> Html:
@@ -49,64 +52,107 @@ def opening(
     run: Told,
     dates: Calendar,
     what: str,
-    fit: Fitness,
+    card: Html | None,
     links: Sequence[tuple[str, str]],
     *,
-    size: int | None = None,
+    kicker: str | None = None,
     private: bool,
+    about: Publication | None = None,
 ) -> Html:
     """The whole card, with the links to what is below.
 
     Args:
         what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
-        fit: what the newest table is fit for; no verdicts where its manifest is of an early version.
-        size: how many there are; the number of rows where it is None.
+        card: what one may conclude; None where the newest manifest is of an early version.
+        kicker: what kind of thing this is; that of synthetic data where it is None.
+        about: what the owner says to readers, where that is known.
     """
     first, last = run.shown[0].step, run.shown[-1].step
     span = dates.since(first, last)
-    about = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}."
+    lead = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}."
     if "invented" in what:
-        about += " No row is a person or a record."
+        lead += " No row is a person or a record."
+    described = None if about is None else about.description
     return element(
         "header",
-        element("p", "Evaluation" if private else "Synthetic data: what they are good for", class_="kicker"),
-        element("h1", element("bdi", str(run.manifest["stream"]))),
-        element("p", about, class_="lead"),
-        table_of_verdicts(fit.verdicts, run.shown[-1].rows if size is None else size),
+        element(
+            "p",
+            "Evaluation" if private else kicker or "Synthetic data: what they are good for",
+            class_="kicker",
+        ),
+        element("h1", element("bdi", title_of(run, about))),
+        None if described is None else element("p", described),
+        element("p", lead, class_="lead"),
+        card,
         element("dl", _age(run, dates), _many(run, dates), _loss(run), class_="facts"),
         element("nav", [element("a", text, href=f"#{name}") for name, text in links], aria_label="Sections"),
     )
 
 
-def table_of_verdicts(verdicts: Sequence[Verdict], size: int) -> Html | None:
-    """What one may conclude, use by use, each with a band as wide as its error."""
+def title_of(run: Told, about: Publication | None) -> str:
+    """What the owner calls the data set; the stream's name where that is not known."""
+    return (None if about is None else about.title) or str(run.manifest["stream"])
+
+
+def table_of_verdicts(
+    verdicts: Sequence[Verdict], size: int, beside: Mapping[Use, str] | None = None
+) -> Html | None:
+    """What one may conclude, use by use, each with a band as wide as its error.
+
+    Args:
+        size: how many records there are.
+        beside: what else is known of the errors of a use.
+    """
+    more = beside or {}
     if not verdicts:
         return None
     # What nobody knows is said once.
-    unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN), None)
+    unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN and one.use not in more), None)
     rows = [
-        element(
-            "tr",
-            element("th", _USES[one.use].format(group=integer(size * SMALL_GROUP)), scope="row"),
-            element(
-                "td", element("span", one.word, class_=f"word {one.word.replace(' ', '-')}"), class_="verdict"
-            ),
-            element("td", _error(one, size, one.use == unknown), class_="error"),
-            element("td", _picture(one), class_="picture", aria_hidden="true"),
+        (
+            _USES[one.use].format(group=integer(size * SMALL_GROUP)),
+            one.word,
+            _error(one, size, one.use == unknown, more.get(one.use)),
+            _picture(one),
         )
         for one in verdicts
     ]
     meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
+    return conclusions(
+        rows,
+        "What these words mean",
+        element("p", f"{meaning}. {_range_words(verdicts)}"),
+        element("ul", [element("li", one.words) for one in verdicts]),
+    )
+
+
+def conclusions(
+    rows: Sequence[tuple[str, str | None, Sequence[Html | str], Html | None]], summary: str, *more: Html
+) -> Html:
+    """What one may conclude: a row for each use, and below it what opens.
+
+    Args:
+        rows: the use, the word on it (None: its error alone speaks), the error in words, and its picture.
+    """
+    made = [
+        element(
+            "tr",
+            element("th", use, scope="row"),
+            element(
+                "td",
+                None if word is None else element("span", word, class_=f"word {word.replace(' ', '-')}"),
+                class_="verdict",
+            ),
+            element("td", error, class_="error", colspan=2 if picture is None else None),
+            None if picture is None else element("td", picture, class_="picture", aria_hidden="true"),
+        )
+        for use, word, error, picture in rows
+    ]
     return join(
         [
             element("h2", "What you may conclude, and how wrong it may be", class_="quiet"),
-            element("table", element("tbody", rows), class_="verdicts"),
-            element(
-                "details",
-                element("summary", "What these words mean"),
-                element("p", f"{meaning}. {_range_words(verdicts)}"),
-                element("ul", [element("li", one.words) for one in verdicts]),
-            ),
+            element("table", element("tbody", made), class_="verdicts"),
+            element("details", element("summary", summary), *more),
         ]
     )
 
@@ -124,8 +170,8 @@ def _range_words(found: Sequence[Verdict]) -> str:
         )
     if any(one.share is not None and one.use in ("columns", "pairs") for one in found):
         texts.append(
-            "A typical one is the middle one of several columns or pairs: single counts are further off more often "
-            "than that."
+            "An average count is the table's size divided by the combinations of values. In the other half of the "
+            "columns or pairs it is further off, and so are large counts: the range is not one for all counts."
         )
     return " ".join(texts)
 
@@ -139,14 +185,11 @@ _USES = {
 _HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
 
 
-def _error(one: Verdict, size: int, first_unknown: bool) -> list[Html | str]:
+def _error(one: Verdict, size: int, first_unknown: bool, more: str | None) -> list[Html | str]:
     if one.share is None:
         if one.word == NOT_KNOWN:
-            return (
-                ["how wrong is not known; the publisher can find out (dpstream errors)"]
-                if first_unknown
-                else []
-            )
+            command = "how wrong is not known; the publisher can find out with dpstream errors"
+            return [text for text in (more, command if first_unknown else None) if text]
         return [one.words.split(": ", 1)[-1]]
     if one.word == "unfit" and one.use == "totals" and "standard error" not in one.words:
         return [one.words.split(": ", 1)[-1]]
@@ -158,7 +201,9 @@ def _error(one: Verdict, size: int, first_unknown: bool) -> list[Html | str]:
     words = {
         "totals": f"{integer(size)}, give or take {by}",
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
-    }.get(one.use, f"a typical one is right to about {by}")
+    }.get(one.use, f"in half of the {one.use} an average count is right to within {by}")
+    if more:
+        words += f"; {more}"
     # An error that the mechanism's model gives says so itself.
     how = "by its model" if "(by its model)" in one.words else _HOW.get(one.how or "", "")
     return [words, " ", element("small", how) if how else ""]

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
-from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.metrics import WorkloadErrors, errors_or_blank
 from dpstream.tools.evaluate.synthetic_side import alike_together
 from dpstream.tools.evaluate.true_table import TrueStep, true_steps
-from dpstream.tools.report.collect import ReportedRun, released_codes
+from dpstream.tools.report.collect import ReportedRun
 
 __all__ = ["Compared", "Truth", "collect_truth"]
 
@@ -51,7 +50,10 @@ def collect_truth(run: ReportedRun, pairs: tuple[Clique, ...]) -> Truth:
 
     Guarantee: none; the result is private.
 
-    Cost: reads the data once and the released tables once more.
+    Args:
+        run: with its released marginals.
+
+    Cost: reads the data once.
 
     Errors:
         ConfigError: a run without any table.
@@ -65,7 +67,7 @@ def collect_truth(run: ReportedRun, pairs: tuple[Clique, ...]) -> Truth:
     for true in true_steps(run.config, run.last_table):
         if true.step not in wanted:
             continue
-        released = count_marginals(released_codes(run.schema, run.releases, true.step), domain, cliques)
+        released = run.marginals[true.step]
         counts = _marginals(true, run.schema, cliques)
         errors = errors_or_blank(counts, [table.astype(np.float64) for table in released], true.table.records)
         done.append(Compared(true.step, true.table.records, errors))

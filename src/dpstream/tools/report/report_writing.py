@@ -48,7 +48,7 @@ def write_report(
         StoreDamagedError: files that differ from their published hashes.
         StepError, DataError: private data that do not belong to the run.
 
-    Cost: reads each drawn table once (twice with the private data, and these once). CPU time: about a second for 104
+    Cost: reads each drawn table once, and the private data once. CPU time: about a second for 104
     steps of 8 columns, 2 s for 1,000 steps of 22 columns, of which 40 tables are read.
     """
     place = _place(Path(out), force)

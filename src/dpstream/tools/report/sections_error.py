@@ -16,6 +16,8 @@ from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import StepFacts
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun
+from dpstream.tools.report.dates import Calendar
+from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.private_side import Truth
 
@@ -209,12 +211,12 @@ def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def weak(run: ReportedRun, truth: Truth | None) -> Html:
+def weak(run: ReportedRun, truth: Truth | None, dates: Calendar) -> Html:
     """The section "Where it is weak"."""
     if run.codes is None:
         body = element("p", "No release has a full table to look at.")
     else:
-        body = _public_weakness(run) if truth is None else _true_weakness(run, truth)
+        body = _public_weakness(run, dates) if truth is None else _true_weakness(run, truth)
     return element("section", element("h2", "Where it is weak"), body, id="weak")
 
 
@@ -252,7 +254,7 @@ def _true_weakness(run: ReportedRun, truth: Truth) -> Html:
     )
 
 
-def _public_weakness(run: ReportedRun) -> Html:
+def _public_weakness(run: ReportedRun, dates: Calendar) -> Html:
     error, source = _cell_error(run)
     texts = [_measured_words(run)]
     if error is not None:
@@ -270,14 +272,14 @@ def _public_weakness(run: ReportedRun) -> Html:
         )
         if run.simulated is not None:
             least_words = (
-                "How wrong a count is, by its size, was found by simulation: the table above tells it. A count under "
+                "How wrong a count is, by its size, was found by simulation: the table below tells it. A count under "
                 "two of its standard errors is mostly noise."
             )
-        elif run.in_epochs:
-            least_words += (
-                " Records of invented people of the same shape can be put through the same configuration "
-                "(dpstream simulate, dpstream compare), and tell it."
-            )
+        else:
+            if (measured := measured_words(run, dates)) is not None:
+                least_words = f"Of single columns {measured}: where a count is smaller, it is mostly noise. "
+                least_words += "How wrong counts of the table's rows are is not known."
+            least_words += " The publisher can find out with dpstream errors, at no cost in privacy."
         texts.insert(0, least_words)
         made = _thin_marginals(run, None)
     texts.append(

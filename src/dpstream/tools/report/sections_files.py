@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.markup import Html, element, fold, table
 
 __all__ = ["files_section"]
 
 _WHAT = {
-    "table": "the synthetic table; any program reads it",
+    "table": "what was released; any program reads it",
     "changes": "what is new or different since the step before",
     "measurements": "what was measured, with its noise: exact intervals (dpstream measured)",
     "manifest": "how it was made, what is protected, how wrong it may be",
 }
 
 
-def files_section(run: Told) -> Html:
-    """The section on the files of the last release."""
+def files_section(run: Told, own: Sequence[str] | None = None) -> Html:
+    """The section on the files of the last release.
+
+    Args:
+        own: rules in place of those for tables of synthetic records.
+    """
     step = int(run.manifest["step"])
     folder = f"step-{step:06d}"
     names = [name for name in (*run.manifest.get("files", {}), "manifest.json") if "metadata" not in name]
@@ -24,13 +30,13 @@ def files_section(run: Told) -> Html:
         ["codebook.json", "columns, types and labels"],
         ["catalogue.json", "all releases with their hashes"],
     ]
-    rules = [
+    rules = list(own or ()) or [
         "Ask what was measured before you count rows: measured counts have exact intervals, counts of rows have none.",
         "Rows are no sample. A standard error or a p-value that a program computes from them is wrong.",
         "Leave small groups alone: noise is the same for a count of 10 and for one of 10,000.",
     ]
     weight = run.manifest.get("records", {}).get("weight")
-    if weight is not None:
+    if weight is not None and own is None:
         rules.insert(0, f"Add up the column {weight}, do not count rows: weights take out invented people.")
     code = (
         f'import dpstream as dp\nrelease = dp.read("releases")\ntable = release.table({step}, frame="pandas")'

@@ -478,8 +478,8 @@ def pairs(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> Ht
         element("h2", "Two columns together"),
         element(
             "p",
-            "Share of all rows in each combination of two columns' values, in percent; the darker, the more. "
-            "The list begins with the pairs that are associated most.",
+            "Share of all rows in each combination of two columns' values, in percent; the stronger the colour, "
+            "the more. The list begins with the pairs that are associated most.",
         ),
         element("p", f"True shares and differences: {LABEL}.", class_="note") if truth is not None else None,
         element(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.report import sections_error, sections_tables, sections_time
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.collect import collect
+from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import integer
 from dpstream.tools.report.private_side import collect_truth
 
@@ -17,7 +19,7 @@ __all__ = ["TABLES_PAGE"]
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     if private and folder.config is not None:
         folder.config.table_recipe("report")
-    run = collect(folder)
+    run = collect(folder, marginals=private)
     chosen = sections_tables.chosen_pairs(run, pairs)
     truth = collect_truth(run, chosen) if private else None
     charts = charts_of(run)
@@ -28,12 +30,13 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
         ("columns", "Columns", sections_tables.columns(run, truth, dates)),
         ("pairs", "Pairs" if chosen else "", sections_tables.pairs(run, chosen, truth)),
         ("changed", "What changed" if news else "", news),
-        ("weak", "Weak spots", sections_error.weak(run, truth)),
+        ("weak", "Weak spots", sections_error.weak(run, truth, dates)),
         ("errors", "Errors", sections_error.errors(run, truth, charts)),
     ]
     what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(run.schema))} columns"
     heat = sections_tables.heat_json(run, chosen, truth)
-    return Page(run, sections, what, charts, tables=len(run.tables), heat=heat)
+    beside = partial(beside_verdicts, run, dates=dates)
+    return Page(run, sections, what, charts, tables=len(run.tables), heat=heat, beside=beside)
 
 
 TABLES_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told, thin
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, interval_table, significant
+from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
+from dpstream.tools.report.opening import conclusions
 from dpstream.tools.report.sections_time import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 
@@ -24,6 +27,8 @@ __all__ = ["GROWING_PAGE"]
 _MOST_TABLES, _MOST_FEATURES = 40, 30
 #: Bands of more features would lie over each other.
 _MOST_LINES = 3
+#: Combinations of values that are looked at.
+_MOST_COMBINATIONS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,7 @@ class _Classifier(Told):
     Attributes:
         steps: those that were read.
         coefficients, errors: with their standard errors; shape (steps, features).
+        measured: the newest coefficients before they were shrunk; what ``errors`` is about.
         records: of each shown step.
     """
 
@@ -40,6 +46,7 @@ class _Classifier(Told):
     features: tuple[str, ...]
     coefficients: Floats
     errors: Floats
+    measured: Floats
     records: tuple[int, ...]
 
 
@@ -66,7 +73,16 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
         ("releases", "Over time", _over_time(run, charts)),
         ("errors", "Errors", _errors(run)),
     ]
-    return Page(run, sections, what, charts, tables=len(run.steps))
+    return Page(
+        run,
+        sections,
+        what,
+        charts,
+        tables=len(run.steps),
+        kicker="A released classifier: what it is good for",
+        card=_card(run, box),
+        rules=_rules(str(box["target"])),
+    )
 
 
 def _collect(folder: Folder) -> _Classifier:
@@ -79,11 +95,106 @@ def _collect(folder: Folder) -> _Classifier:
             np.array([[math.nan if v is None else v for v in one] for one in part], np.float64)
             for part in rows
         )
+        measured = np.array(tables[-1]["measured"] if tables else [], np.float64)
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the coefficients cannot be read", where=str(folder.releases)) from None
     records = tuple(int(folder.manifest_of(step)["rows"]) for step in folder.steps)
     return _Classifier(
-        folder.manifest, folder.states, folder.facts(), steps, features, values, errors, records
+        folder.manifest, folder.states, folder.facts(), steps, features, values, errors, measured, records
+    )
+
+
+def _card(run: _Classifier, box: dict[str, Any]) -> Html:
+    """What one may conclude: how often it is right is not known, and how far its answers are beyond the noise is."""
+    unknown = (
+        "nobody has counted it; whoever has records whose answer is known can let it predict them, and count"
+    )
+    rows: list[tuple[str, str | None, list[Html | str], None]] = [
+        ("How often it is right", NOT_KNOWN, [unknown], None)
+    ]
+    if run.steps:
+        errors = 2 * run.errors[-1]
+        beyond = int((np.abs(run.coefficients[-1]) > errors).sum())
+        noise = f"±\N{NO-BREAK SPACE}{significant(float(errors.max()))}"
+        text = f"{integer(beyond)} of {integer(len(errors))} are beyond the noise ({noise})"
+        rows.append(("Its coefficients", None, [text], None))
+    if (found := _beyond_noise(run, box)) is not None:
+        sure, many, drawn = found
+        text = f"{integer(sure)} of {integer(many)}" if many <= 100 else percent(sure / many)
+        which = f"{integer(many)} random combinations of values" if drawn else "all combinations of values"
+        text = f"{text} are beyond the noise, of {which}"
+        rows.append(("Its answers", None, [text], None))
+    meaning = (
+        "Beyond the noise: further than two standard errors of the noise from 0, where the answer turns; by chance "
+        "one in twenty such bands misses. Combinations of values are counted once each, whether many people have them "
+        "or nobody; those of a number go by its bins.",
+        "How often a classifier is right depends on the records that it is used for. To count it on the records of "
+        "this stream would cost a budget, and none was planned for it: no command of dpstream tells it. Its owner can "
+        "count it on records that were kept out of the stream, and must not publish that count.",
+    )
+    return conclusions(rows, "What these words mean", *(element("p", text) for text in meaning))
+
+
+def _beyond_noise(run: _Classifier, box: dict[str, Any]) -> tuple[int, int, bool] | None:
+    """For how many combinations of values, of how many, the answer is further than two standard errors from turning,
+    and whether they were drawn because there are too many; None where the features cannot be told apart.
+
+    A common factor of all features changes neither side.
+    """
+    blocks = _blocks(run.features, box)
+    if not run.steps or blocks is None:
+        return None
+    sizes = [len(block) for block in blocks]
+    drawn = math.prod(sizes) > _MOST_COMBINATIONS
+    generator = np.random.default_rng(0)  # of what is public: the page is the same whenever it is made
+    codes = (
+        [generator.integers(0, size, _MOST_COMBINATIONS) for size in sizes]
+        if drawn
+        else np.unravel_index(np.arange(math.prod(sizes)), sizes)
+    )
+    margin, variance, start = np.zeros(len(codes[0])), np.zeros(len(codes[0])), 0
+    for block, code in zip(blocks, codes, strict=True):
+        part = slice(start, start + block.shape[1])
+        margin += (block @ run.measured[part])[code]
+        variance += (block**2 @ run.errors[-1, part] ** 2)[code]
+        start = part.stop
+    return int((np.abs(margin) > 2 * np.sqrt(variance)).sum()), len(margin), drawn
+
+
+def _blocks(features: Sequence[str], box: dict[str, Any]) -> list[Floats] | None:
+    """Of each column the features of its codes, up to a common factor; None where names cannot be told apart.
+
+    >>> box = {"columns": ["zip", "paid", "age"], "numbers": [["age", 3]]}
+    >>> [block.tolist() for block in _blocks(["zip=x", "zip=y", "paid", "age", "age=missing"], box)]
+    [[[1.0, 0.0], [0.0, 1.0]], [[-1.0], [1.0]], [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]
+    """
+    blocks, place = [], 0
+    for name in box["columns"]:
+        number = place < len(features) and features[place] == name
+        start = place = place + number
+        while place < len(features) and features[place].startswith(f"{name}="):
+            place += 1
+        flags = place - start
+        if not number:
+            block = np.eye(flags)
+        else:
+            bins = dict(box["numbers"]).get(name, 2)
+            block = np.zeros((bins + flags, 1 + flags))
+            block[:bins, 0] = np.linspace(-1, 1, bins)
+            block[bins:, 1:] = np.eye(flags)
+        blocks.append(block)
+    if list(features[place:]) == ["constant"]:
+        blocks.append(np.ones((1, 1)))
+        place += 1
+    return blocks if place == len(features) and all(block.size for block in blocks) else None
+
+
+def _rules(target: str) -> tuple[str, ...]:
+    return (
+        "Count how often it is right on records whose answer you know before you rely on it.",
+        "Add up the coefficients of a record's values; one of a number or of a column of two values counts times the "
+        f"value's place from \N{MINUS SIGN}1 to 1. Above 0 speaks for {target}.",
+        "A coefficient is no cause. One within its band of 0 says nothing.",
     )
 
 

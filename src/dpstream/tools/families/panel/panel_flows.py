@@ -1,4 +1,4 @@
-"""Who moves between states from one period to the next, and how long people stay: pictures of a panel."""
+"""Who moves between states from one period to the next: pictures of a panel."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
+from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.core.tables.report_tables import PERSON, WEIGHT, called, wide_name
-from dpstream.io.sinks import read_table
 from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
+from dpstream.tools.families.panel.panel_staying import staying
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, interval_table, join, percent
+from dpstream.tools.report.markup import Html, element, integer, interval_table
 
 __all__ = ["Columns", "QuestionWords", "columns_of", "flows_section"]
 
@@ -99,7 +97,7 @@ def flows_section(
     if not 2 <= len(words.states) <= _MOST_STATES or not run.shown[-1].rows:
         return None
     moves = _moves(run, folder, len(words.states))
-    stay = _staying(run, folder, columns, words)
+    stay = staying(run, folder, columns, words.yes, words.period) if len(words.states) == 2 else None
     if not moves and stay is None:
         return None
     parts: list[Html | None] = []
@@ -206,89 +204,3 @@ def _over_time(moves: dict[int, tuple[Floats, float]], words: QuestionWords, cha
         line = ChartLine("people", values, style=1 + i, width=errors, named=False)
         figures.append(charts.lines(title, steps, [line], Unit("people a period"), small=True))
     return element("div", figures, class_="grid")
-
-
-def _staying(run: Told, folder: Folder, columns: Columns, words: QuestionWords) -> Html | None:
-    """How long people stay in the second of two states, among the released people; None where that is not known."""
-    if len(words.states) != 2:
-        return None
-    options = run.manifest["mechanism"]["options"]
-    names, weighted = options.get("period_names"), "weight" in run.manifest.get("records", {})
-    panel = run.manifest["accuracy"]["panel"]
-    if not weighted and panel.get("padding_of_a_pattern", panel.get("padding", 0)):
-        return None  # invented people would be counted
-    last = run.shown[-1].step
-    try:
-        table = read_table(folder.releases, last)
-    except ConfigError:
-        return None  # changes only, or a table that is gone
-    states, weights = _histories(table, columns, last, names, weighted)
-    curve = _survival(states, weights)
-    if len(curve) < 3:
-        return None
-    window = int(options.get("window", 1))
-    rows = [
-        (
-            f"{k} more {words.period if k > 1 else words.period.rstrip('s')}"
-            + ("" if k + 2 <= window else " (not measured)"),
-            percent(share),
-            share,
-            math.nan,
-        )
-        for k, share in enumerate(curve)
-        if k
-    ]
-    return join(
-        [
-            element("h3", f"Of those who became {words.yes}, how many still are?"),
-            element(
-                "p",
-                f"Among the released people, over all periods. Windows of {window} were measured; what goes beyond "
-                "them follows from the released histories, and no public number tells how wrong it is.",
-            ),
-            interval_table(rows, caption="Share that is still there after so many periods"),
-        ]
-    )
-
-
-def _histories(
-    table: Any, columns: Columns, last: int, names: Sequence[str] | None, weighted: bool
-) -> tuple[Floats, Floats]:
-    """Each person's states (0, 1) and weights, shape (people, periods); a period without weights has none."""
-    ((name, labels),) = columns
-    people = table.column(PERSON).length()
-    states, weights = np.zeros((people, last)), np.full((people, last), 0.0 if weighted else 1.0)
-    for period in range(1, last + 1):
-        cells = table.column(wide_name(name, called(period, names))).to_pylist()
-        states[:, period - 1] = [str(cell).lower() == labels[1].lower() for cell in cells]
-        weight = wide_name(WEIGHT, called(period, names))
-        if weighted and weight in table.column_names:
-            weights[:, period - 1] = table.column(weight).to_numpy(zero_copy_only=False)
-    return states, weights
-
-
-#: Shares of fewer people say little.
-_LEAST_JUDGED = 30.0
-
-
-def _survival(states: Floats, weights: Floats) -> list[float]:
-    """The share of those who entered a state that is still there after 0, 1, 2, ... further periods (Kaplan, Meier).
-
-    Who is judged at a period counts with that period's weight. It ends where fewer than 30 people are judged.
-
-    >>> people = np.tile([[0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], (10, 1))
-    >>> _survival(people, np.ones((30, 4)))[:2]
-    [1.0, 0.6666666666666667]
-    """
-    periods = states.shape[1]
-    curve = [1.0]
-    for more in range(1, periods - 1):
-        risk = left = 0.0
-        for end in range(more + 1, periods):
-            spell = states[:, end - more : end].all(axis=1) & (states[:, end - more - 1] == 0)
-            risk += float(weights[spell, end].sum())
-            left += float(weights[spell & (states[:, end] == 0), end].sum())
-        if risk < _LEAST_JUDGED:
-            break
-        curve.append(curve[-1] * (1 - min(1.0, max(0.0, left / risk))))
-    return curve

@@ -166,9 +166,8 @@
       make("bdi", a.groups[i], name);
       row.forEach((v, j) => {
         const cell = make("td", (mode === "d" && v > 0 ? "+" : "") + (v / 100).toFixed(1), line);
-        const depth = Math.sqrt(Math.abs(v) / top) * 0.95;
-        cell.style.backgroundColor = `rgba(var(${v < 0 ? "--less-rgb" : "--accent-rgb"}), ${(0.04 + depth * 0.96).toFixed(3)})`;
-        if (depth > 0.6) cell.className = "strong";
+        const depth = Math.sqrt(Math.abs(v) / top).toFixed(3);
+        cell.style.backgroundColor = `rgba(var(${v < 0 ? "--less-rgb" : "--accent-rgb"}), calc(0.04 + ${depth} * var(--deepest)))`;
         cell.title = `${a.name} = ${a.groups[i]}, ${b.name} = ${b.groups[j]}`;
       });
     });

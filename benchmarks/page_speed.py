@@ -1,0 +1,95 @@
+"""CPU time and size of report pages: 1,000 steps of 22 columns, public and with the private data.
+
+    python benchmarks/page_speed.py [--steps 1000] [--columns 22] [--out benchmarks/results/page_speed.txt]
+
+It invents records, runs the default on them (some minutes), writes each page three times in a process of its own and
+prints the middle one. Modules have to be compiled once before (``dpstream warm``), and Python has to be allowed to keep
+its byte code: both are part of what is measured otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from made_by import write_result
+
+PROGRAM = Path(sys.executable).with_name("dpstream")
+ROWS = 60
+
+
+def stream(folder: Path, steps: int, columns: int) -> Path:
+    """The configuration of invented records, so many columns of 2 to 9 values."""
+    generator, sizes = random.Random(1), [2 + i % 8 for i in range(columns)]
+    first = datetime.date(2020, 1, 1)
+    lines = [
+        "format = 1", "[stream]", 'name = "long"', "[source]", 'path = "data.csv"', 'time_column = "day"',
+        'every = "day"', f'start = "{first}"', f'end = "{first + datetime.timedelta(steps - 1)}"',
+    ]  # fmt: skip
+    for i, size in enumerate(sizes):
+        values = ", ".join(f'"v{value}"' for value in range(size))
+        lines += [f"[schema.columns.c{i}]", 'type = "categorical"', f"values = [{values}]"]
+    lines += ["[budget]", 'epsilon = "1"', f"horizon = {steps}"]
+    config = folder / "dpstream.toml"
+    config.write_text("\n".join([*lines, ""]))
+    with (folder / "data.csv").open("w") as file:
+        file.write(",".join(["day", *(f"c{i}" for i in range(columns))]) + "\n")
+        for step in range(steps):
+            day = str(first + datetime.timedelta(step))
+            for _ in range(ROWS):
+                file.write(
+                    ",".join([day, *(f"v{int(generator.random() ** 2 * size)}" for size in sizes)]) + "\n"
+                )
+    return config
+
+
+def cpu_seconds(*words: object) -> float:
+    """Of one command, user and system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([PROGRAM, *map(str, words)], check=True, stdout=subprocess.DEVNULL, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def report(steps: int, columns: int) -> str:
+    lines = [
+        f"python {platform.python_version()}, load average {os.getloadavg()[0]:.1f}; medians of three pages",
+        "",
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        config = stream(Path(scratch), steps, columns)
+        cpu_seconds("run", config)
+        (Path(scratch) / "pages").mkdir()
+        for name, *words in (("public", config.parent / "releases"), ("private", config, "--private-data")):
+            page = Path(scratch) / "pages" / f"{name}.html"
+            times = [cpu_seconds("report", *words, "--out", page) for _ in range(3)]
+            size = page.stat().st_size / 1000
+            middle = statistics.median(times)
+            lines.append(f"{name}: {middle:.1f} s of CPU, {size:.0f} kB ({steps} steps, {columns} columns)")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--columns", type=int, default=22)
+    parser.add_argument("--out", type=Path, help="also write the table here")
+    options = parser.parse_args()
+    text = report(options.steps, options.columns)
+    print(text, end="")
+    if options.out is not None:
+        write_result(options.out, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What is known of errors beside the verdicts, in sentences: measured columns, and all single counts by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts.verdicts import NOT_KNOWN, Use
+from dpstream.io.sinks.simulated_errors import SimulatedErrors
+from dpstream.stream.release.fitness import Fitness
+from dpstream.tools.report.collect import ReportedRun
+from dpstream.tools.report.dates import Calendar
+from dpstream.tools.report.markup import integer
+
+__all__ = ["beside_verdicts", "measured_words", "reach_of_counts"]
+
+#: Of so many counts the range on the card holds the truth.
+_PART = 0.95
+
+
+def beside_verdicts(run: ReportedRun, fit: Fitness, dates: Calendar) -> dict[Use, str]:
+    """For the first card: what the verdict on columns or pairs does not say; empty where there is nothing."""
+    found: dict[Use, str] = {}
+    if run.simulated is not None:
+        names = run.schema.names
+        reaches: dict[Use, float | None] = {
+            "columns": reach_of_counts(run.simulated, [(name,) for name in names]),
+            "pairs": reach_of_counts(run.simulated, combinations(names, 2)),
+        }
+        for use, reach in reaches.items():
+            if reach is not None:
+                found[use] = f"19 of 20 single counts to within {integer(reach)} records"
+    unknown = any(one.use == "columns" and one.word == NOT_KNOWN for one in fit.verdicts)
+    if "columns" not in found and unknown and (measured := measured_words(run, dates)) is not None:
+        found["columns"] = f"{measured}; how wrong the table's are is not known"
+    return found
+
+
+def measured_words(run: ReportedRun, dates: Calendar) -> str | None:
+    """How far the measured numbers of single columns may be off; None where none has an interval."""
+    widths, ends = [], set()
+    for name in run.schema.names:
+        one = run.measured([name])
+        if one is not None and not one.chosen:
+            widths.append(float(one.law().half_width(_PART)))
+            ends.add(one.as_of)
+    if not widths:
+        return None
+    low, high = integer(min(widths)), integer(max(widths))
+    to = low if low == high else f"{low} to {high}"
+    when = f"as of {dates.name(ends.pop())}" if len(ends) == 1 else "when they were measured"
+    which = (
+        "measured numbers"
+        if len(widths) == len(run.schema)
+        else f"of {len(widths)} columns the measured numbers"
+    )
+    return f"{which} are right to within {to} records {when}"
+
+
+def reach_of_counts(found: SimulatedErrors, marginals: Iterable[Sequence[str]]) -> float | None:
+    """In records: as far as 19 of 20 cells of these marginals are off at most; None where none was simulated.
+
+    Each cell is off by Student's t times its own standard error, as in the published intervals: this is the 95 %
+    quantile of all of them together.
+    """
+    from scipy.special import stdtr
+
+    cells = [one.ravel() for names in marginals if (one := found.of_cells(names)) is not None]
+    if not cells:
+        return None
+    errors: NDArray[np.float64] = np.concatenate(cells)
+    runs = int(found.facts["runs"])
+    low, high = 0.0, float(errors.max()) * 1e3
+    if not high:
+        return 0.0
+    known = errors[errors > 0]
+    for _ in range(60):
+        middle = (low + high) / 2
+        inside = (len(errors) - len(known) + (2 * stdtr(runs, middle / known) - 1).sum()) / len(errors)
+        low, high = (middle, high) if inside < _PART else (low, middle)
+    return high
