@@ -77,9 +77,7 @@ def test_files_are_private_labelled_and_readable(finished, config):
     assert matrix.loc["zip", "size"] == pytest.approx(found.utility.true_association[0, 2])
     scores = json.loads((folder / "utility.json").read_text())["prediction"]["scores"]
     assert [score["trained_on"] for score in scores] == ["synthetic", "real", "synthetic", "real", "real"]
-    row = next(
-        line for line in (folder / "summary.md").read_text().splitlines() if line.startswith("| WE |")
-    )
+    row = next(line for line in (folder / "summary.md").read_text().splitlines() if line.startswith("| WE |"))
     assert f"| {found.last.errors.avg_we:.4g} | {found.last.errors.max_we:.4g} |" in row
     measures = pd.read_csv(folder / "measures.csv")
     assert found.judgement is not None

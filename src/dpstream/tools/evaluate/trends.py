@@ -143,8 +143,8 @@ def _moved(real: Floats, made: Floats, starts: NDArray[np.int64], schema: Schema
     spread = np.ptp(real[len(real) // 3 :], axis=0)
     best = []
     for column, (first, last) in enumerate(itertools.pairwise(starts)):
-        # Of two values that mirror each other the last one.
-        place = last - 1 - int(spread[first:last][::-1].argmax())
+        # Of two values the second one: the other mirrors it.
+        place = first + (1 if last - first == 2 else int(spread[first:last].argmax()))
         best.append((float(spread[place]), column, int(place - first), int(place)))
     best.sort(key=lambda one: -one[0])
     return tuple(

@@ -74,7 +74,7 @@ def _number(one: Measure) -> list[Html | str]:
     if one.word == NOT_KNOWN:
         return [_WHY_NOT.get(one.name, "not known")]
     beside = [
-        f"{name} {one.text(value)}"
+        f"{name} {one.text(value).removesuffix(' of 1,000')}"
         for name, value in ((_SAMPLES, one.floor), (_ONCE, one.ceiling))
         if not math.isnan(value)
     ]
@@ -158,7 +158,7 @@ def changes_section(judged: Judgement, charts: Charts) -> Html | None:
         "section",
         element("h2", "Does it move as the private table does?"),
         element("p", text),
-        element("h3", "The values whose true shares moved most"),
+        element("h3", "The values whose true shares moved most") if figures else None,
         element("div", figures, class_="grid"),
         id="changes",
     )
