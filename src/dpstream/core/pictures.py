@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.showing import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PALETTE", "QUIET", "WARNING", "Picture", "dress", "figure"]
+__all__ = ["INK", "PALETTE", "QUIET", "WARNING", "Picture", "dress", "figure", "plain_text"]
 
 INK: Final = "#222222"
 QUIET: Final = "#6a6a6a"
@@ -123,3 +124,14 @@ def dress(axes: Axes, *, x: str, y: str, title: str = "") -> None:
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#bbbbbb")
     axes.tick_params(length=0, colors=QUIET, labelsize=9)
+
+
+def plain_text(text: str, most: int = 24) -> str:
+    """A label from data, shortened, in which nothing is taken for a formula.
+
+    >>> plain_text("more than $100", 12)
+    'more than \\\\$…'
+    """
+    cut = shown(text)
+    cut = cut if len(cut) <= most else f"{cut[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return cut.replace("$", r"\$")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.pictures import INK, PALETTE, QUIET, WARNING, Picture, dress, figure
+from dpstream.core.pictures import INK, PALETTE, QUIET, WARNING, Picture, dress, figure, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def draw_evaluation(
 
 
 def _labelled(made: Figure, title: str) -> Picture:
-    made.suptitle(title, x=0.01, ha="left", color=WARNING, fontsize=10, fontweight="bold")
+    made.suptitle(plain_text(title, 90), x=0.01, ha="left", color=WARNING, fontsize=10, fontweight="bold")
     return Picture(made, private=True)
 
 
@@ -95,7 +95,7 @@ def _measures(axes: Axes, judged: Judgement) -> None:
             fontsize=9,
             color=INK,
         )
-    dress(axes, x="share that is wrong: ● released   ❘ two samples of real records   ◆ one offline run", y="")
+    dress(axes, x="share that is wrong: ● released, ❘ two real samples, ◆ one offline run", y="")
     axes.set_yticks(places, [one.question for one in judged.measures])
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color="#ececec", linewidth=0.8, zorder=0)
@@ -154,5 +154,5 @@ def _changes(axes: list[Axes], judged: Judgement) -> None:
                 fontsize=8,
                 color=colour,
             )
-        dress(one, x="step", y="", title=moved.name)
+        dress(one, x="step", y="", title=plain_text(moved.name, 40))
         one.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
