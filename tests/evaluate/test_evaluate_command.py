@@ -14,7 +14,7 @@ from evaluated_runs import run, typical, write_run
 from dpstream.cli.progress import counted_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, private_folder
-from dpstream.tools.evaluate.contract import SUMMARIES
+from dpstream.tools.evaluate.contract import PAGE, SUMMARIES
 from dpstream.tools.evaluate.evaluation_files import FILES
 
 
@@ -46,12 +46,12 @@ def test_files_are_private_labelled_and_readable(finished, config):
         os.umask(umask)
     folder = config.parent / "evaluation"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*FILES, *SUMMARIES, private_folder.PRIVATE_MARKER]
+        [*FILES, *SUMMARIES, PAGE, private_folder.PRIVATE_MARKER]
     )
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}
     assert result.stdout.startswith(f"{LABEL}\n")
-    assert result.stdout.endswith(f"{LABEL}: 6 files in {folder}\n")
+    assert result.stdout.endswith(f"{LABEL}: 8 files in {folder}\n")
     assert f"dpstream report {config} --private-data --out {folder}/report.html" in result.stdout
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")
@@ -77,7 +77,14 @@ def test_files_are_private_labelled_and_readable(finished, config):
     assert matrix.loc["zip", "size"] == pytest.approx(found.utility.true_association[0, 2])
     scores = json.loads((folder / "utility.json").read_text())["prediction"]["scores"]
     assert [score["trained_on"] for score in scores] == ["synthetic", "real", "synthetic", "real", "real"]
-    assert f"| AvgWE | {found.last.errors.avg_we:.4g} |" in (folder / "summary.md").read_text()
+    row = next(line for line in (folder / "summary.md").read_text().splitlines() if line.startswith("| WE |"))
+    assert f"| {found.last.errors.avg_we:.4g} | {found.last.errors.max_we:.4g} |" in row
+    measures = pd.read_csv(folder / "measures.csv")
+    assert found.judgement is not None
+    assert measures["released"].tolist() == pytest.approx(
+        [one.value for one in found.judgement.measures], nan_ok=True
+    )
+    assert found.judgement.words.split(":")[0] in result.stdout
     for number in (found.last.errors.avg_we, found.mean()["MaxL1"]):
         assert f"{number:.4g}" in result.stdout
     assert "evaluated 10 of 10 steps" in result.stderr
@@ -96,7 +103,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     assert facts["evaluated_steps"] == [6, 12]
     assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 12)
     assert facts.items() >= json.loads((folder / "summary.json").read_text()).items()
-    assert set(facts["files"]) == {*FILES, *SUMMARIES}
+    assert set(facts["files"]) == {*FILES, *SUMMARIES, PAGE}
     assert not any(picture.exists() for picture in earlier), (
         "pictures of earlier versions would show other numbers"
     )

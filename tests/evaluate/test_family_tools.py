@@ -27,6 +27,7 @@ GIVEN = {
     "every": 1,
     "synthetic": "models",
     "target": "paid",
+    "ceiling": False,
     "state": Path("state"),
 }
 
@@ -45,7 +46,7 @@ def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | 
             continue
         with pytest.raises(ConfigError) as caught:
             evaluation.check(asked)
-        word = "--from" if name == "synthetic" else f"--{name}"
+        word = {"synthetic": "--from", "ceiling": "--no-ceiling"}.get(name, f"--{name}")
         assert word not in str(caught.value.allowed)
         assert "--releases" in str(caught.value.allowed)
     page = tool_of("page", FamilyPage, family)

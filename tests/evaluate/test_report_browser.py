@@ -223,3 +223,17 @@ def test_classifiers_and_tables_with_turnover_have_the_same_design(tmp_path: Pat
         assert facts["figures"] == facts["inked"] == facts["read"] == len(read.data["charts"]) >= 2
         assert facts["rows"] == [len(chart["x"]) for chart in read.data["charts"]]
         assert facts["unreached"] == []
+
+
+def test_an_evaluation_has_the_same_design(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evaluation"
+    dpstream("evaluate", folder / "dpstream.toml", "--out", out, "--steps", "1-5")
+    page = out / "evaluation.html"
+    read = Page(page)
+    assert "</script><b>zip" in read.words
+    facts = look(page, tmp_path, dark=True)
+    assert facts["errors"] == ""
+    assert "owned" not in facts
+    assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
+    assert facts["scroll"] == facts["client"]
+    assert facts["figures"] == facts["inked"] == facts["read"] == len(read.data["charts"]) == 2

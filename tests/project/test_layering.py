@@ -12,8 +12,8 @@ The order (higher may import lower; parts of one level do not import each other)
     families: growing, census (built on tabular), tabular, panel, points
     spark (an engine: records that stay in a cluster)
     io: sources, sinks, libpq
-    core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign, threads; paths; objects;
-        errors; showing
+    core: tables, counters, graphical; contracts; privacy, schema; pictures; durable, compiling, foreign, threads;
+        paths; objects; errors; showing
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with its reason.
 ``STILL`` lists who above the families imports one of them: it only ever gets shorter.
@@ -36,6 +36,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("core.objects",),
     ("core.paths",),
     ("core.durable", "core.compiling", "core.foreign", "core.threads"),
+    ("core.pictures",),
     ("core.privacy", "core.schema"),
     ("core.contracts",),
     ("core.graphical", "core.counters", "core.tables"),

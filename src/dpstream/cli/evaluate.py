@@ -44,7 +44,17 @@ __all__ = ["command"]
     show_default=True,
     help="The published tables, or the models in the secret state (no sampling error).",
 )
-@click.option("--target", metavar="COLUMN", help="Train on synthetic, test on real, for this column.")
+@click.option(
+    "--target",
+    metavar="COLUMN",
+    help="Predict this column by two classifiers, from synthetic and real records.",
+)
+@click.option(
+    "--no-ceiling",
+    "without",
+    is_flag=True,
+    help="Leave out the offline run that the last table is compared with; of wide tables it takes minutes.",
+)
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @json_option
@@ -56,16 +66,21 @@ def command(
     every: int | None,
     synthetic: str,
     target: str | None,
+    without: bool,
     state: str | None,
     releases: str | None,
     as_json: bool,
 ) -> None:
     """Compare the releases of a run with the private table, step by step.
 
+    Writes a page with a verdict (evaluation.html) and files for programs. What may be wrong with the last table stands
+    beside the same number of two samples of real records, and of one offline run with the same budget: no stream can be
+    expected to do better.
+
     Reads the source, the releases and (with --from models) the state; changes none of them and costs no
     budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that
     are chosen by them are outside the guarantee. Points are compared by their distance (W1), panels by the usual
-    questions. For pictures see dpstream report --private-data.
+    questions. Columns and pairs side by side: dpstream report --private-data.
 
     \b
     Example:
@@ -73,11 +88,12 @@ def command(
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
     from dpstream.project import Config
-    from dpstream.tools.evaluate.contract import EvaluationRequest, FamilyEvaluation, write_result_files
+    from dpstream.tools.evaluate.contract import PAGE, EvaluationRequest, FamilyEvaluation, write_result_files
     from dpstream.tools.evaluate.label import LABEL
     from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
     from dpstream.tools.report.assembly import FamilyPage
+    from dpstream.tools.report.evaluation_page import evaluation_page
 
     loaded = Config.load(config)
     with counted_progress("evaluated", "steps", quiet=as_json) as progress:
@@ -89,6 +105,7 @@ def command(
             every=every,
             synthetic=None if synthetic == "tables" else synthetic,
             target=target,
+            ceiling=False if without else None,
             progress=progress,
         )
         evaluation = tool_of("evaluation", FamilyEvaluation, loaded.family)
@@ -98,14 +115,15 @@ def command(
         check_private_folder(folder, places, where="--out")
         result = evaluation.find(loaded, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_result_files(result, folder, evaluation.files)
+    written = write_result_files(result, folder, evaluation.files, evaluation_page(result))
     if as_json:
         print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
     _print(result)
     if tool_of("page", FamilyPage, loaded.family).private:
         run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
-        click.echo(f"Pictures: dpstream report {run} --private-data --out {page}")
+        click.echo(f"Columns and pairs side by side: dpstream report {run} --private-data --out {page}")
+    click.echo(f"The page: {folder / PAGE}")
     click.echo(f"{LABEL}: {counted(len(written), 'file')} in {folder}")
 
 

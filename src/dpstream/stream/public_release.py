@@ -28,6 +28,7 @@ from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
+    from dpstream.core.pictures import Picture
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
@@ -239,6 +240,26 @@ class PublicRelease:
         if answer.error_kind is not None:
             return answer
         return with_simulated(answer, self.folder, self._step(step), asked, schema)
+
+    def plot(self, columns: str | Sequence[str] | None = None, step: int | None = None) -> Picture:
+        """The released table as a picture: ``release.plot("rent").save("rent.pdf")``; a notebook shows it.
+
+        Args:
+            columns: one (bars, with a 95 % interval where one is known), two (a map of shares), or none for up to
+                twelve columns side by side.
+
+        Errors:
+            ConfigError: matplotlib is not installed (``dpstream[plot]``), unknown columns, or no rows.
+            StoreDamagedError: files that differ from the published hashes.
+        """
+        from dpstream.stream.release.release_pictures import PicturedRelease, draw_release
+
+        manifest = self.manifest(step)
+        counted = None if "base" in manifest else self._published(step)
+        schema = released_schema(self.folder, manifest)
+        return draw_release(
+            PicturedRelease(manifest, self.table(step), schema, counted, self.folder), columns
+        )
 
     def _published(self, step: int | None) -> Published:
         number = self._step(step)

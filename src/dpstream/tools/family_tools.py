@@ -1,4 +1,4 @@
-"""Which module evaluates the releases of a family, simulates its errors, and draws its page: one table, loaded on use.
+"""Which module evaluates the releases of a family, simulates its errors, draws its page: one table, loaded on use.
 
 A family of another package names its own in ``Family.tools``; one that names none gets what works for any stream.
 """
@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError
 
 __all__ = ["tool_for", "tool_of"]
 
-Tool = Literal["evaluation", "page", "simulation"]
+Tool = Literal["evaluation", "page", "simulation", "ceiling"]
 Contract = TypeVar("Contract")
 #: What is a family's alone has a folder of that family's name; "" is what works for any stream.
 _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
@@ -40,14 +40,18 @@ _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
         "panel": "dpstream.tools.families.panel.panel_simulation:PANEL_SIMULATION",
         "points": "dpstream.tools.families.points.point_simulation:POINTS_SIMULATION",
     },
+    "ceiling": {
+        "": "dpstream.tools.families.tabular.offline_run:OFFLINE_CEILING",
+        "tabular": "dpstream.tools.families.tabular.offline_run:OFFLINE_CEILING",
+    },
 }
 
 
 def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Contract:
-    """The evaluation, the page or the simulation of a family; None: the one for any stream.
+    """The evaluation, the page, the simulation or the offline run of a family; None: the one for any stream.
 
     Args:
-        contract: what it has to be: ``FamilyEvaluation``, ``FamilyPage`` or ``FamilySimulation``.
+        contract: what it has to be: ``FamilyEvaluation``, ``FamilyPage``, ``FamilySimulation`` or ``OfflineCeiling``.
 
     Errors:
         ConfigError: a reference of another package that is none, or cannot be loaded.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.lab.experiments.figure_style import PALETTE, QUIET, dress, figure
+from dpstream.core.pictures import PALETTE, QUIET, dress, figure
 from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.kumar_tables import PRINTED_AS, Printed
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -51,7 +51,7 @@ def require_matplotlib() -> None:
         raise ConfigError(
             "matplotlib is not installed",
             where="figures",
-            allowed="pip install 'dpstream[evaluate]', or --no-figures",
+            allowed="pip install 'dpstream[plot]', or --no-figures",
         )
 
 

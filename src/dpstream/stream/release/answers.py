@@ -13,6 +13,7 @@ from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.predicate import Predicate
+from dpstream.core.showing import notebook_page
 from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
 
@@ -74,6 +75,16 @@ class Answer:
     _law: WeightedSum | None = field(default=None, repr=False, compare=False)
     error_kind: ErrorKind | None = None
     _simulated: SimulatedError | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        ends = self.interval()
+        facts = {
+            "records": f"{self.value:,.1f}",
+            "95 % interval": None if ends is None else f"{ends[0]:,.1f} to {ends[1]:,.1f}",
+            "as of step": self.as_of,
+            "error": self.note,
+        }
+        return notebook_page("Answer", {name: value for name, value in facts.items() if value is not None})
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
         """The true number lies between these with the stated probability or more; None where nothing was measured, and

@@ -28,10 +28,11 @@ from dpstream.stream.release.answers import (
 )
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.manifest import DRAWN
-from dpstream.stream.release.release_words import release_html, spent_of
+from dpstream.stream.release.release_words import estimate_html, release_html, spent_of
 from dpstream.stream.release.table_blocks import whole_table
 
 if TYPE_CHECKING:
+    from dpstream.core.pictures import Picture
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
@@ -84,6 +85,9 @@ class Marginal:
             return None
         width = self._measured.half_width(1, confidence)
         return self.measured - width, self.measured + width
+
+    def _repr_html_(self) -> str:
+        return estimate_html(self.columns, self.to_table(), self.interval())
 
     def to_table(self) -> Any:
         """One row per cell: the labels and ``estimate``, as a pyarrow Table."""
@@ -263,6 +267,22 @@ class Release:
         values = np.zeros([len(own) for own in labels])
         np.add.at(values, tuple(axes), known.values)
         return Marginal(names, tuple(labels), values, None)
+
+    def plot(self, columns: str | Sequence[str] | None = None) -> Picture:
+        """The released table as a picture: ``release.plot("rent").save("rent.pdf")``; a notebook shows it.
+
+        Args:
+            columns: one (bars, with a 95 % interval where one is known), two (a map of shares), or none for up to
+                twelve columns side by side.
+
+        Errors:
+            ConfigError: matplotlib is not installed (``dpstream[plot]``), unknown columns, or no rows; errors of
+            ``table``.
+        """
+        from dpstream.stream.release.release_pictures import PicturedRelease, draw_release
+
+        drawn = PicturedRelease(self.manifest, self.table(), self._schema, self._published(), self._folder)
+        return draw_release(drawn, columns)
 
     @property
     def classifier(self) -> Any:

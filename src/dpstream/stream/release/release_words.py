@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.core.showing import notebook_page
 
-__all__ = ["release_html", "spent_of"]
+__all__ = ["estimate_html", "release_html", "spent_of"]
 
 _ROWS = 10
 
@@ -35,3 +35,20 @@ def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
     rows = [tuple(row.values()) for row in table.slice(0, _ROWS).to_pylist()]
     below = f"The first {len(rows)} of {table.num_rows} synthetic rows." if len(rows) < table.num_rows else ""
     return notebook_page(title, known, table.column_names, rows, below)
+
+
+def estimate_html(columns: Sequence[str], cells: Any, ends: tuple[Any, Any] | None) -> str:
+    """Estimated numbers of records as a notebook shows them.
+
+    Args:
+        cells: a pyarrow Table with ``columns`` and ``estimate``.
+        ends: of the 95 % intervals; None where there are none.
+    """
+    head = [*columns, "estimate", *(() if ends is None else ("95 % from", "to"))]
+    rows = [tuple(row.values()) for row in cells.slice(0, _ROWS).to_pylist()]
+    shown = [(*row[:-1], f"{row[-1]:,.1f}") for row in rows]
+    if ends is not None:
+        low, high = (end.ravel() for end in ends)
+        shown = [(*row, f"{low[i]:,.1f}", f"{high[i]:,.1f}") for i, row in enumerate(shown)]
+    below = f"The first {len(rows)} of {cells.num_rows} cells." if len(rows) < cells.num_rows else ""
+    return notebook_page(" x ".join(columns), {}, head, shown, below)

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
+from dpstream.tools.evaluate.called import EvaluationProgress
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.private_folder import write_private
 
 if TYPE_CHECKING:
     from dpstream.project import Config
+    from dpstream.tools.evaluate.evaluation import Evaluation
 
 __all__ = [
+    "PAGE",
     "SUMMARIES",
     "EvaluationProgress",
     "EvaluationRequest",
@@ -34,9 +37,11 @@ __all__ = [
     "write_result_files",
 ]
 
-#: Is given how many of the steps to be evaluated are done, and how many there are.
-EvaluationProgress = Callable[[int, int], None]
 SUMMARIES: Final = ("summary.md", "summary.json")
+#: The page of an evaluation, in its folder.
+PAGE: Final = "evaluation.html"
+#: What an option is called on the command line, where that is another name.
+_OPTIONS: Final = {"synthetic": "from", "ceiling": "no-ceiling"}
 #: Pictures that earlier versions wrote; beside newer numbers they would show other ones.
 _EARLIER: Final = tuple(
     f"{name}.png" for name in ("errors", "association", "workloads", "maps", "distance", "cells")
@@ -50,7 +55,7 @@ class EvaluationRequest:
     Attributes:
         releases: where the run left them.
         state: where the secret state is, if elsewhere than the file says.
-        workload, target, synthetic: see ``evaluate_run``; ``workload`` by its name.
+        workload, target, synthetic, ceiling: see ``evaluate_run``; ``workload`` by its name.
         steps, every: which steps.
         progress: is called after every evaluated step.
     """
@@ -62,6 +67,7 @@ class EvaluationRequest:
     every: int | None = None
     synthetic: str | None = None
     target: str | None = None
+    ceiling: bool | None = None
     progress: EvaluationProgress | None = None
 
 
@@ -83,12 +89,14 @@ class EvaluationResult:
         facts: the main numbers, JSON-able: ``summary.json``; the label comes first.
         told: the sentences and tables of the summary, in order: what is printed, and ``summary.md``.
         files: further files by name, whose bytes carry the label.
+        tables: of a stream of tables, everything that was found; None: the page shows what is told.
     """
 
     stream: str
     facts: Mapping[str, Any] = field(repr=False)
     told: Sequence[str | SummaryTable] = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
+    tables: Evaluation | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -115,11 +123,11 @@ class FamilyEvaluation:
         """
         strange = [
             name
-            for name in ("workload", "steps", "every", "synthetic", "target", "state")
+            for name in ("workload", "steps", "every", "synthetic", "target", "ceiling", "state")
             if name not in self.options and getattr(asked, name) is not None
         ]
         if strange:
-            words = ["from" if name == "synthetic" else name for name in self.options]
+            words = [_OPTIONS.get(name, name) for name in self.options]
             raise ConfigError(
                 self.refusal,
                 where="evaluate",
@@ -127,19 +135,25 @@ class FamilyEvaluation:
             )
 
 
-def write_result_files(found: EvaluationResult, folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
+def write_result_files(
+    found: EvaluationResult, folder: Path, names: Sequence[str], page: str | None = None
+) -> tuple[Path, ...]:
     """Write all files into a folder that ``open_private_folder`` gave; what is there is replaced.
 
     Args:
         names: of all files that this kind of evaluation may write: those that it has nothing for now are removed.
+        page: what ``tools.report.evaluation_page`` made of it.
     """
+    # A label may hold half of a surrogate pair, which no file can.
+    shown = {} if page is None else {PAGE: page.encode("utf-8", "replace")}
     contents = {
+        **shown,
         **found.files,
         "summary.md": summary_text(found).encode(),
         "summary.json": json_bytes(found.facts),
     }
     written = tuple(write_private(folder / name, data) for name, data in contents.items())
-    for name in {*names, *_EARLIER} - contents.keys():
+    for name in {*names, PAGE, *_EARLIER} - contents.keys():
         durable.unlink(folder / name)
     return written
 

@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.showing import notebook_page
 from dpstream.io.sinks.release_reader import released_alike
-from dpstream.tools.evaluate.contract import EvaluationProgress
+from dpstream.tools.evaluate.array_types import Codes
+from dpstream.tools.evaluate.called import EvaluationProgress, OfflineCeiling
+from dpstream.tools.evaluate.judgement import MEASURE_HEADINGS, Judgement, judge
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
@@ -22,13 +25,17 @@ from dpstream.tools.evaluate.synthetic_side import (
     alike_as_missing,
     open_releases,
 )
+from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 from dpstream.tools.evaluate.utility import Marginals, Utility, pairwise
+from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
+    from dpstream.core.pictures import Picture
     from dpstream.core.schema.domain import Clique
     from dpstream.core.tables import Workload
     from dpstream.project import Config
+    from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
 __all__ = ["Evaluation", "StepEvaluation", "choose_steps", "evaluate_run"]
 
@@ -71,6 +78,8 @@ class Evaluation:
         steps: the evaluated steps, in order.
         released: number of the last released step.
         utility: of the last evaluated step; None where its true or synthetic table is empty.
+        judgement: what its table is worth, in plain words beside two yardsticks; None where one of the two is empty, or
+            where it was not asked for.
         notes: what a reader has to know beside the numbers.
     """
 
@@ -83,8 +92,36 @@ class Evaluation:
     steps: tuple[StepEvaluation, ...]
     released: int
     utility: Utility | None
+    judgement: Judgement | None = None
     notes: tuple[str, ...] = ()
     label: str = field(default=LABEL, init=False)
+
+    def plot(self, what: Drawing = "measures") -> Picture:
+        """A picture with the label on it: ``picture.save("evaluation.pdf")``; a notebook shows it.
+
+        Args:
+            what: ``measures`` with both yardsticks; ``errors`` of the evaluated steps; ``changes``, true and released;
+                ``groups`` by their size.
+
+        Errors:
+            ConfigError: matplotlib is not installed, an unknown picture, or nothing to draw.
+        """
+        from dpstream.tools.evaluate.evaluation_pictures import draw_evaluation
+
+        errors = {one.step: (one.errors.avg_tv, one.errors.max_tv) for one in self.steps}
+        return draw_evaluation(f"{self.stream}: {self.label}", errors, self.judgement, what)
+
+    def _repr_html_(self) -> str:
+        found = self.judgement
+        facts = {
+            "note": self.label,
+            "guarantee": self.guarantee,
+            "verdict": None if found is None else found.words,
+        }
+        rows = [] if found is None else found.rows()
+        return notebook_page(
+            f"Evaluation of {self.stream}, step {self.last.step}", facts, MEASURE_HEADINGS, rows
+        )
 
     @property
     def last(self) -> StepEvaluation:
@@ -133,6 +170,8 @@ def evaluate_run(
     every: int | None = None,
     synthetic: Synthetic = "tables",
     target: str | None = None,
+    judged: bool = True,
+    ceiling: bool = True,
     progress: EvaluationProgress | None = None,
 ) -> Evaluation:
     """Compare a run's releases with the private table that they stand for.
@@ -148,7 +187,9 @@ def evaluate_run(
         every: instead of ``steps``: every so many, and the last one.
         synthetic: ``tables`` compares the published tables; ``models`` the models in the state, which has no
             sampling error, and keeps the state locked meanwhile. Both leave the stream as it is.
-        target: a column for train on synthetic, test on real, at the last step.
+        target: a column for train on synthetic, test on real, at the last step, by two classifiers.
+        judged: whether to find ``Evaluation.judgement`` as well.
+        ceiling: whether to compare that with one offline run on the last private table, too.
         progress: told after every evaluated step.
 
     Errors:
@@ -159,7 +200,7 @@ def evaluate_run(
         StoreError: damaged releases; a state that is locked or damaged.
 
     Cost: one pass over the source; at each evaluated step two tables are read (the step's, and the one before
-    for churn) and the new true rows counted. Memory: see ``TrueTable``.
+    for churn) and the new true rows counted; see ``judge`` for the last table. Memory: see ``TrueTable``.
     """
     domain = config.schema().domain
     chosen = config.table_recipe("evaluate").workload if workload is None else workload
@@ -186,6 +227,7 @@ def evaluate_run(
                 allowed="the data that the run read, or earlier steps",
             )
         utility = _utility(config, releases, true, target)
+        judgement = _judgement(config, releases, true, run, chosen, ceiling=ceiling) if judged else None
         manifest = releases.take(wanted[-1]).manifest
         left_out = releases.left_out
     option = chosen.as_option()
@@ -199,6 +241,7 @@ def evaluate_run(
         steps=tuple(run.found),
         released=releases.steps[-1],
         utility=utility,
+        judgement=judgement,
         notes=_notes(config, true.table, run.found, manifest, left_out, synthetic),
     )
 
@@ -245,8 +288,10 @@ class _StepComparison:
 
     def __init__(self, releases: PublishedSteps, workload: Workload) -> None:
         self.found: list[StepEvaluation] = []
+        self.columns: list[ColumnCounts] = []
         self._releases = releases
         self._cliques = workload.cliques
+        self._singles = tuple((i,) for i in range(len(workload.domain)))
         self._available = set(releases.steps)
         self._before: tuple[int, Sequence[NDArray[Any]]] | None = None
 
@@ -263,6 +308,11 @@ class _StepComparison:
             StepEvaluation(true.step, true.period, true.table.records, released.rows, errors, known)
         )
         self._before = (true.step, marginals)
+        singles = (
+            _true_marginals(self._releases, true.table)(self._singles),
+            released.marginals(self._singles),
+        )
+        self.columns.append(ColumnCounts(true.step, *(np.concatenate(list(side)) for side in singles)))
 
     def _earlier(self, step: int) -> Sequence[NDArray[Any]] | None:
         if self._before is not None and self._before[0] == step:
@@ -282,6 +332,30 @@ def _utility(config: Config, releases: PublishedSteps, true: TrueStep, target: s
         return None
     truth = _true_marginals(releases, true.table)
     return pairwise(schema.domain, truth, released.marginals, prediction)
+
+
+def _judgement(
+    config: Config,
+    releases: PublishedSteps,
+    true: TrueStep,
+    run: _StepComparison,
+    workload: Workload,
+    *,
+    ceiling: bool,
+) -> Judgement | None:
+    """What the last step's table is worth; None where it, or the private one, is empty."""
+    schema = config.schema()
+    real, made = alike_as_missing(true.table.rows(), schema), releases.codes(true.step)
+    if not len(real) or not len(made):
+        return None
+    kept = getattr(config.recipe, "workload", workload)
+    once = tool_of("ceiling", OfflineCeiling, config.family)
+
+    def offline(table: Codes, rows: int) -> Codes:
+        return once.sample(config, kept, table, rows)
+
+    trends = find_trends(schema, run.columns)
+    return judge(schema, true.step, real, made, trends, offline if ceiling else None)
 
 
 def _true_marginals(releases: PublishedSteps, table: TrueTable) -> Marginals:

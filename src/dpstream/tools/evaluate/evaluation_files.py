@@ -26,6 +26,7 @@ from dpstream.tools.evaluate.contract import (
     write_result_files,
 )
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
+from dpstream.tools.evaluate.judgement import MEASURE_HEADINGS, Judgement
 from dpstream.tools.evaluate.metrics import METRICS
 from dpstream.tools.evaluate.prediction import Prediction
 from dpstream.tools.evaluate.utility import Utility
@@ -42,7 +43,15 @@ __all__ = [
     "write_evaluation",
 ]
 
-FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json")
+FILES: Final = ("measures.csv", "steps.csv", "workloads.csv", "association.csv", "utility.json")
+#: The errors of papers in words; with mean and largest.
+_ERRORS: Final = {
+    "WE": "a cell's error / size of the table",
+    "RelWE": "a filled cell's error / its count",
+    "RelWEFloor": "a cell's error / its count or 1",
+    "L1": "sum of the cells' errors / size of the table",
+    "TV": "total variation",
+}
 
 
 def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
@@ -56,12 +65,13 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
 def result_of(evaluation: Evaluation) -> EvaluationResult:
     """What is printed and written of an evaluation."""
     files = {"steps.csv": _steps(evaluation), "workloads.csv": _workloads(evaluation)}
+    if evaluation.judgement is not None:
+        files["measures.csv"] = _measures(evaluation.judgement)
     if evaluation.utility is not None:
         files["association.csv"] = _associations(evaluation.utility)
     files["utility.json"] = json_bytes(_utility(evaluation))
-    return EvaluationResult(
-        evaluation.stream, tables_summary(evaluation), tuple(_summary_parts(evaluation)), files
-    )
+    told = tuple(_summary_parts(evaluation))
+    return EvaluationResult(evaluation.stream, tables_summary(evaluation), told, files, evaluation)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
@@ -96,13 +106,14 @@ def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> 
         every=asked.every,
         synthetic="models" if asked.synthetic == "models" else "tables",
         target=asked.target,
+        ceiling=asked.ceiling is not False,
         progress=asked.progress,
     )
     return result_of(found)
 
 
 TABLES_EVALUATION: Final = FamilyEvaluation(
-    options=("workload", "steps", "every", "synthetic", "target", "state"),
+    options=("workload", "steps", "every", "synthetic", "target", "ceiling", "state"),
     refusal="the stream is one of tables",
     files=FILES,
     find=_find,
@@ -131,6 +142,7 @@ def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
         "worst_workloads": [
             {"columns": list(evaluation.columns[i]), "L1": error} for i, error in evaluation.worst()
         ],
+        "judgement": None if evaluation.judgement is None else evaluation.judgement.as_dict(),
         "utility": None if utility is None else utility.as_dict(),
         "prediction": None if prediction is None else _prediction(prediction),
         "notes": list(evaluation.notes),
@@ -148,9 +160,31 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     )
     yield f"What the releases promise: {found.guarantee}"
     yield from (f"Note: {note}" for note in found.notes)
-    rows = [[name, number(value), number(ten[name])] for name, value in last.errors.as_dict().items()]
-    headings = ["error", f"step {last.step}{period}", found.mean_words()]
-    yield SummaryTable("Errors of marginals", headings, rows, right=[1, 2])
+    if found.judgement is not None:
+        yield f"Verdict on step {last.step}{period}: {found.judgement.words}"
+        yield SummaryTable("What may be wrong", MEASURE_HEADINGS, found.judgement.rows(), right=[2, 3, 4])
+        yield from (f"Note: {text}" for text in found.judgement.missing)
+        yield from _broken_words(found.judgement)
+    errors = last.errors.as_dict()
+    rows = [
+        [
+            name,
+            words,
+            *(number(values[f"{kind}{name}"]) for values in (errors, ten) for kind in ("Avg", "Max")),
+        ]
+        for name, words in _ERRORS.items()
+    ]
+    headings = [
+        "error",
+        "what it is",
+        f"step {last.step}: mean",
+        "largest",
+        f"{found.mean_words()}: mean",
+        "largest",
+    ]
+    yield SummaryTable(
+        f"Errors of {len(found.cliques)} marginals, as papers give them", headings, rows, right=[2, 3, 4, 5]
+    )
     yield (
         f"True records {last.records}, synthetic rows {last.rows}; change against the release before (churn, from "
         f"releases alone): {number(last.churn)} (total variation)."
@@ -161,6 +195,13 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     )
     if found.utility is not None:
         yield from _utility_parts(found.utility, last.step)
+
+
+def _broken_words(judged: Judgement) -> Iterator[str]:
+    if judged.broken:
+        rows = sum(judged.broken.values())
+        told = "every released row satisfies them" if not rows else f"{rows} times a released row breaks one"
+        yield f"Declared constraints: {len(judged.broken)}; {told}."
 
 
 def _utility_parts(utility: Utility, step: int) -> Iterator[str | SummaryTable]:
@@ -208,6 +249,23 @@ def _step(entry: StepEvaluation) -> dict[str, Any]:
 def _steps(evaluation: Evaluation) -> bytes:
     headings = ["step", "period", "true_records", "synthetic_rows", *METRICS, "churn"]
     return csv_bytes(headings, (list(_step(entry).values()) for entry in evaluation.steps))
+
+
+def _measures(judged: Judgement) -> bytes:
+    rows = (
+        [one.name, one.question, one.word, one.value, one.floor, one.ceiling, one.meaning]
+        for one in judged.measures
+    )
+    headings = [
+        "measure",
+        "question",
+        "verdict",
+        "released",
+        "two_real_samples",
+        "one_offline_run",
+        "meaning",
+    ]
+    return csv_bytes(headings, rows)
 
 
 def _workloads(evaluation: Evaluation) -> bytes:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Clique
+from dpstream.core.schema.folding import Group, fold, groups_of
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
 from dpstream.tools.evaluate.label import LABEL
@@ -19,7 +20,6 @@ from dpstream.tools.evaluate.metrics import churn, total_variation
 from dpstream.tools.report.charts import polyline
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.folding import Group, fold, groups_of
 from dpstream.tools.report.markup import Html, element, integer, percent, significant
 from dpstream.tools.report.private_side import Truth
 

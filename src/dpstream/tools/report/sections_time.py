@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.schema.folding import top_codes
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import StepFacts, Told
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun
-from dpstream.tools.report.folding import top_codes
 from dpstream.tools.report.markup import Html, element, integer, join, table
 from dpstream.tools.report.private_side import Truth
 

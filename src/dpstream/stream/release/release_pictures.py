@@ -1,0 +1,177 @@
+"""A released table as pictures for notebooks and papers: columns as bars with their errors, a pair as a map. Public."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.objects import AnyPath
+from dpstream.core.pictures import INK, PALETTE, QUIET, Picture, dress, figure, plain_text
+from dpstream.core.schema.folding import Group, fold, groups_of
+from dpstream.io.sinks.release_reader import as_released
+from dpstream.io.sinks.simulated_errors import simulated_errors
+from dpstream.stream.release.estimates import Estimate, Published
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpstream.core.schema import Schema
+    from dpstream.core.schema.column import Column
+
+__all__ = ["PicturedRelease", "draw_release"]
+
+#: Bars of a column, and values of each of two columns; more are put together.
+_BARS: Final = 12
+_SQUARE: Final = 8
+#: Columns that are drawn where none is named.
+_MOST: Final = 12
+
+
+@dataclass(frozen=True, eq=False)
+class PicturedRelease:
+    """What is drawn of a release.
+
+    Attributes:
+        manifest: of its step. table: the released one, as a pyarrow Table. schema: its columns.
+        published: the noisy counts up to its step; None where there are none.
+        folder: where errors by simulation may be; None where it is published nowhere.
+    """
+
+    manifest: dict[str, Any]
+    table: Any
+    schema: Schema
+    published: Published | None
+    folder: AnyPath | None
+
+
+def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) -> Picture:
+    """One column as bars, two as a map, none: up to twelve columns side by side.
+
+    Errors:
+        ConfigError: matplotlib is not installed, an unknown column, more than two, or a release without rows.
+        StoreDamagedError: a table that does not fit its codebook.
+    """
+    there = [column.name for column in release.schema.columns if column.name in release.table.column_names]
+    asked = [columns] if isinstance(columns, str) else list(columns or there[:_MOST])
+    strange = [name for name in asked if name not in there]
+    if strange or not asked:
+        what = f"the released table has no column {strange[0]!r}" if strange else "there is no column to draw"
+        raise ConfigError(what, where="plot", allowed=", ".join(there) or "a release of records")
+    if columns is not None and (len(asked) > 2 or len(set(asked)) < len(asked)):
+        raise ConfigError(
+            f"{len(asked)} columns are named",
+            where="plot",
+            allowed="one column, two different ones, or none for all",
+        )
+    if not release.table.num_rows:
+        raise ConfigError("the released table has no rows", where="plot", allowed="a release with rows")
+    if columns is not None and len(asked) == 2:
+        return _map(release, asked)
+    down = math.ceil(len(asked) / 2)
+    with figure(7.0 if len(asked) > 1 else 5.5, 0.5 + 2.9 * down) as made:
+        axes = made.subplots(down, min(2, len(asked)), squeeze=False).ravel()
+        for one, name in itertools.zip_longest(axes, asked):
+            if name is None:
+                one.set_visible(False)
+            else:
+                _bars(one, release, name)
+        made.suptitle(_title(release), x=0.01, ha="left", color=QUIET, fontsize=10)
+        return Picture(made)
+
+
+def _title(release: PicturedRelease) -> str:
+    period = release.manifest["period"]
+    when = f"step {release.manifest['step']}" + (f" ({period})" if period else "")
+    return plain_text(f"{release.manifest['stream']}: synthetic data, {when}", 80)
+
+
+def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int32]]:
+    column = release.schema.columns[release.schema.names.index(name)]
+    try:
+        return column, as_released(column).encode(release.table.column(name))
+    except DataError:
+        raise StoreDamagedError(
+            "the released table holds values that its codebook does not declare", where=f"column {name!r}"
+        ) from None
+
+
+def _bars(axes: Axes, release: PicturedRelease, name: str) -> None:
+    column, codes = _codes(release, name)
+    counts = np.bincount(codes, minlength=column.size)
+    groups = groups_of(column, column.labels(), counts, _BARS)
+    values = fold(counts.astype(np.float64), groups)
+    middles, widths, how = _errors(release, name, groups, values)
+    places = np.arange(len(groups))[::-1]
+    axes.barh(places, values, 0.72, color=PALETTE[0], alpha=0.85)
+    if widths is not None:
+        axes.errorbar(middles, places, xerr=widths, fmt="none", ecolor=INK, elinewidth=1.1, capsize=2.5)
+    dress(axes, x=f"records{how}", y="", title=plain_text(name))
+    axes.set_yticks(places, [plain_text(group.label) for group in groups])
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x", color="#ececec", linewidth=0.8, zorder=0)
+    axes.set_xlim(left=min(0.0, float(np.min(middles - widths))) if widths is not None else 0.0)
+
+
+def _errors(
+    release: PicturedRelease, name: str, groups: Sequence[Group], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, str]:
+    """Middles and half widths of 95 % intervals, and what they are; no widths where none are known of this step."""
+    masks = []
+    for group in groups:
+        mask = np.zeros(release.schema.columns[release.schema.names.index(name)].size, dtype=bool)
+        mask[list(group.codes)] = True
+        masks.append(mask)
+    step = int(release.manifest["step"])
+    found = None if release.published is None else release.published.estimate([name])
+    # What was measured long ago is no error of a count of now.
+    fresh = (step, (release.manifest.get("accuracy") or {}).get("measured_up_to_step"))
+    if isinstance(found, Estimate) and found.as_of in fresh:
+        sums = np.array([found.values[mask].sum() for mask in masks])
+        widths = np.array([found.law(mask).half_width(0.95) for mask in masks])
+        return sums, widths, "; line: measured, with its exact 95 % interval"
+    simulated = None if release.folder is None else simulated_errors(release.folder, step)
+    if simulated is not None:
+        errors = [simulated.of_question([name], mask) for mask in masks]
+        known = [error.half_width(0.95) for error in errors if error is not None]
+        if len(known) == len(errors):
+            return values, np.array(known), "; line: 95 % interval by simulation"
+    return values, None, ", with errors that are not known"
+
+
+def _map(release: PicturedRelease, names: Sequence[str]) -> Picture:
+    (one, first), (other, second) = (_codes(release, name) for name in names)
+    counts = np.zeros((one.size, other.size))
+    np.add.at(counts, (first, second), 1.0)
+    rows = groups_of(one, one.labels(), counts.sum(axis=1).astype(np.int64), _SQUARE)
+    columns = groups_of(other, other.labels(), counts.sum(axis=0).astype(np.int64), _SQUARE)
+    shares = 100.0 * fold(counts, rows, columns) / counts.sum()
+    with figure(max(5.5, 1.8 + 0.62 * len(columns)), 1.6 + 0.42 * len(rows)) as made:
+        axes = made.subplots()
+        axes.pcolormesh(shares[::-1], cmap="Blues", vmin=0.0, edgecolors="white", linewidth=1.5)
+        top = float(shares.max())
+        for i, j in itertools.product(range(len(rows)), range(len(columns))):
+            axes.text(
+                j + 0.5,
+                len(rows) - i - 0.5,
+                f"{shares[i, j]:.1f}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if shares[i, j] > 0.6 * top else INK,
+            )
+        dress(axes, x=plain_text(names[1]), y=plain_text(names[0]), title="Percent of the rows")
+        axes.grid(visible=False)
+        axes.spines["bottom"].set_visible(False)
+        axes.set_xticks(
+            np.arange(len(columns)) + 0.5, [plain_text(g.label, 12) for g in columns], rotation=35, ha="right"
+        )
+        axes.set_yticks(np.arange(len(rows))[::-1] + 0.5, [plain_text(g.label) for g in rows])
+        made.suptitle(_title(release), x=0.01, ha="left", color=QUIET, fontsize=10)
+        return Picture(made)

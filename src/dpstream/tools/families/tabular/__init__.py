@@ -1,0 +1,1 @@
+"""What belongs to streams of tables alone among the tools."""

@@ -1,0 +1,147 @@
+"""Pictures and notebook pages of releases, answers and evaluations: what is drawn is what is there."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from evaluated_runs import run, typical, write_run
+
+import dpstream as dp
+from dpstream.core.errors import ConfigError
+from dpstream.core.pictures import Picture
+from dpstream.tools.evaluate import LABEL, evaluate_run
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    config = write_run(tmp_path_factory.mktemp("pictures"), typical(6), name="$small$")
+    # Every pair is measured at every step.
+    config.path.write_text(config.path.read_text().replace("k = 2", "k = 3"))
+    config = type(config).load(config.path)
+    run(config)
+    return config
+
+
+@pytest.fixture(scope="module")
+def evaluation(config):
+    return evaluate_run(config)
+
+
+def bars(axes) -> list[float]:
+    return [patch.get_width() for patch in axes.patches]
+
+
+def test_bars_are_the_counts_and_lines_the_published_intervals(config):
+    public = dp.read(config.output.dir)
+    (axes,) = public.plot("zip").figure.axes
+    counts = public.table().column("zip").value_counts().to_pylist()
+    known = {entry["values"]: entry["counts"] for entry in counts}
+    assert bars(axes) == [known.get(name, 0) for name in ("a", "b", "c")]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
+    found = public.measured(["zip"])
+    assert found is not None
+    assert found.as_of == public.step
+    low, high = found.interval()
+    lines = axes.collections[0].get_segments()
+    assert np.array(lines)[:, :, 0] == pytest.approx(np.column_stack([low, high]))
+    assert "exact 95 % interval" in axes.get_xlabel()
+    # The stream's own release draws the same.
+    with config.open_stream() as stream:
+        (own,) = stream.release(6).plot("zip").figure.axes
+    assert bars(own) == bars(axes)
+    assert own.get_xlabel() == axes.get_xlabel()
+
+
+def test_a_pair_is_a_map_of_shares_and_no_name_draws_every_column(config):
+    public = dp.read(config.output.dir)
+    (axes,) = public.plot(["zip", "paid"]).figure.axes
+    shown = [float(text.get_text()) for text in axes.texts]
+    assert len(shown) == 6
+    assert sum(shown) == pytest.approx(100, abs=0.4)
+    table = public.table().to_pandas()
+    assert shown[0] == pytest.approx(100 * ((table.zip == "a") & ~table.paid).mean(), abs=0.06)
+    every = public.plot(step=3).figure
+    assert [axes.get_title("left") for axes in every.axes if axes.get_visible()] == ["zip", "paid", "size"]
+    assert "step 3" in every.get_suptitle()
+
+
+def test_pictures_are_vectors_that_can_be_made_again(config, tmp_path):
+    public = dp.read(config.output.dir)
+    made = [
+        public.plot("zip").save(tmp_path / name).read_bytes() for name in ("a.svg", "b.svg", "a.pdf", "b.pdf")
+    ]
+    assert made[0] == made[1]
+    assert made[2] == made[3]
+    assert made[2].startswith(b"%PDF")
+    assert b"$small$" in made[0], "text stays text, and is no formula"
+    assert public.plot("zip")._repr_svg_().encode() == made[0]
+    assert public.plot("zip").save(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a.svg").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("rent", "no column 'rent' (allowed: zip, paid, size)"),
+        (["zip", "paid", "size"], "3 columns are named"),
+        (["zip", "zip"], "2 columns are named"),
+    ],
+)
+def test_wrong_columns_are_one_sentence(config, columns, message):
+    with pytest.raises(ConfigError) as caught:
+        dp.read(config.output.dir).plot(columns)
+    assert message in str(caught.value)
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(config, evaluation, monkeypatch, tmp_path):
+    picture = dp.read(config.output.dir).plot("zip")
+    with pytest.raises(ConfigError, match=r"'a\.jpg' is not one of a picture"):
+        picture.save(tmp_path / "a.jpg")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for draw in (dp.read(config.output.dir).plot, evaluation.plot):
+        with pytest.raises(ConfigError) as caught:
+            draw()
+        assert str(caught.value).endswith("(allowed: pip install 'dpstream[plot]')")
+
+
+@pytest.mark.parametrize("what", ["measures", "errors", "changes", "groups"])
+def test_every_picture_of_an_evaluation_has_the_label_and_is_the_owners(evaluation, tmp_path, what):
+    picture = evaluation.plot(what)
+    assert isinstance(picture, Picture)
+    place = picture.save(tmp_path / "picture.svg")
+    assert LABEL in place.read_text()
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_evaluation_draws_what_it_found(evaluation):
+    (axes,) = evaluation.plot().figure.axes
+    shown = [text.get_text() for text in axes.texts]
+    for one in evaluation.judgement.measures:
+        assert any(f"{one.text(one.value)}  {one.word}" == text or text == " not known" for text in shown)
+    (axes,) = evaluation.plot("errors").figure.axes
+    assert axes.lines[0].get_ydata() == pytest.approx([one.errors.avg_tv for one in evaluation.steps])
+    first = evaluation.plot("changes").figure.axes[0]
+    moved = evaluation.judgement.trends.moved[0]
+    assert first.lines[0].get_ydata() == pytest.approx(moved.true)
+    assert first.lines[1].get_ydata() == pytest.approx(moved.made)
+    with pytest.raises(ConfigError, match="no picture 'pie'"):
+        evaluation.plot("pie")
+
+
+def test_notebooks_show_answers_marginals_and_evaluations(config, evaluation):
+    with config.open_stream() as stream:
+        release = stream.release(6)
+        answer, marginal = release.answer("zip = 'a'"), release.marginal(["zip"])
+    low, high = answer.interval()
+    assert f"<dd>{low:,.1f} to {high:,.1f}</dd>" in answer._repr_html_()
+    page = marginal._repr_html_()
+    assert page.count("<tr>") == 4
+    assert f"<td>{marginal.values[0]:,.1f}</td>" in page
+    shown = evaluation._repr_html_()
+    assert LABEL in shown
+    assert evaluation.judgement.measures[0].question in shown
+    assert "<script" not in shown
