@@ -126,6 +126,12 @@ class AskingStream(Stream):
         self._check_process()
         return self._asks.standing(self._present())
 
+    @property
+    def most(self) -> Fraction:
+        """The most that the next question can spend. Public."""
+        self._check_process()
+        return self._asks.most(self._present())
+
     def asked(self) -> tuple[AnsweredQuestion, ...]:
         """All questions and their answers, in order."""
         self._check_process()

@@ -90,6 +90,11 @@ class AskedPlan(Protocol):
         """What was asked so far."""
         ...
 
+    def most(self, state: Any) -> Fraction:
+        """The most that the next question can spend; 0 where the budget pays for none that is not known already.
+        Public."""
+        ...
+
     def pack_books(self, state: Any) -> dict[str, Any]:
         """What every question changes, JSON-able. Secret."""
         ...

@@ -130,6 +130,13 @@ class NumericSparse:
             left -= self._value_cost(books.run.moved)
         return int(left // (self._test_cost(moved) + self._value_cost(moved)))
 
+    def most(self, books: Books, t: int) -> Fraction:
+        """The most that the next question costs: a number, and the tests of a new run where none is under way."""
+        if books.run is not None:
+            return self._value_cost(books.run.moved)
+        moved = self._moved(self.noise.units(t), t)
+        return self._test_cost(moved) + self._value_cost(moved) if self.payable(books, t) else Fraction(0)
+
     def start(self, books: Books, t: int, draw: Draw) -> Books:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
         units = self.noise.units(t)

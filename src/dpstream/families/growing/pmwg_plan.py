@@ -293,6 +293,10 @@ class PMWGPlan(StreamPlan):
         spent = state.books.spent
         return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent)
 
+    def most(self, state: PMWGState) -> Fraction:
+        """The most that the next question can spend; whether a run is under way follows from the answers so far."""
+        return self.sparse.most(state.books, state.t) if state.t >= self.first else Fraction(0)
+
     def with_books(self, answer: QueryAnswer, state: PMWGState) -> QueryAnswer:
         """An answer that follows from an earlier one, with what is spent and asked by now."""
         standing, hard_left = self.standing(state), self.hard_left(state.books, state.hard, state.t)

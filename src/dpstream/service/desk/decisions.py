@@ -1,0 +1,121 @@
+"""The decisions' log: append-only lines, each with the hash of the line before.
+
+What the chain shows: a line that was changed, put in, taken out or moved, since every later hash depends on it. What it
+cannot show by itself: that lines are missing at its end, or that the whole log was written anew. Against that stand
+the tasks, which name their decision, and the head, a file that the worker writes with the last line it has seen (the
+pages may have no rights to it). Whoever can write the database and that file can cut both; then only a hash that was
+kept elsewhere shows it (``ledger verify`` prints the last one).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from dpstream.core import durable
+from dpstream.core.errors import counted
+from dpstream.core.paths import parse_json
+from dpstream.service.desk.facts import Decision, canonical, now
+from dpstream.stream.store.store_database import StoreDatabase
+
+__all__ = ["HEAD", "append", "approvals", "check_log", "decision_hash", "read_decisions", "write_head"]
+
+#: The worker's witness, in the service's folder.
+HEAD = "decisions-head.json"
+_FIELDS = {one.name for one in fields(Decision)}
+
+
+def decision_hash(line: str) -> str:
+    """What the next line holds of this one."""
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+def append(db: StoreDatabase, decision: Decision) -> Decision:
+    """Write a line, in the caller's transaction; number, time and hash are filled in here."""
+    last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
+    number, before = (0, "") if last is None else last
+    made = replace(decision, number=int(number) + 1, time=now(), before=str(before))
+    line = made.line()
+    db.execute("INSERT INTO decisions VALUES (?, ?, ?)", (made.number, line, decision_hash(line)))
+    return made
+
+
+def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
+    """The lines after line ``after``, in order."""
+    rows = db.execute("SELECT line FROM decisions WHERE number > ? ORDER BY number", (after,)).fetchall()
+    return [_decision(json.loads(line)) for (line,) in rows]
+
+
+def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:
+    """The approvals of a step whose manifest has that hash, one for each person: the first."""
+    first: dict[str, Decision] = {}
+    for one in read_decisions(db):
+        if one.kind == "approve" and one.stream == stream and one.manifests.get(str(step)) == manifest:
+            first.setdefault(one.person, one)
+    return list(first.values())
+
+
+def write_head(folder: Path, db: StoreDatabase) -> None:
+    """Write the witness: the last line's number and hash. For the worker, before it does what decisions say."""
+    last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
+    if last is None:
+        return
+    data = canonical({"format": 1, "number": int(last[0]), "hash": str(last[1])}).encode() + b"\n"
+    path = folder / HEAD
+    if not path.is_file() or path.read_bytes() != data:
+        durable.replace_file(path, data, mode=0o600)
+
+
+def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
+    """What is wrong with the log, how many lines it has, and the hash of the last one."""
+    findings: list[str] = []
+    rows = db.execute("SELECT number, line, hash FROM decisions ORDER BY number").fetchall()
+    before, hashes = "", {}
+    for place, (number, line, stored) in enumerate(rows, start=1):
+        digest = decision_hash(line)
+        hashes[int(number)] = digest
+        if number != place and int(number) - 1 not in hashes:
+            findings.append(f"decision {number}: the line before it is missing")
+        try:
+            told = _decision(json.loads(line))
+        except (ValueError, TypeError, KeyError):
+            findings.append(f"decision {number}: the line cannot be read")
+        else:
+            if told.number != number or told.line() != line:
+                findings.append(f"decision {number}: the line is not as it was written")
+            if told.before != before:
+                findings.append(f"decision {number}: it does not follow from the line before it")
+        if digest != stored:
+            findings.append(f"decision {number}: the line was changed")
+        before = str(stored)
+    for task, decision in db.execute(
+        "SELECT number, decision FROM tasks WHERE decision IS NOT NULL ORDER BY number"
+    ):
+        if int(decision) not in hashes:
+            findings.append(f"task {task}: decision {decision}, from which it follows, is missing")
+    findings += _against_head(folder / HEAD, hashes)
+    return findings, len(rows), before
+
+
+def _against_head(path: Path, hashes: dict[int, str]) -> list[str]:
+    if not path.is_file():
+        return []
+    try:
+        head = parse_json(path.read_bytes())
+        number, digest = int(head["number"]), str(head["hash"])
+    except (ValueError, KeyError, TypeError):
+        return [f"{path.name} cannot be read"]
+    if number not in hashes:
+        return [
+            f"the log ends before decision {number}, which the worker has seen: {counted(number, 'line')} expected"
+        ]
+    return [] if hashes[number] == digest else [f"decision {number} is not the one that the worker has seen"]
+
+
+def _decision(given: dict[str, Any]) -> Decision:
+    if set(given) != _FIELDS:
+        raise ValueError("other keys than a decision's")
+    return Decision(**{**given, "steps": tuple(given["steps"])})

@@ -1,0 +1,458 @@
+"""The desk: the one place where it is decided who may do what, for pages, commands and programs alike.
+
+It opens no state and reads no private file. It sees configurations (public), folders of releases (public), and the
+service's database, in which the worker tells what it may show, and takes what people decide.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.errors import ConfigError, InputError, StoreError
+from dpstream.core.foreign import arrow_input
+from dpstream.service.desk import people as persons
+from dpstream.service.desk.board import card_of, held_row, read_facts
+from dpstream.service.desk.database import ServiceDatabase
+from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions
+from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token
+from dpstream.service.desk.people import People
+from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError, require
+from dpstream.service.desk.settings import Settings
+from dpstream.service.desk.tasks import add_task, cancel_tasks, read_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpstream.project import Config
+    from dpstream.stream.store.store_database import StoreDatabase
+
+__all__ = ["KINDS", "Desk"]
+
+#: What can be decided about steps.
+KINDS = ("approve", "reject", "withdraw")
+#: As the stream's store keeps reasons.
+_LONGEST = 200
+_MOST_STEPS = 1000
+
+
+class Desk:
+    """One service's desk. Any thread may use it.
+
+    Errors of every method that takes a ``person``: NotAllowedError: none of the person's roles may do this.
+    ConfigError: an argument, or a stream that the service does not have. StoreError: the database failed.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self.database = ServiceDatabase(settings)
+        self._people = People(self.database, settings, clock)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Desk:
+        """The desk of the service in ``folder``, whose database is made where there is none.
+
+        Errors:
+            ConfigError: ``service.toml`` is missing or wrong. StoreError: the database cannot be used.
+        """
+        desk = cls(Settings.load(folder))
+        desk.database.create()
+        return desk
+
+    # Who somebody is
+
+    def sign_in(self, name: str, password: str, address: str = "") -> str | None:
+        """A session's secret; None: name or password is wrong, or there were too many wrong tries (by name, or from
+        ``address``, where the connection comes from) in the last quarter of an hour."""
+        return self._people.sign_in(name, password, address)
+
+    def person(self, secret: str) -> Person | None:
+        """Whose session it is; None where it is over or never was."""
+        return self._people.of_session(secret)
+
+    def person_of_token(self, secret: str) -> Person | None:
+        """Whose token it is."""
+        return self._people.of_token(secret)
+
+    def person_of_header(self, name: str, address: str) -> Person | None:
+        """Who the configured proxy says it is; None where none is configured, or ``address`` is not the proxy's."""
+        return self._people.of_header(name, address)
+
+    def sign_out(self, secret: str) -> None:
+        """End a session."""
+        self._people.sign_out(secret)
+
+    def operator(self, name: str) -> Person:
+        """Who works on the command line of the machine: their rights are those of the files, so they are an owner."""
+        return Person(persons.check_name(name), frozenset(ROLES), "command line", own=False)
+
+    def may(self, person: Person, action: str) -> bool:
+        """Whether to offer it; every method asks again."""
+        return bool(person.roles & MAY.get(action, frozenset()))
+
+    # Looking
+
+    def cards(self, person: Person) -> list[Card]:
+        """All streams, in the order of ``service.toml``."""
+        self._require(person, "cards")
+        with self.database.reading() as db:
+            return [self._card(db, one.name) for one in self.settings.streams]
+
+    def card(self, person: Person, stream: str) -> Card:
+        """One stream."""
+        self._require(person, "card")
+        with self.database.reading() as db:
+            return self._card(db, self.settings.stream(stream).name)
+
+    def config(self, person: Person, stream: str) -> Config:
+        """The stream's configuration: public, and enough for reports, statements and plans."""
+        self._require(person, "config")
+        from dpstream.project import Config
+
+        return Config.load(self.settings.stream(stream).config, looks_only=True)
+
+    def ledger(self, person: Person, stream: str) -> dict[str, Any]:
+        """What every step cost, as ``dpstream ledger show --json``; empty before the first step."""
+        self._require(person, "ledger")
+        with self.database.reading() as db:
+            return dict(read_facts(db, self.settings.stream(stream).name)[1].get("ledger") or {})
+
+    def accounts(self, person: Person) -> list[dict[str, Any]]:
+        """The accounts in which streams add up: file, charged, total, limit, unit; and the stream's name."""
+        self._require(person, "accounts")
+        with self.database.reading() as db:
+            told = [(one.name, read_facts(db, one.name)[1]) for one in self.settings.streams]
+        return [{"stream": name, **facts["account"]} for name, facts in told if facts.get("account")]
+
+    def held(self, person: Person, stream: str, step: int) -> Held:
+        """A step that waits for approval, and the newest released table to compare it with."""
+        self._require(person, "held")
+        chosen = self.settings.stream(stream)
+        with self.database.reading() as db:
+            row = held_row(db, chosen.name, step, rows=True)
+            if row is None:
+                raise _not_held(step)
+            given = approvals(db, chosen.name, step, row.sha256)
+        table = None
+        if row.rows is not None:
+            import pyarrow as pa
+
+            table = pa.ipc.open_file(arrow_input(row.rows)).read_all()
+        last_step, last = self._last_table(stream)
+        return Held(
+            chosen.name,
+            step,
+            json.loads(row.manifest),
+            row.sha256,
+            table,
+            row.whole,
+            last,
+            last_step,
+            tuple(given),
+            chosen.approvals,
+        )
+
+    def tasks(self, person: Person, stream: str) -> list[Task]:
+        """What the worker was told to do: waiting, begun, done, failed, cancelled; in order."""
+        self._require(person, "tasks")
+        with self.database.reading() as db:
+            found = read_tasks(db, self.settings.stream(stream).name)
+        # Reasons of rejections stay with those who may see decisions.
+        return found if self.may(person, "decisions") else [_without_reason(one) for one in found]
+
+    def decisions(self, person: Person, after: int = 0) -> list[Decision]:
+        """The log, after line ``after``."""
+        self._require(person, "decisions")
+        with self.database.reading() as db:
+            return read_decisions(db, after)
+
+    def check_log(self) -> tuple[list[str], int, str]:
+        """What is wrong with the decisions' log, how many lines it has, and the hash of the last one; for who may read
+        the database."""
+        with self.database.reading() as db:
+            return check_log(db, self.settings.folder)
+
+    # For monitoring: public words and numbers, for whoever asks
+
+    def health(self) -> dict[str, str]:
+        """The word of each stream's health, as the worker told it last."""
+        with self.database.reading() as db:
+            return {one.name: self._card(db, one.name).health for one in self.settings.streams}
+
+    def metrics(self) -> str:
+        """Public numbers of all streams in Prometheus' text format, as the worker told them last."""
+        from dpstream.project.metrics import metrics_text
+
+        with self.database.reading() as db:
+            told = {one.name: read_facts(db, one.name) for one in self.settings.streams}
+        return metrics_text(
+            {name: facts["metrics"] for name, (_, facts) in told.items() if "metrics" in facts}
+        )
+
+    # Deciding
+
+    def decide(
+        self, person: Person, stream: str, steps: int | Iterable[int], kind: str, reason: str = ""
+    ) -> Decision:
+        """Approve or reject held steps, or withdraw released ones; the worker does it.
+
+        A stream may need several persons for an approval: each counts once, and the first approvals are kept. One is
+        enough to reject (an approval that the worker has not begun is then not done any more) and to withdraw. Deciding
+        the same again gives the first decision, and nothing is written.
+
+        Args:
+            reason: of a withdrawal public; of a rejection kept inside; of an approval optional.
+
+        Errors:
+            ConfigError: a step that is not held (or not released), or no reason where one is needed; and, where several
+            must approve, somebody who comes with a password or token that another person gave them.
+        """
+        self._require(person, "decide")
+        chosen = self.settings.stream(stream)
+        wanted = _steps(steps)
+        if kind not in KINDS:
+            raise ConfigError("cannot be decided", where="kind", allowed=", ".join(KINDS))
+        words = _text(reason, "reason", needed=kind != "approve")
+        if kind == "approve" and chosen.approvals > 1 and not person.own:
+            raise ConfigError(
+                "whoever gave you this password or token could be both persons",
+                where="approve",
+                allowed="your own password, set by yourself",
+            )
+        with self.database.writing() as db:
+            manifests = self._looked_at(db, chosen.name, wanted, kind)
+            same = [
+                one
+                for one in read_decisions(db)
+                if (one.person, one.stream, one.kind, one.steps) == (person.name, chosen.name, kind, wanted)
+                and one.manifests == manifests
+                and (kind == "approve" or one.reason == words)
+            ]
+            new = Decision(0, "", person.name, kind, chosen.name, wanted, words, manifests)
+            decision = same[0] if same else append(db, new)
+            for step in wanted:
+                self._follow(db, decision, step, chosen.approvals)
+        return decision
+
+    def price(self, person: Person, stream: str, question: str) -> Price:
+        """What a question may cost. Nothing is asked.
+
+        Errors:
+            ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
+        """
+        self._require(person, "price")
+        from dpstream.service.desk.questions import price_of
+
+        with self.database.reading() as db:
+            facts = read_facts(db, self.settings.stream(stream).name)[1]
+        return price_of(self._config(stream), _text(question, "question", needed=True), facts.get("asked"))
+
+    def ask(self, person: Person, stream: str, question: str) -> Task:
+        """Ask it; the worker answers, and the task's ``result`` is the answer. Costs what ``price`` says, at most.
+
+        Errors:
+            ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
+        """
+        self._require(person, "ask")
+        price = self.price(person, stream, question)
+        name = self.settings.stream(stream).name
+        with self.database.writing() as db:
+            made = append(db, Decision(0, "", person.name, "ask", name, (), price.question))
+            what = {"question": price.question, "most": price.most}
+            return add_task(db, name, "ask", what, person.name, made.number)
+
+    def run_now(self, person: Person, stream: str) -> Task:
+        """Let the worker look at the stream's source at once; what is not due is not taken."""
+        self._require(person, "run_now")
+        name = self.settings.stream(stream).name
+        with self.database.writing() as db:
+            for task in read_tasks(db, name, only_open=True):
+                if task.kind == "run":
+                    return task
+            made = append(db, Decision(0, "", person.name, "run", name))
+            return add_task(db, name, "run", {}, person.name, made.number)
+
+    # People
+
+    def people(self, person: Person) -> list[Person]:
+        """Everybody, by name."""
+        self._require(person, "people")
+        return self._people.all()
+
+    def tokens(self, person: Person) -> list[Token]:
+        """All tokens, without their secrets."""
+        self._require(person, "tokens")
+        return self._people.tokens()
+
+    def add_person(
+        self, person: Person, name: str, roles: Iterable[str], password: str | None = None
+    ) -> Person:
+        """Somebody new; without a password they come through the proxy or with a token only."""
+        self._require(person, "add_person")
+        new = Person(persons.check_name(name), frozenset(roles))
+        with self.database.writing() as db:
+            persons.add(db, new.name, new.roles, password)
+            self._log(db, person, f"added {new.name} as {', '.join(sorted(new.roles))}")
+        return new
+
+    def remove_person(self, person: Person, name: str) -> None:
+        """Their sessions and tokens end at once. The last owner stays."""
+        self._require(person, "remove_person")
+        with self.database.writing() as db:
+            persons.remove(db, name)
+            self._log(db, person, f"removed {name}")
+
+    def set_roles(self, person: Person, name: str, roles: Iterable[str]) -> None:
+        """Other roles, at once."""
+        self._require(person, "set_roles")
+        given = frozenset(roles)
+        with self.database.writing() as db:
+            persons.change_roles(db, name, given)
+            self._log(db, person, f"{name} is now {', '.join(sorted(given))}")
+
+    def set_password(self, person: Person, name: str, password: str) -> None:
+        """One's own, or another one's (owners). All sessions of ``name`` end."""
+        # A token, and a name on the command line, may be somebody else's doing.
+        own = person.name == name and person.means in ("session", "proxy")
+        self._require(person, "set_password" if own else "set_password of others")
+        with self.database.writing() as db:
+            persons.change_password(db, name, password, own=own)
+            self._log(db, person, f"set {'their own password' if own else f'a password for {name}'}")
+
+    def add_token(self, person: Person, name: str, label: str) -> str:
+        """A token for programs of ``name``; its secret is given here and nowhere again."""
+        self._require(person, "add_token")
+        with self.database.writing() as db:
+            secret = persons.make_token(db, name, label, person.name)
+            self._log(db, person, f"made a token for {name}: {label.strip()}")
+        return secret
+
+    def remove_token(self, person: Person, number: int) -> None:
+        """The token is refused from now on."""
+        self._require(person, "remove_token")
+        with self.database.writing() as db:
+            row = db.execute("SELECT person, label FROM tokens WHERE number = ?", (number,)).fetchone()
+            if row is None:
+                raise ConfigError("there is no such token", where="token", allowed="the number of a token")
+            db.execute("DELETE FROM tokens WHERE number = ?", (number,))
+            self._log(db, person, f"removed a token of {row[0]}: {row[1]}")
+
+    # Inside
+
+    def _require(self, person: Person, action: str) -> None:
+        if not isinstance(person, Person):
+            raise NotAllowedError("nobody is signed in", where="desk", allowed="somebody who is")
+        require(person.name, person.roles, action)
+
+    def _card(self, db: StoreDatabase, name: str) -> Card:
+        told, facts = read_facts(db, name)
+        pending = [_without_reason(one) for one in read_tasks(db, name, only_open=True)]
+        return card_of(name, told, facts, self.settings.stream(name).approvals, pending)
+
+    def _config(self, stream: str) -> Config:
+        from dpstream.project import Config
+
+        return Config.load(self.settings.stream(stream).config, looks_only=True)
+
+    def _log(self, db: StoreDatabase, person: Person, words: str) -> None:
+        append(db, Decision(0, "", person.name, "people", reason=words))
+
+    def _looked_at(self, db: StoreDatabase, stream: str, steps: tuple[int, ...], kind: str) -> dict[str, str]:
+        """The manifests of held steps; what was looked at is what is decided about.
+
+        Errors:
+            ConfigError: a step that is not held (or, to be withdrawn, not released).
+        """
+        rows = {step: held_row(db, stream, step) for step in steps}
+        if kind != "withdraw":
+            for step, row in rows.items():
+                if row is None:
+                    raise _not_held(step)
+            return {str(step): row.sha256 for step, row in rows.items() if row is not None}
+        done = int(read_facts(db, stream)[1].get("steps", 0))
+        for step, row in rows.items():
+            if row is not None or step > done:
+                raise ConfigError(
+                    f"step {step} is not released",
+                    where="withdraw",
+                    allowed="a released step; one that is held is rejected",
+                )
+        return {}
+
+    def _follow(self, db: StoreDatabase, decision: Decision, step: int, needed: int) -> None:
+        """Put into the queue what follows from a decision about one step, unless it is there (or was done) already.
+
+        Errors:
+            ConfigError: an approval of a step that was rejected.
+        """
+        stream, kind = decision.stream, decision.kind
+        what: dict[str, Any] = {"step": step}
+        if kind == "withdraw":
+            what |= {"reason": decision.reason}
+        else:
+            digest = what["manifest_sha256"] = decision.manifests[str(step)]
+        standing = [
+            one
+            for one in read_tasks(db, stream)
+            if what.items() <= one.what.items() and one.state not in ("failed", "cancelled")
+        ]
+        if kind != "withdraw" and any(one.kind == "reject" for one in standing):
+            if kind == "approve":
+                raise ConfigError(f"step {step} was rejected", where="approve", allowed="a step that is held")
+            return
+        if any(one.kind == kind for one in standing):
+            return
+        if kind == "reject":
+            cancel_tasks(db, stream, "approve", step, "the step was rejected before the worker came to it")
+            what |= {"reason": decision.reason}
+        if kind == "approve":
+            # Somebody who may not decide any more does not count.
+            what["by"] = sorted(
+                one.person
+                for one in approvals(db, stream, step, digest)
+                if one.number == decision.number or persons.may_decide(db, one.person)
+            )
+            if len(what["by"]) < needed:
+                return
+        add_task(db, stream, kind, what, decision.person, decision.number)
+
+    def _last_table(self, stream: str) -> tuple[int | None, pa.Table | None]:
+        """The newest whole table among the releases; None where there is none that can be read."""
+        from dpstream.io.sinks import read_table, readable_steps
+
+        folder = self._config(stream).output.dir
+        try:
+            steps = readable_steps(folder)
+            return (max(steps), read_table(folder, max(steps))) if steps else (None, None)
+        except (InputError, StoreError):
+            return None, None
+
+
+def _not_held(step: int) -> ConfigError:
+    return ConfigError(f"step {step} is not held", where="desk", allowed="a step that waits for approval")
+
+
+def _without_reason(task: Task) -> Task:
+    kept = {key: value for key, value in task.what.items() if key != "reason" or task.kind == "withdraw"}
+    return replace(task, what=kept)
+
+
+def _steps(given: int | Iterable[int]) -> tuple[int, ...]:
+    steps = (given,) if isinstance(given, int) else tuple(given)
+    wrong = any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in steps)
+    if wrong or not 0 < len(steps) <= _MOST_STEPS:
+        raise ConfigError("cannot be used", where="steps", allowed=f"1 to {_MOST_STEPS} numbers of steps")
+    return tuple(sorted(set(steps)))
+
+
+def _text(given: str, what: str, *, needed: bool) -> str:
+    words = given.strip() if isinstance(given, str) else ""
+    if (needed and not words) or len(words) > _LONGEST or not words.isprintable():
+        raise ConfigError(
+            "cannot be used", where=what, allowed=f"a line of up to {_LONGEST} printable characters"
+        )
+    return words

@@ -1,0 +1,192 @@
+"""What the desk hands out, as frozen values: public facts and results of mechanisms, and no row of a state.
+
+Times are texts in UTC (ISO 8601, seconds); amounts of privacy loss are exact texts, as in the ledger.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Card", "Decision", "Held", "Person", "Price", "Task", "Token", "canonical", "now"]
+
+
+def now() -> str:
+    """The present second, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def canonical(value: Any) -> str:
+    """JSON in the one form that is hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who is known.
+
+    Attributes:
+        roles: see ``roles.ROLES``.
+        means: how they came: ``session``, ``proxy``, ``token`` or ``command line``.
+        own: nobody else has given them what they came with (a first password, a token).
+    """
+
+    name: str
+    roles: frozenset[str]
+    means: str = "session"
+    own: bool = True
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token without its secret."""
+
+    number: int
+    person: str
+    label: str
+    made: str
+    made_by: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that the worker is to do.
+
+    Attributes:
+        kind: ``approve``, ``reject``, ``withdraw``, ``ask`` or ``run``.
+        what: ``step``, ``reason`` or ``question``.
+        decision: the number of the decision that it follows from; None for questions and runs.
+        state: ``waiting``, ``begun``, ``done``, ``failed`` or ``cancelled``.
+        result: of one that is done; public.
+        why: of one that failed, a sentence.
+    """
+
+    number: int
+    stream: str
+    kind: str
+    what: dict[str, Any]
+    person: str
+    made: str
+    state: str
+    decision: int | None = None
+    result: dict[str, Any] | None = None
+    why: str | None = None
+    ended: str | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """A stream at a glance.
+
+    Attributes:
+        name: of the stream.
+        health, why: the word and the sentence of ``dpstream status --health``.
+        verdicts: what the newest table is fit for, in words.
+        unfit: why nobody should use it; None where nothing speaks against it.
+        last_period: of the newest release. released_at: when it was written. next_due: when the next step is due.
+        steps, steps_left: committed steps, and those that the plan still pays for (None: any number).
+        spent, planned: privacy loss, in words; ``share``: spent of planned, None where nothing is spent.
+        protects: who is protected, in words.
+        held: steps that wait for approval; ``needed``: how many persons must approve one.
+        withdrawn: steps that were taken back.
+        asks: whether the stream answers questions.
+        told_at: when the worker last wrote this; None where it never did.
+        trouble: why the worker cannot go on, in public words; None where it can.
+        pending: tasks that are not done.
+    """
+
+    name: str
+    health: str = "unknown"
+    why: str = "the worker has not looked at it yet"
+    verdicts: tuple[str, ...] = ()
+    unfit: str | None = None
+    last_period: str | None = None
+    released_at: str | None = None
+    next_due: str | None = None
+    steps: int = 0
+    steps_left: int | None = None
+    spent: str | None = None
+    planned: str = ""
+    share: float | None = None
+    protects: str = ""
+    held: tuple[int, ...] = ()
+    needed: int = 1
+    withdrawn: tuple[int, ...] = ()
+    asks: bool = False
+    told_at: str | None = None
+    trouble: str | None = None
+    pending: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A line of the decisions' log.
+
+    Attributes:
+        number: 1, 2, ...; without a gap.
+        kind: ``approve``, ``reject``, ``withdraw``; ``ask`` and ``run`` for what was asked and triggered; and
+            ``people`` for changes of people, roles and tokens.
+        stream, steps: what it is about; empty for ``people``.
+        reason: what the person said; of ``people`` what was changed, of ``ask`` the question.
+        manifests: the SHA-256 of the manifest of each step that was looked at, by step.
+        before: the hash of the line before; empty for the first one.
+    """
+
+    number: int
+    time: str
+    person: str
+    kind: str
+    stream: str = ""
+    steps: tuple[int, ...] = ()
+    reason: str = ""
+    manifests: dict[str, str] = field(default_factory=dict)
+    before: str = ""
+
+    def line(self) -> str:
+        """The line as it is hashed and stored."""
+        return canonical(asdict(self))
+
+
+@dataclass(frozen=True)
+class Held:
+    """A step that waits for approval, and what to compare it with.
+
+    Attributes:
+        table: its table, or the first rows of a large one (then ``whole`` is False); None where the step has none.
+        last, last_step: the newest released table and its step; None where there is none.
+        approvals: by different persons, so far; ``needed``: how many it takes.
+    """
+
+    stream: str
+    step: int
+    manifest: dict[str, Any]
+    manifest_sha256: str
+    table: pa.Table | None
+    whole: bool
+    last: pa.Table | None
+    last_step: int | None
+    approvals: tuple[Decision, ...]
+    needed: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a question may cost, before it is asked.
+
+    Attributes:
+        question: as it is understood.
+        most: the most that an answer costs; an easy one costs nothing.
+        spent, planned: of the stream's budget.
+        words: all of that in a sentence.
+    """
+
+    question: str
+    most: str
+    spent: str
+    planned: str
+    words: str

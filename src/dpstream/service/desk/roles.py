@@ -1,0 +1,68 @@
+"""Who may do what at the desk: the one table. Whatever is not in it is allowed to nobody.
+
+Never at the desk, for nobody: a raw state, restoring or discarding, a private evaluation, a private report.
+"""
+
+from __future__ import annotations
+
+from dpstream.core.errors import InputError
+
+__all__ = ["MAY", "ROLES", "NotAllowedError", "require"]
+
+#: Each role with what it is for.
+ROLES = {
+    "analyst": "sees what is released, and asks questions",
+    "auditor": "sees ledgers, accounts and decisions, and changes nothing",
+    "approver": "decides about held and released tables",
+    "owner": "does all of that, and looks after people, tokens and runs",
+}
+_ALL = frozenset(ROLES)
+_OWNER = frozenset({"owner"})
+_DECIDES = frozenset({"approver", "owner"})
+_LOOKS = frozenset({"auditor", "approver", "owner"})
+
+#: What is done (a method of ``Desk``, or more precisely), and the roles that may.
+MAY: dict[str, frozenset[str]] = {
+    "cards": _ALL,
+    "card": _ALL,
+    "config": _ALL,
+    "tasks": _ALL,
+    "ledger": _LOOKS,
+    "accounts": _LOOKS,
+    "decisions": _LOOKS,
+    "held": _DECIDES,
+    "decide": _DECIDES,
+    "price": frozenset({"analyst", "owner"}),
+    "ask": frozenset({"analyst", "owner"}),
+    "plan": frozenset({"analyst", "approver", "owner"}),
+    "run_now": _OWNER,
+    "people": _OWNER,
+    "tokens": _OWNER,
+    "add_person": _OWNER,
+    "remove_person": _OWNER,
+    "set_roles": _OWNER,
+    "add_token": _OWNER,
+    "remove_token": _OWNER,
+    # One's own password; another one's is the owner's matter.
+    "set_password": _ALL,
+    "set_password of others": _OWNER,
+}
+
+
+class NotAllowedError(InputError):
+    """The person has no role that may do this."""
+
+
+def require(name: str, roles: frozenset[str], action: str) -> None:
+    """Refuse what none of a person's roles may do.
+
+    Errors:
+        NotAllowedError: none of them may, or the action is in no table.
+    """
+    may = MAY.get(action, frozenset())
+    if not roles & may:
+        raise NotAllowedError(
+            f"{name} may not do this ({action.replace('_', ' ')})",
+            where="desk",
+            allowed=" or ".join(role for role in ROLES if role in may) or "nobody",
+        )

@@ -1,0 +1,260 @@
+"""``service.toml``: which streams one service looks after, and how."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpstream.core import durable
+from dpstream.core.contracts import shown
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.toml import load_toml, toml_value, unknown_key
+from dpstream.project.server_url import is_url, refuse_password
+from dpstream.stream import PostgresServer
+from dpstream.stream.store.postgres import schema_name
+
+__all__ = ["DATABASE", "FILE", "Proxy", "Settings", "StreamSettings", "draft_service", "seconds"]
+
+FILE = "service.toml"
+#: The database, where it is a file.
+DATABASE = "service.sqlite"
+_DRAFT = """\
+# A service: dpstream up keeps its streams running, with pages for the people who look after them.
+[service]
+name = {name}
+listen = "127.0.0.1:8420"
+# How often a source without a calendar is looked at.
+look_every = "5m"
+# A login lasts so long at most, and so long without being used.
+session_hours = 12
+idle_minutes = 60
+# Instead of the file service.sqlite beside this one (the password in PGPASSFILE, PGSERVICEFILE or PGPASSWORD):
+# database = "postgresql://user@host:5432/database"
+
+# Who somebody is, said by a proxy at one address, and by nobody else:
+# [proxy]
+# address = "127.0.0.1"
+# header = "X-Remote-User"
+
+# For each stream its configuration, and how many different persons must approve a held step.
+"""
+_KEYS: dict[str, tuple[str, ...]] = {
+    "service": ("name", "listen", "look_every", "database", "session_hours", "idle_minutes"),
+    "proxy": ("address", "header"),
+    "stream": ("config", "approvals", "look_every"),
+}
+_TIME = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """The one machine whose header says who somebody is."""
+
+    address: str
+    header: str
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """One stream of the service.
+
+    Attributes:
+        name: as its configuration has it.
+        config: that file.
+        approvals: how many different persons approve a held step.
+        look_every: seconds between two looks at a source without a calendar.
+    """
+
+    name: str
+    config: Path
+    approvals: int
+    look_every: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything ``service.toml`` says, checked and with its defaults.
+
+    Attributes:
+        folder: of the file; the service's own files are in it.
+        database: a server; None is the file ``service.sqlite`` in the folder.
+        listen: host and port of the pages.
+        session_seconds, idle_seconds: how long a login lasts at most, and without being used.
+    """
+
+    folder: Path
+    name: str
+    listen: str
+    streams: tuple[StreamSettings, ...]
+    database: PostgresServer | None
+    proxy: Proxy | None
+    session_seconds: int
+    idle_seconds: int
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Settings:
+        """Read and check ``service.toml`` in ``folder``.
+
+        Errors:
+            ConfigError: names file, key and what is allowed.
+        """
+        base = Path(folder)
+        file = base / FILE
+        if not file.is_file():
+            raise ConfigError(
+                f"there is no {FILE}", where=str(base), allowed="a folder that dpstream up --init made"
+            )
+        document = load_toml(file)
+        for key in document:
+            if key not in _KEYS:
+                raise unknown_key(key, document[key], _KEYS, str(file))
+        top = _table(document, "service", file)
+        name = _text(top, "name", base.resolve().name or "service", file)
+        every = seconds(top.get("look_every", "5m"), f"{file} [service] look_every")
+        proxy = _table(document, "proxy", file)
+        return cls(
+            base,
+            name,
+            _text(top, "listen", "127.0.0.1:8420", file),
+            _streams(document.get("stream", []), base, file, every),
+            _server(top, name, file) if "database" in top else None,
+            _proxy(proxy, file) if proxy else None,
+            3600 * _whole(top, "session_hours", 12, file, 24 * 30),
+            60 * _whole(top, "idle_minutes", 60, file, 24 * 60),
+        )
+
+    def stream(self, name: str) -> StreamSettings:
+        """The stream of that name.
+
+        Errors:
+            ConfigError: there is none.
+        """
+        for one in self.streams:
+            if one.name == name:
+                return one
+        raise ConfigError("the service has no such stream", where="desk", allowed="one of its streams")
+
+
+def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
+    """Write ``service.toml`` for these configurations; gives the file.
+
+    Errors:
+        ConfigError: there is one already, or a configuration cannot be read.
+    """
+    file = folder / FILE
+    if file.exists():
+        raise ConfigError("there is a service already", where=str(file), allowed="another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be made: {error.strerror}", where=str(folder), allowed="a folder"
+        ) from None
+    places = [os.path.relpath(config.resolve(), folder.resolve()) for config in configs]
+    _streams([{"config": place} for place in places], folder, file, 300)
+    lines = _DRAFT.format(name=toml_value(folder.resolve().name or "service"))
+    for place in places:
+        lines += f"\n[[stream]]\nconfig = {toml_value(place)}\n# approvals = 2\n"
+    durable.replace_file(file, lines.encode(), mode=0o644)
+    return file
+
+
+def seconds(text: object, where: str) -> int:
+    """``30s``, ``5m``, ``1h``, ``1d`` as seconds.
+
+    Errors:
+        ConfigError: no length of time.
+    """
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ConfigError(f"{shown(text)} is no length of time", where=where, allowed="such as 30s, 5m or 1h")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _table(document: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
+    table = document.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{name} is not a table", where=str(file), allowed=f"a section [{name}]")
+    _check_keys(table, name, file)
+    return table
+
+
+def _check_keys(table: Mapping[str, Any], name: str, file: Path) -> None:
+    for key in table:
+        if key not in _KEYS[name]:
+            raise unknown_key(key, table[key], _KEYS[name], f"{file} [{name}]")
+
+
+def _text(table: Mapping[str, Any], key: str, default: str, file: Path) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str) or not value or len(value) > 1000 or not value.isprintable():
+        raise ConfigError(f"{key} = {shown(value)} cannot be used", where=str(file), allowed="a text")
+    return value
+
+
+def _whole(table: Mapping[str, Any], key: str, default: int, file: Path, most: int) -> int:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigError(
+            f"{key} = {shown(value)} cannot be used",
+            where=str(file),
+            allowed=f"a whole number from 1 to {most}",
+        )
+    return value
+
+
+def _server(table: Mapping[str, Any], name: str, file: Path) -> PostgresServer:
+    url, where = _text(table, "database", "", file), f"{file} [service] database"
+    if not is_url(url):
+        raise ConfigError(
+            "this is not the URL of a PostgreSQL database",
+            where=where,
+            allowed=f"postgresql://user@host:5432/database, or no key: then it is the file {DATABASE}",
+        )
+    refuse_password(url, where, "PGSERVICE")
+    return PostgresServer(url, schema_name(f"service {name}"))
+
+
+def _proxy(table: Mapping[str, Any], file: Path) -> Proxy:
+    address, header = (_text(table, key, "", file) for key in ("address", "header"))
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise ConfigError(
+            "address is no address of one machine", where=f"{file} [proxy]", allowed="such as 127.0.0.1"
+        ) from None
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,99}", header):
+        raise ConfigError(
+            "header is no name of a header", where=f"{file} [proxy]", allowed="such as X-Remote-User"
+        )
+    return Proxy(address, header)
+
+
+def _streams(given: object, base: Path, file: Path, every: int) -> tuple[StreamSettings, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        raise ConfigError("streams are no tables", where=str(file), allowed="[[stream]] with a key config")
+    found: dict[str, StreamSettings] = {}
+    for one in given:
+        _check_keys(one, "stream", file)
+        path = base / _text(one, "config", "", file)
+        stream = load_toml(path).get("stream")
+        name = stream.get("name") if isinstance(stream, Mapping) else None
+        if not isinstance(name, str):
+            raise ConfigError("has no [stream] name", where=str(path), allowed="a configuration of dpstream")
+        if name in found:
+            raise ConfigError(
+                f"two streams have the name {name!r}", where=str(file), allowed="a name of its own for each"
+            )
+        look = (
+            every if "look_every" not in one else seconds(one["look_every"], f"{file} [[stream]] look_every")
+        )
+        found[name] = StreamSettings(name, path, _whole(one, "approvals", 1, file, 10), look)
+    if not found:
+        raise ConfigError("names no stream", where=str(file), allowed="[[stream]] with a key config")
+    return tuple(found.values())

@@ -1,0 +1,28 @@
+"""Makes the desk's helpers importable by name, and those of the streams' fault tests (tests are no packages)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from postgres_server import Cluster
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "streams")]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A server of the tests' own; without PostgreSQL on the machine the test skips."""
+    from postgres_server import Cluster, programs
+
+    tools = programs()
+    if tools is None:
+        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
+    cluster = Cluster(tools)
+    yield cluster
+    cluster.remove()

@@ -1,0 +1,118 @@
+"""The desk: logins, the table of roles, decisions by one or several persons, the log and the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from desks import ANNA, BEN, OWNER, make_service, tell
+
+from dpstream.core.errors import ConfigError
+from dpstream.service.desk import Desk, NotAllowedError, Person
+
+PASSWORD = "correct horse battery"
+
+
+def test_a_decision_is_logged_and_queued_once(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "one"))
+    tell(desk, held={1: "first"})
+    first = desk.decide(ANNA, "test", 1, "approve")
+    assert desk.decide(ANNA, "test", [1], "approve") == first
+    assert [(one.kind, one.person, one.steps) for one in desk.decisions(OWNER)] == [("approve", "Anna", (1,))]
+    (task,) = desk.tasks(OWNER, "test")
+    assert (task.kind, task.state, task.what["step"], task.what["by"]) == ("approve", "waiting", 1, ["Anna"])
+    assert desk.card(ANNA, "test").pending == (task,)
+
+
+def test_two_persons_approve_and_one_rejects(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "two", approvals=2))
+    desk.add_person(OWNER, "Anna", ["approver"], PASSWORD)
+    desk.add_person(OWNER, "Ben", ["approver"], PASSWORD)
+    tell(desk, held={1: "first", 2: "second"})
+    desk.decide(ANNA, "test", [1, 2], "approve")
+    desk.decide(ANNA, "test", 1, "approve", "again")  # the same person twice is one person
+    assert desk.tasks(OWNER, "test") == []
+    with pytest.raises(ConfigError, match="could be both"):
+        desk.decide(Person("Ben", BEN.roles, own=False), "test", 1, "approve")
+    desk.decide(BEN, "test", 1, "approve")
+    assert [one.what["by"] for one in desk.tasks(OWNER, "test")] == [["Anna", "Ben"]]
+    assert [one.person for one in desk.held(ANNA, "test", 2).approvals] == ["Anna"]
+    # One is enough to reject; the approval that the worker has not begun is not done any more.
+    desk.decide(ANNA, "test", 1, "reject", "the source was cut")
+    assert [(one.kind, one.state) for one in desk.tasks(OWNER, "test")] == [
+        ("approve", "cancelled"),
+        ("reject", "waiting"),
+    ]
+    # What was approved is what was looked at: another table at the same step begins anew.
+    tell(desk, held={2: "another"})
+    desk.decide(BEN, "test", 2, "approve")
+    assert len(desk.tasks(OWNER, "test")) == 2
+
+
+def test_an_approval_by_somebody_who_left_does_not_count(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "left", approvals=2))
+    for name in ("Olga", "Anna", "Ben"):
+        desk.add_person(OWNER, name, ["owner"] if name == "Olga" else ["approver"], PASSWORD)
+    tell(desk, held={1: "first"})
+    desk.decide(ANNA, "test", 1, "approve")
+    desk.remove_person(OWNER, "Anna")
+    desk.decide(BEN, "test", 1, "approve")
+    assert desk.tasks(OWNER, "test") == []
+    desk.decide(OWNER, "test", 1, "approve")
+    assert [one.what["by"] for one in desk.tasks(OWNER, "test")] == [["Ben", "Olga"]]
+
+
+def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
+    moment = [1_000_000.0]
+    desk = Desk.open(make_service(tmp_path / "login"))
+    desk = Desk(desk.settings, lambda: moment[0])
+    desk.add_person(desk.operator("root"), "Anna", ["approver"], PASSWORD)
+    secret = desk.sign_in("Anna", PASSWORD, "10.0.0.1")
+    assert secret is not None
+    assert desk.person(secret) == Person("Anna", frozenset({"approver"}), own=False)
+    moment[0] += 3599
+    assert desk.person(secret) is not None
+    moment[0] += 3601
+    assert desk.person(secret) is None
+    assert desk.sign_in("Anna", "wrong", "10.0.0.2") is None
+    for name in ("Anna", "Nobody"):
+        for number in range(10):
+            assert desk.sign_in(name, "wrong", f"10.0.1.{number}") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is None
+    moment[0] += 901
+    secret = desk.sign_in("Anna", PASSWORD, "10.0.0.1")
+    anna = desk.person(secret or "")
+    assert anna is not None
+    desk.set_password(anna, "Anna", PASSWORD + "!")
+    assert desk.person(secret or "") is None
+    assert desk.person(desk.sign_in("Anna", PASSWORD + "!", "") or "") == Person(
+        "Anna", frozenset({"approver"})
+    )
+
+
+def test_tokens_and_the_proxys_header(tmp_path: Path) -> None:
+    more = '[proxy]\naddress = "127.0.0.1"\nheader = "X-Remote-User"'
+    desk = Desk.open(make_service(tmp_path / "header", more=more))
+    desk.add_person(OWNER, "Anna", ["analyst"])
+    secret = desk.add_token(OWNER, "Anna", "nightly")
+    assert desk.person_of_token(secret) == Person("Anna", frozenset({"analyst"}), "token", own=False)
+    assert desk.person_of_header("Anna", "127.0.0.1") == Person("Anna", frozenset({"analyst"}), "proxy")
+    assert desk.person_of_header("Anna", "10.0.0.1") is None
+    assert desk.person_of_header("Nobody", "127.0.0.1") is None
+    assert desk.sign_in("Anna", "", "") is None
+    (token,) = desk.tokens(OWNER)
+    desk.remove_token(OWNER, token.number)
+    assert desk.person_of_token(secret) is None
+    plain = Desk.open(make_service(tmp_path / "plain"))
+    plain.add_person(OWNER, "Anna", ["analyst"])
+    assert plain.person_of_header("Anna", "127.0.0.1") is None
+    files = [path.read_bytes() for path in (tmp_path / "header").glob("service.sqlite*")]
+    assert not any(secret.encode() in data for data in files)
+
+
+def test_an_analyst_decides_nothing(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "analyst"))
+    tell(desk, held={1: "first"})
+    with pytest.raises(NotAllowedError, match="Ada may not do this"):
+        desk.decide(Person("Ada", frozenset({"analyst"})), "test", 1, "approve")
+    assert desk.decisions(OWNER) == []
