@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.showing import notebook_page
+from dpstream.core.tables import Workload
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.called import EvaluationProgress, OfflineCeiling
@@ -33,7 +34,6 @@ from dpstream.tools.family_tools import tool_of
 if TYPE_CHECKING:
     from dpstream.core.pictures import Picture
     from dpstream.core.schema.domain import Clique
-    from dpstream.core.tables import Workload
     from dpstream.project import Config
     from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
@@ -348,7 +348,8 @@ def _judgement(
     real, made = alike_as_missing(true.table.rows(), schema), releases.codes(true.step)
     if not len(real) or not len(made):
         return None
-    kept = getattr(config.recipe, "workload", workload)
+    own = getattr(config.recipe, "workload", None)
+    kept = own if isinstance(own, Workload) else workload
     once = tool_of("ceiling", OfflineCeiling, config.family)
 
     def offline(table: Codes, rows: int) -> Codes:
