@@ -14,7 +14,7 @@ from evaluated_runs import run, typical, write_run
 from dpstream.cli.progress import counted_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, private_folder
-from dpstream.tools.evaluate.contract import PAGE, SUMMARIES
+from dpstream.tools.evaluate.contract import MEASURES, PAGE, SUMMARIES
 from dpstream.tools.evaluate.evaluation_files import FILES
 
 
@@ -46,7 +46,7 @@ def test_files_are_private_labelled_and_readable(finished, config):
         os.umask(umask)
     folder = config.parent / "evaluation"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*FILES, *SUMMARIES, PAGE, private_folder.PRIVATE_MARKER]
+        [*FILES, *SUMMARIES, MEASURES, PAGE, private_folder.PRIVATE_MARKER]
     )
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}
@@ -103,7 +103,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     assert facts["evaluated_steps"] == [6, 12]
     assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 12)
     assert facts.items() >= json.loads((folder / "summary.json").read_text()).items()
-    assert set(facts["files"]) == {*FILES, *SUMMARIES, PAGE}
+    assert set(facts["files"]) == {*FILES, *SUMMARIES, MEASURES, PAGE}
     assert not any(picture.exists() for picture in earlier), (
         "pictures of earlier versions would show other numbers"
     )

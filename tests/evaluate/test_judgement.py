@@ -15,8 +15,9 @@ from dpstream.core.errors import LimitError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import evaluate_run, judgement
-from dpstream.tools.evaluate.judgement import Measure, broken_rules, judge
+from dpstream.tools.evaluate.judgement import broken_rules, judge
 from dpstream.tools.evaluate.learning import learn_targets, lost_share, split_records
+from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows
 from dpstream.tools.evaluate.table_comparison import (
     compare_tables,
     compared_sets,
@@ -269,10 +270,46 @@ def test_the_offline_run_has_the_budget_of_the_stream(tmp_path, epsilon, near):
     found, again = (evaluate_run(config).judgement for _ in range(2))
     assert found is not None
     assert again is not None
-    assert found.rows() == again.rows(), "an evaluation can be repeated"
+    assert measure_rows(found.measures) == measure_rows(again.measures), "an evaluation can be repeated"
     columns = found.measures[0]
     assert (columns.ceiling < 0.05) == near
     without = evaluate_run(config, ceiling=False).judgement
     assert without is not None
     assert all(math.isnan(one.ceiling) for one in without.measures)
+    assert [len(measure_headings(one.measures)) for one in (found, without)] == [5, 4]
     assert evaluate_run(config, judged=False).judgement is None
+
+
+def test_panels_are_held_against_two_samples_of_people():
+    from dpstream.tools.families.panel.panel_evaluation import PanelError, panel_measures
+
+    found = [
+        PanelError(3, "often", 130.0, 100.0, 20.0, 1000),
+        PanelError(4, "often", 160.0, 200.0, 20.0, 1000),
+    ]
+    (one,) = panel_measures([*found])
+    assert one.value == pytest.approx(math.sqrt((30**2 + 40**2) / 2) / 150)
+    rng = np.random.default_rng(8)
+    true = np.array([100.0, 200.0]) / 1000
+    apart = rng.binomial(1000, true, (20_000, 2)) - rng.binomial(1000, true, (20_000, 2))
+    assert one.floor == pytest.approx(math.sqrt((apart.astype(float) ** 2).mean()) / 150, rel=0.03)
+    assert one.word == "poor"
+    (never,) = panel_measures([PanelError(3, "never", 5.0, 0.0, 20.0, 1000)])
+    assert never.word == "not known"
+
+
+def test_points_are_held_against_points_that_are_spread_evenly():
+    from dpstream.tools.families.points.point_evaluation import CellError, PointEvaluation, PointStep
+    from dpstream.tools.families.points.point_files import point_measures
+    from dpstream.tools.families.points.transport import Distance, w1
+
+    def distance(value: float) -> Distance:
+        return w1(np.zeros((1, 1)), np.full((1, 1), value))
+
+    cells = tuple(CellError(depth, 2**depth, 1.0, depth / 100) for depth in range(1, 4))
+    step = PointStep(1, None, 9, 9, 3, distance(0.02), distance(0.1), cells)
+    found = point_measures(PointEvaluation("s", "g", (step,), 1, (), distance(0.01), cells[:2] + cells[:1]))
+    assert [(one.name, one.value, one.floor) for one in found] == [
+        ("distance", pytest.approx(0.2), pytest.approx(0.1)),
+        ("cells 2", 0.02, 0.02),
+    ]

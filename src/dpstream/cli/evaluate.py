@@ -53,7 +53,7 @@ __all__ = ["command"]
     "--no-ceiling",
     "without",
     is_flag=True,
-    help="Leave out the offline run that the last table is compared with; of wide tables it takes minutes.",
+    help="Leave out the offline run that the last table is compared with.",
 )
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")

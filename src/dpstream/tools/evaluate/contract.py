@@ -15,6 +15,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.called import EvaluationProgress
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows
 from dpstream.tools.evaluate.private_folder import write_private
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dpstream.tools.evaluate.evaluation import Evaluation
 
 __all__ = [
+    "MEASURES",
     "PAGE",
     "SUMMARIES",
     "EvaluationProgress",
@@ -32,14 +34,16 @@ __all__ = [
     "blank",
     "csv_bytes",
     "json_bytes",
+    "measures_told",
     "number",
     "summary_text",
     "write_result_files",
 ]
 
 SUMMARIES: Final = ("summary.md", "summary.json")
-#: The page of an evaluation, in its folder.
+#: The page of an evaluation, in its folder; and its measures, where there are some.
 PAGE: Final = "evaluation.html"
+MEASURES: Final = "measures.csv"
 #: What an option is called on the command line, where that is another name.
 _OPTIONS: Final = {"synthetic": "from", "ceiling": "no-ceiling"}
 #: Pictures that earlier versions wrote; beside newer numbers they would show other ones.
@@ -89,6 +93,7 @@ class EvaluationResult:
         facts: the main numbers, JSON-able: ``summary.json``; the label comes first.
         told: the sentences and tables of the summary, in order: what is printed, and ``summary.md``.
         files: further files by name, whose bytes carry the label.
+        measures: numbers with a word each, and yardsticks; ``measures.csv`` and the top of the page.
         tables: of a stream of tables, everything that was found; None: the page shows what is told.
     """
 
@@ -96,6 +101,7 @@ class EvaluationResult:
     facts: Mapping[str, Any] = field(repr=False)
     told: Sequence[str | SummaryTable] = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
+    measures: Sequence[Measure] = field(default=(), repr=False)
     tables: Evaluation | None = field(default=None, repr=False)
 
 
@@ -146,6 +152,8 @@ def write_result_files(
     """
     # A label may hold half of a surrogate pair, which no file can.
     shown = {} if page is None else {PAGE: page.encode("utf-8", "replace")}
+    if found.measures:
+        shown[MEASURES] = _measures(found.measures)
     contents = {
         **shown,
         **found.files,
@@ -153,9 +161,31 @@ def write_result_files(
         "summary.json": json_bytes(found.facts),
     }
     written = tuple(write_private(folder / name, data) for name, data in contents.items())
-    for name in {*names, PAGE, *_EARLIER} - contents.keys():
+    for name in {*names, PAGE, MEASURES, *_EARLIER} - contents.keys():
         durable.unlink(folder / name)
     return written
+
+
+def measures_told(measures: Sequence[Measure]) -> SummaryTable:
+    """Measures as a table of a summary."""
+    rows = measure_rows(measures)
+    return SummaryTable("What may be wrong", measure_headings(measures), rows, right=[2, 3, 4])
+
+
+def _measures(measures: Sequence[Measure]) -> bytes:
+    rows = (
+        [one.name, one.question, one.word, one.value, one.floor, one.ceiling, one.meaning] for one in measures
+    )
+    headings = [
+        "measure",
+        "question",
+        "verdict",
+        "released",
+        "two_real_samples",
+        "one_offline_run",
+        "meaning",
+    ]
+    return csv_bytes(headings, rows)
 
 
 def summary_text(found: EvaluationResult) -> str:

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.showing import notebook_page
+from dpstream.core.tables import Workload
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.called import EvaluationProgress, OfflineCeiling
-from dpstream.tools.evaluate.judgement import MEASURE_HEADINGS, Judgement, judge
+from dpstream.tools.evaluate.judgement import Judgement, judge
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.measures import measure_headings, measure_rows
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
 from dpstream.tools.evaluate.synthetic_side import (
@@ -33,7 +35,6 @@ from dpstream.tools.family_tools import tool_of
 if TYPE_CHECKING:
     from dpstream.core.pictures import Picture
     from dpstream.core.schema.domain import Clique
-    from dpstream.core.tables import Workload
     from dpstream.project import Config
     from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
@@ -118,10 +119,9 @@ class Evaluation:
             "guarantee": self.guarantee,
             "verdict": None if found is None else found.words,
         }
-        rows = [] if found is None else found.rows()
-        return notebook_page(
-            f"Evaluation of {self.stream}, step {self.last.step}", facts, MEASURE_HEADINGS, rows
-        )
+        measures = () if found is None else found.measures
+        title = f"Evaluation of {self.stream}, step {self.last.step}"
+        return notebook_page(title, facts, measure_headings(measures), measure_rows(measures))
 
     @property
     def last(self) -> StepEvaluation:
@@ -348,7 +348,8 @@ def _judgement(
     real, made = alike_as_missing(true.table.rows(), schema), releases.codes(true.step)
     if not len(real) or not len(made):
         return None
-    kept = getattr(config.recipe, "workload", workload)
+    own = getattr(config.recipe, "workload", None)
+    kept = own if isinstance(own, Workload) else workload
     once = tool_of("ceiling", OfflineCeiling, config.family)
 
     def offline(table: Codes, rows: int) -> Codes:

@@ -22,11 +22,12 @@ from dpstream.tools.evaluate.contract import (
     blank,
     csv_bytes,
     json_bytes,
+    measures_told,
     number,
     write_result_files,
 )
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
-from dpstream.tools.evaluate.judgement import MEASURE_HEADINGS, Judgement
+from dpstream.tools.evaluate.judgement import Judgement
 from dpstream.tools.evaluate.metrics import METRICS
 from dpstream.tools.evaluate.prediction import Prediction
 from dpstream.tools.evaluate.utility import Utility
@@ -43,7 +44,7 @@ __all__ = [
     "write_evaluation",
 ]
 
-FILES: Final = ("measures.csv", "steps.csv", "workloads.csv", "association.csv", "utility.json")
+FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json")
 #: The errors of papers in words; with mean and largest.
 _ERRORS: Final = {
     "WE": "a cell's error / size of the table",
@@ -65,13 +66,12 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
 def result_of(evaluation: Evaluation) -> EvaluationResult:
     """What is printed and written of an evaluation."""
     files = {"steps.csv": _steps(evaluation), "workloads.csv": _workloads(evaluation)}
-    if evaluation.judgement is not None:
-        files["measures.csv"] = _measures(evaluation.judgement)
     if evaluation.utility is not None:
         files["association.csv"] = _associations(evaluation.utility)
     files["utility.json"] = json_bytes(_utility(evaluation))
     told = tuple(_summary_parts(evaluation))
-    return EvaluationResult(evaluation.stream, tables_summary(evaluation), told, files, evaluation)
+    measures = () if evaluation.judgement is None else evaluation.judgement.measures
+    return EvaluationResult(evaluation.stream, tables_summary(evaluation), told, files, measures, evaluation)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
@@ -162,7 +162,7 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     yield from (f"Note: {note}" for note in found.notes)
     if found.judgement is not None:
         yield f"Verdict on step {last.step}{period}: {found.judgement.words}"
-        yield SummaryTable("What may be wrong", MEASURE_HEADINGS, found.judgement.rows(), right=[2, 3, 4])
+        yield measures_told(found.judgement.measures)
         yield from (f"Note: {text}" for text in found.judgement.missing)
         yield from _broken_words(found.judgement)
     errors = last.errors.as_dict()
@@ -249,23 +249,6 @@ def _step(entry: StepEvaluation) -> dict[str, Any]:
 def _steps(evaluation: Evaluation) -> bytes:
     headings = ["step", "period", "true_records", "synthetic_rows", *METRICS, "churn"]
     return csv_bytes(headings, (list(_step(entry).values()) for entry in evaluation.steps))
-
-
-def _measures(judged: Judgement) -> bytes:
-    rows = (
-        [one.name, one.question, one.word, one.value, one.floor, one.ceiling, one.meaning]
-        for one in judged.measures
-    )
-    headings = [
-        "measure",
-        "question",
-        "verdict",
-        "released",
-        "two_real_samples",
-        "one_offline_run",
-        "meaning",
-    ]
-    return csv_bytes(headings, rows)
 
 
 def _workloads(evaluation: Evaluation) -> bytes:

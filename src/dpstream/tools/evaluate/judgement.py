@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
 from dpstream.core.errors import DpstreamError
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.learning import LearnedTarget, learn_targets, lost_share, split_records
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.prediction import SEED
 from dpstream.tools.evaluate.table_comparison import (
     GroupError,
@@ -33,60 +33,13 @@ from dpstream.tools.evaluate.trends import Trends
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["MEASURE_HEADINGS", "JudgedPair", "Judgement", "Measure", "broken_rules", "judge"]
-
-#: Of ``Judgement.rows``.
-MEASURE_HEADINGS: Final = ("what may be wrong", "verdict", "released", "two real samples", "one offline run")
+__all__ = ["JudgedPair", "Judgement", "broken_rules", "judge"]
 
 #: Draws of samples of real records; of large tables fewer, whose errors hardly differ from draw to draw.
 _DRAWS: Final = 5
 _LARGE: Final = 200_000
 #: Pairs that are told one by one.
 _MOST_PAIRS: Final = 10
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One thing that may be wrong with a table, and how much of it is.
-
-    Attributes:
-        name: for programs.
-        question: what it is about, in plain words.
-        unit: what the share is one of.
-        value: the share that is wrong; NaN where it is not known.
-        floor: the same of two samples of real records of the same sizes.
-        ceiling: the same of one offline run with the same budget.
-        meaning: what the number says, and what statisticians call it.
-    """
-
-    name: str
-    question: str
-    unit: str
-    value: float
-    floor: float
-    ceiling: float
-    meaning: str
-
-    @property
-    def word(self) -> str:
-        """``good``, ``usable``, ``poor`` or ``unfit``: the limits of verdicts, or the floor where that is higher."""
-        if math.isnan(self.value):
-            return NOT_KNOWN
-        floor = 0.0 if math.isnan(self.floor) else self.floor
-        limits = THRESHOLDS.items()
-        return next((word for word, most in limits if self.value <= max(most, floor)), "unfit")
-
-    def text(self, value: float) -> str:
-        """A value of this measure for people.
-
-        >>> Measure("columns", "", "of the table", 0.0312, 0.01, 0.02, "").text(0.0312)
-        '3.1 %'
-        """
-        if math.isnan(value):
-            return "not known"
-        if self.name == "sets":
-            return f"{1000 * (1 - value):.0f} of 1,000"
-        return "under 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
 
 
 @dataclass(frozen=True)
@@ -131,25 +84,7 @@ class Judgement:
     @property
     def words(self) -> str:
         """The verdict in two or three sentences."""
-        known = [one for one in self.measures if one.word != NOT_KNOWN]
-        if not known:
-            return "Nothing could be measured."
-        counted = [(word, sum(one.word == word for one in known)) for word in (*THRESHOLDS, "unfit")]
-        told = ", ".join(f"{many} {word}" for word, many in counted if many)
-        text = f"Of {len(known)} measures: {told}."
-        over = max(known, key=lambda one: (_rank(one.word), one.value - _zero(one.floor)))
-        if over.word == "good":
-            return f"{text} Nothing is far from what a sample of the real records would be."
-        text += f" The weakest: {over.question} ({over.text(over.value)} {over.unit}"
-        text += "" if math.isnan(over.floor) else f"; two samples of real records: {over.text(over.floor)}"
-        return f"{text}). {_cause(over)}".rstrip()
-
-    def rows(self) -> list[list[str]]:
-        """The measures as a table for people; see ``MEASURE_HEADINGS``."""
-        return [
-            [one.question, one.word, *(one.text(value) for value in (one.value, one.floor, one.ceiling))]
-            for one in self.measures
-        ]
+        return verdict_words(self.measures)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able, but for NaN."""
@@ -368,29 +303,6 @@ def _measures(
 
 def _typical_group(found: TableComparison) -> float:
     return next((one.typical for one in found.groups if one.words == "100 to 999"), math.nan)
-
-
-def _cause(measure: Measure) -> str:
-    """Where the loss comes from, as far as the offline run tells."""
-    if math.isnan(measure.ceiling):
-        return ""
-    if measure.ceiling >= 0.75 * measure.value:
-        return (
-            f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}: a stream "
-            "cannot do much better; more records or a larger budget would."
-        )
-    return (
-        f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}: the rest is "
-        "the price of releasing at every step, or of the options."
-    )
-
-
-def _rank(word: str) -> int:
-    return [*THRESHOLDS, "unfit"].index(word)
-
-
-def _zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
 
 
 def _average(values: Floats) -> float:

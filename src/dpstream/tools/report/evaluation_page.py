@@ -6,6 +6,7 @@ import dpstream
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.measures import verdict_words
 from dpstream.tools.report.assembly import frame
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar
@@ -83,7 +84,7 @@ def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
     head = _head(
         found.stream,
         element("p", lead, class_="lead"),
-        None if judged is None else measures_table(judged),
+        None if judged is None else measures_table(judged.measures),
         element("p", about, class_="note"),
         [
             element("p", text, class_="note")
@@ -107,4 +108,8 @@ def _told(result: EvaluationResult) -> list[Html]:
         )
         for one in shown
     ]
-    return [_head(result.stream, join([element("p", text) for text in said])), element("main", sections)]
+    verdict = None
+    if result.measures:
+        lead = element("p", verdict_words(result.measures), class_="lead")
+        verdict = join([lead, measures_table(result.measures)])
+    return [_head(result.stream, verdict, [element("p", text) for text in said]), element("main", sections)]

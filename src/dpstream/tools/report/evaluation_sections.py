@@ -9,8 +9,9 @@ import numpy as np
 
 from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
 from dpstream.tools.evaluate.evaluation import Evaluation
-from dpstream.tools.evaluate.judgement import Judgement, Measure
+from dpstream.tools.evaluate.judgement import Judgement
 from dpstream.tools.evaluate.learning import TEACHES, LearnedTarget
+from dpstream.tools.evaluate.measures import Measure
 from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, fold, integer, join, percent, table
@@ -30,7 +31,7 @@ _SAMPLES = "two real samples"
 _ONCE = "one offline run"
 
 
-def measures_table(judged: Judgement) -> Html:
+def measures_table(measures: Sequence[Measure]) -> Html:
     """What may be wrong, measure by measure: a word, the number, and both yardsticks."""
     rows = [
         element(
@@ -42,7 +43,7 @@ def measures_table(judged: Judgement) -> Html:
             element("td", _number(one), class_="error"),
             element("td", _picture(one), class_="picture", aria_hidden="true"),
         )
-        for one in judged.measures
+        for one in measures
     ]
     limits = ", ".join(f"{word} up to {100 * most:g} %" for word, most in THRESHOLDS.items())
     return join(
@@ -60,10 +61,7 @@ def measures_table(judged: Judgement) -> Html:
                 ),
                 element(
                     "ul",
-                    [
-                        element("li", element("b", one.question), f": {one.meaning}")
-                        for one in judged.measures
-                    ],
+                    [element("li", element("b", one.question), f": {one.meaning}") for one in measures],
                 ),
             ),
         ]

@@ -36,9 +36,11 @@ from dpstream.tools.evaluate.contract import (
     FamilyEvaluation,
     SummaryTable,
     csv_bytes,
+    measures_told,
     number,
 )
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
 
@@ -60,6 +62,7 @@ class PanelError:
         released: from the published table, padding taken out.
         true: of the private panel.
         standard_error: as the release states it.
+        people: in the private panel (of a panel of places: places).
     """
 
     step: int
@@ -67,6 +70,7 @@ class PanelError:
     released: float
     true: float
     standard_error: float
+    people: int
 
     @property
     def error(self) -> float:
@@ -117,6 +121,34 @@ def panel_summary(found: list[PanelError], stream: str) -> dict[str, Any]:
     return {"label": LABEL, "format": 1, "stream": stream, "unit": "people", "questions": lines}
 
 
+def panel_measures(found: list[PanelError]) -> tuple[Measure, ...]:
+    """Each usual question: the error over all periods as a share of the true number of people.
+
+    The floor is the same of two samples of as many people: numbers of a binomial law each.
+    """
+    measures = []
+    for place, words in enumerate(dict.fromkeys(one.question for one in found), 1):
+        own = [one for one in found if one.question == words]
+        true = sum(one.true for one in own) / len(own)
+        error = math.sqrt(sum(one.error**2 for one in own) / len(own))
+        chance = math.sqrt(
+            sum(2.0 * one.true * (1.0 - one.true / max(1, one.people)) for one in own) / len(own)
+        )
+        share, floor = (value / true if true > 0 else math.nan for value in (error, chance))
+        measures.append(
+            Measure(
+                f"question {place}",
+                f"people: {words}",
+                "of the true number",
+                share,
+                floor,
+                math.nan,
+                "The root mean square error over the periods, as a share of the mean true number of people.",
+            )
+        )
+    return tuple(measures)
+
+
 def _window(plan: WindowStreamPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
     core, recipe = plan.core, plan.core.recipe
     powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
@@ -130,7 +162,7 @@ def _window(plan: WindowStreamPlan, synthetic: Symbols, true: Symbols) -> Iterat
         for words, weights in _questions(plan):
             released = float(weights @ counts[0] - core.padding * weights.sum())
             spread = math.sqrt(errors.error_variance(weights))
-            yield PanelError(period, words, released, float(weights @ counts[1]), spread)
+            yield PanelError(period, words, released, float(weights @ counts[1]), spread, len(true))
 
 
 def _questions(plan: WindowStreamPlan) -> list[tuple[str, NDArray[np.float64]]]:
@@ -154,7 +186,12 @@ def _cumulative(plan: CumulativeStreamPlan, synthetic: Symbols, true: Symbols) -
         for b in range(1, min(period, core.recipe.largest, _MOST) + 1):
             released, truth = (float((t[:, :period].sum(axis=1) >= b).sum()) for t in (synthetic, true))
             yield PanelError(
-                period, f"at least {b} so far", released, truth, math.sqrt(core.variance(b, period))
+                period,
+                f"at least {b} so far",
+                released,
+                truth,
+                math.sqrt(core.variance(b, period)),
+                len(true),
             )
 
 
@@ -200,6 +237,7 @@ def true_people(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     found = evaluate_panel(config, asked.releases)
     facts = panel_summary(found, config.name)
+    measures = panel_measures(found)
     rows = [
         [one["question"], str(one["periods"]), number(one["error"]), number(one["stated"])]
         for one in facts["questions"]
@@ -215,7 +253,11 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
         for one in found
     )
     columns = ["step", "question", "released", "true", "error", "standard_error"]
-    return EvaluationResult(config.name, facts, (shown,), {"answers.csv": csv_bytes(columns, answers)})
+    told: tuple[str | SummaryTable, ...] = (shown,)
+    if measures:
+        verdict = measures_told(measures)
+        told = (f"Verdict: {verdict_words(measures)}", verdict, shown)
+    return EvaluationResult(config.name, facts, told, {"answers.csv": csv_bytes(columns, answers)}, measures)
 
 
 PANEL_EVALUATION: Final = FamilyEvaluation(

@@ -14,6 +14,7 @@ from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.contract import EvaluationProgress
 from dpstream.tools.evaluate.evaluation import choose_steps
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.prediction import SEED
 from dpstream.tools.evaluate.run_folder import releases_of, thin
 from dpstream.tools.families.points.point_releases import PointRun, collect_points
 from dpstream.tools.families.points.point_truth import true_codes, uniform_places
@@ -77,6 +78,7 @@ class PointEvaluation:
     """What ``evaluate_points`` found. Evaluation only, not releasable: ``label`` has to stand beside every number.
 
     Attributes:
+        floor, floor_cells: at the last step, distance and errors of cells of two samples of the true points.
         categories: at the last step: name, true and released number, and W1 within the category (None where one of the
             two is empty); the largest first.
     """
@@ -86,6 +88,8 @@ class PointEvaluation:
     steps: tuple[PointStep, ...]
     released: int
     categories: tuple[tuple[str, int, int, Distance | None], ...]
+    floor: Distance
+    floor_cells: tuple[CellError, ...]
     label: str = field(default=LABEL, init=False)
 
 
@@ -132,12 +136,19 @@ def evaluate_points(
         found.append(_compare(run, i, truth[i], folder.manifest_of(run.tables[i].step)["period"]))
         if progress is not None:
             progress(len(found), len(run.tables))
+    last = run.tables[-1]
+    rng = np.random.default_rng(SEED)
+    one, other = (
+        truth[-1][rng.integers(0, len(truth[-1]), size)] for size in (len(truth[-1]), len(last.codes))
+    )
     return PointEvaluation(
         stream=config.name,
         guarantee=str(folder.manifest["guarantee"]["words"]),
         steps=tuple(found),
         released=readable[-1],
         categories=_categories(run, truth[-1]),
+        floor=w1(run.view.places(one), run.view.places(other), periodic=run.view.periodic),
+        floor_cells=_cell_errors(run, one, other, last.depth),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,10 @@ from dpstream.tools.evaluate.contract import (
     FamilyEvaluation,
     SummaryTable,
     csv_bytes,
+    measures_told,
     number,
 )
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.families.points.point_evaluation import (
     MOST_CATEGORIES_COMPARED,
     PointEvaluation,
@@ -24,7 +27,10 @@ from dpstream.tools.families.points.transport import Distance
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["POINTS_EVALUATION"]
+__all__ = ["POINTS_EVALUATION", "point_measures"]
+
+#: Depths whose cells are judged: quarters or so, and neighbourhoods.
+_DEPTHS: Final = (2, 6)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
@@ -34,7 +40,10 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     files = {"steps.csv": _steps(found), "cells.csv": _cells(found)}
     if found.categories:
         files["categories.csv"] = _category_table(found)
-    return EvaluationResult(found.stream, points_summary(found), tuple(_summary_parts(found)), files)
+    measures = point_measures(found)
+    return EvaluationResult(
+        found.stream, points_summary(found), tuple(_summary_parts(found)), files, measures
+    )
 
 
 POINTS_EVALUATION: Final = FamilyEvaluation(
@@ -43,6 +52,39 @@ POINTS_EVALUATION: Final = FamilyEvaluation(
     files=("steps.csv", "cells.csv", "categories.csv"),
     find=_find,
 )
+
+
+def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
+    """Of the last step: how far released points are from the true ones, and how many are in a wrong cell."""
+    last = found.steps[-1]
+    even = last.uniform.value
+    own, floor = (one.value / even if even > 0 else math.nan for one in (last.distance, found.floor))
+    measures = [
+        Measure(
+            "distance",
+            "places of the points",
+            "of the way to points spread evenly",
+            own,
+            floor,
+            math.nan,
+            "The average way by which released points have to be moved to become the true ones (the 1-Wasserstein "
+            "distance, W1), as a share of the same for points that are spread evenly over the space.",
+        )
+    ]
+    for one, real in zip(last.cells, found.floor_cells, strict=True):
+        if one.depth in _DEPTHS:
+            measures.append(
+                Measure(
+                    f"cells {one.depth}",
+                    f"points in {2**one.depth} cells",
+                    "of the points are in a wrong cell",
+                    one.variation,
+                    real.variation,
+                    math.nan,
+                    "Total variation: half the sum of all differences of the cells' shares.",
+                )
+            )
+    return tuple(measures)
 
 
 def points_summary(found: PointEvaluation) -> dict[str, Any]:
@@ -105,6 +147,9 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     last = found.steps[-1]
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"
+    measures = point_measures(found)
+    yield f"Verdict on step {last.step}: {verdict_words(measures)}"
+    yield measures_told(measures)
     yield (
         "W1 is the average way, in sides of the space (the largest coordinate counts), by which released points would "
         "have to be moved to become the true ones. Beside it: the same for points spread evenly."
