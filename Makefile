@@ -27,7 +27,7 @@ QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py
 	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
-.PHONY: help demo quick test docs-test tutorials lint audit torture versions browser postgres mariadb spark spark-cluster bench docs lock clean
+.PHONY: help demo quick test docs-test tutorials lint audit torture versions browser gallery postgres mariadb spark spark-cluster bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, 
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+
+gallery: $(DEV) browser ## make the pictures of pages in the docs again, of invented streams (some minutes)
+	$(BIN)/python docs/gallery.py
 
 postgres: ## install a PostgreSQL server (Debian, Ubuntu) for the tests, which start their own and skip without one
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \

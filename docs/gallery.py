@@ -1,4 +1,4 @@
-"""Make the pictures of the gallery: every kind of page, light, dark and on a phone. ``python docs/gallery.py``
+"""Make the pictures of the gallery: every kind of page, light, dark and on a phone. ``make gallery``
 
 It simulates streams, runs them, writes their reports and a statement, and lets Chromium (``make browser``) take
 pictures. The data are invented; the noise is real, so pictures differ a little each time. Three minutes.
@@ -23,6 +23,8 @@ VIEWS = {"light": (1100, 1900, 760), "dark": (1100, 1900, 760), "phone": (390, 1
 MOST_BYTES = 58_000
 STATEMENT = """
 [statement]
+title = "Eviction notices"
+description = "Invented notices of a city, week by week."
 publisher = "Statistics office of Example"
 contact = "data@example.org"
 decided_by = "the data protection board, on 3 March 2026"
@@ -94,6 +96,8 @@ def streams(folder: Path) -> dict[str, Path]:
     }
     for config in configs.values():
         dpstream("run", config)
+    # One page shows errors by simulation, the others what is known without.
+    dpstream("errors", configs["turnover"], "--runs", 5)
     return configs
 
 

@@ -1,7 +1,6 @@
 """MkDocs hooks: pages that are made from the code, so that they cannot fall behind it.
 
 * ``reference/api/<part>.md``: a subpackage's README and its public names.
-* The tables of ``reference/configuration.md``: the program's own table of keys.
 * ``reference/commands.md``: the text of every ``dpstream ... --help``, where no such page is committed.
 * The numbers and tables of ``audit.md``: from ``audit.json``.
 * ``notebooks/*.md``: the notebooks with what they showed.
@@ -26,7 +25,6 @@ from mkdocs.structure.files import File, Files
 from dpstream.cli.reference import reference
 from dpstream.lab.audits.audit_page import AuditReport
 from dpstream.lab.audits.finding import AuditFinding
-from dpstream.project.keys import SECTIONS, keys_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -38,7 +36,6 @@ PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRI
 COMMANDS_TITLE = "# Command line\n"
 #: Modules of the top level that users meet.
 MODULES = ("core.errors", "core.contracts")
-_KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
 #: Links to what was measured lead out of the pages.
 _RESULT = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(benchmarks/[^)#]+)(?:#[^)]*)?\)")
 _AUDIT = "<!-- audit -->"
@@ -74,11 +71,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the tables of keys where a page asks for them, and name files of the repository that are no pages."""
+    """Put the audit's findings where a page asks for them, and name files of the repository that are no pages."""
     markdown = _RESULT.sub(r"\1 (`\2`)", markdown)
     if _AUDIT in markdown:
         markdown = markdown.replace(_AUDIT, audit_body())
-    return _KEYS.sub(lambda match: "\n\n".join(keys_table(name) for name in match[1].split()), markdown)
+    return markdown
 
 
 def audit_body() -> str:
@@ -93,24 +90,6 @@ def audit_body() -> str:
         tuple(found), data["length"], data["command"], data["config"], data["seconds"]
     ).markdown()
     return page.partition("\n")[2].partition("## Make it again")[0]
-
-
-def keys_table(section: str) -> str:
-    """One section of ``dpstream.toml``: heading, purpose, and a row per key."""
-    lines = [
-        f"## `[{section}]`",
-        "",
-        SECTIONS[section],
-        "",
-        "| key | allowed | default | meaning |",
-        "|---|---|---|---|",
-    ]
-    for key in keys_of(section).values():
-        default = "required" if key.default is None else f"{key.default} ({key.reason})"
-        only = f" Only with {key.mechanisms[0]}." if len(key.mechanisms) == 1 else ""
-        cells = (f"`{key.name}`", key.allowed, default, key.meaning + only)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
 
 
 def pages() -> Iterator[tuple[str, str]]:

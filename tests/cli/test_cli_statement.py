@@ -80,6 +80,9 @@ def test_a_stream_under_way(tmp_path: Path) -> None:
     assert "Spent so far: epsilon = 0.5 (pure)." in page
     assert "in at most 62.3 of 100" in page
     assert r"data@example.org \<Ann\>" in page
+    # What the plan predicts is no longer called unknown.
+    assert "Columns are" in page
+    assert "How wrong counts of one column may be is predicted by the plan." in page
     budget(config, "", 'total = "public"')
     assert "another plan" in dpstream("statement", config, code=2).stderr
 

@@ -28,6 +28,7 @@ from dpstream.families.tabular import (
 from dpstream.families.tabular.workload_cells import SCORES
 from dpstream.io.sources import SourceOptions
 from dpstream.project import KEYS, SECTIONS, Config, describe
+from dpstream.project.key_tables import with_tables
 from dpstream.project.keys import DEFAULT_MECHANISM, keys_of
 from dpstream.spark.spark_source import SparkKeys
 from dpstream.stream import Batch
@@ -253,13 +254,16 @@ def test_the_schema_may_stand_in_another_file(tmp_path: Path) -> None:
 
 
 def test_the_page_about_the_file_shows_every_section() -> None:
-    """The tables of keys are put into the page when the documentation is built."""
     page = (Path(__file__).resolve().parents[2] / "docs/reference/configuration.md").read_text(
         encoding="utf-8"
     )
     marked = " ".join(re.findall(r"<!-- keys: ([a-z ]+) -->", page)).split()
     assert sorted([*marked, "schema", ""]) == sorted(SECTIONS)
     assert "## `[schema]`" in page
+    assert with_tables(page) == page, (
+        "make it again: python -m dpstream.project.key_tables docs/reference/configuration.md"
+    )
+    assert "| `epsilon` |" in page
 
 
 def test_config_is_frozen(tmp_path: Path) -> None:

@@ -225,8 +225,12 @@ def test_what_is_said_of_errors_is_what_the_manifest_can_tell(told: Told) -> Non
     every = isinstance(plan, DPStabsPlan) and plan.selector is None
     assert bool(measured) == every
     assert ("counts over the measured columns may be" in statement) == bool(measured)
+    by_plan = not (measured or panel or scaled) and any(
+        one["use"] == "columns" and one["how"] == "predicted" for one in accuracy.get("verdicts", ())
+    )
+    assert ("How wrong counts of one column may be is predicted by the plan" in statement) == by_plan
     assert ("How wrong its counts may be is not known" in statement) == (
-        not measured and not panel and not scaled
+        not measured and not panel and not scaled and not by_plan
     )
     assert (error == 0) == (plan.unit.relation == "replace")
     if not panel and not scaled and not isinstance(plan, GrowingPlan):

@@ -27,7 +27,7 @@ target = "late"
 first_run = 200
 gamma = "1/2"
 [budget]
-epsilon = "1"
+epsilon = "0.02"
 """
 
 

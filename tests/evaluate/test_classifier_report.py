@@ -48,7 +48,12 @@ def test_page_of_a_classifier(tmp_path: Path) -> None:
     for line in chart["lines"]:
         place = tables[-1]["feature"].index(line["label"])
         assert line["values"] == pytest.approx([table["coefficient"][place] for table in tables], rel=1e-3)
-        errors = [2 * table["standard_error"][place] for table in tables]
+        # What was measured is shrunk where noise is large, and its error with it.
+        shrunk = [table["coefficient"][place] / table["measured"][place] for table in tables]
+        errors = [
+            2 * table["standard_error"][place] * factor for table, factor in zip(tables, shrunk, strict=True)
+        ]
+        assert max(shrunk) < 1
         assert line["width"] == pytest.approx(errors, rel=1e-3)
     # What the card says of answers follows from the features that the mechanism itself makes.
     features = FeatureMap(Domain(("late", "kind"), (2, 2)), "late")

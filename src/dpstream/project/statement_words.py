@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
-from dpstream.core.contracts.verdicts import MEANING, SIMULATED
+from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
@@ -42,6 +42,7 @@ class Progress:
         verdicts: sentences on what the newest table is fit for.
         unfit: why nobody should use it.
         simulated: whether errors by simulation are published.
+        predicted: whether the plan tells how wrong the newest table's counts of columns are.
     """
 
     steps: int = 0
@@ -50,6 +51,7 @@ class Progress:
     verdicts: tuple[str, ...] = ()
     unfit: str | None = None
     simulated: bool = False
+    predicted: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,10 @@ def _published(
     counts = COUNTS_UNKNOWN if base is not None and told.counts_told else told.counts_told
     if progress.simulated:
         counts = counts.replace(COUNTS_UNKNOWN, ". How wrong its counts may be was found by simulation")
+    elif progress.predicted:
+        counts = counts.replace(
+            COUNTS_UNKNOWN, ". How wrong counts of one column may be is predicted by the plan"
+        )
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
         progress.steps, f"{progress.steps} tables have been published so far."
     )
@@ -338,4 +344,5 @@ def as_progress(facts: dict[str, Any]) -> Progress:
         tuple(one["words"] for one in facts["verdicts"]),
         facts["unfit"],
         any(one["how"] == SIMULATED for one in facts["verdicts"]),
+        any(one["how"] == PREDICTED and one["use"] == "columns" for one in facts["verdicts"]),
     )

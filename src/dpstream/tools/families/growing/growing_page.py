@@ -37,8 +37,8 @@ class _Classifier(Told):
 
     Attributes:
         steps: those that were read.
-        coefficients, errors: with their standard errors; shape (steps, features).
-        measured: the newest coefficients before they were shrunk; what ``errors`` is about.
+        coefficients, errors: with their standard errors; shape (steps, features). The released errors are of what was
+            measured; shrunk as the coefficients are, they are these.
         records: of each shown step.
     """
 
@@ -46,7 +46,6 @@ class _Classifier(Told):
     features: tuple[str, ...]
     coefficients: Floats
     errors: Floats
-    measured: Floats
     records: tuple[int, ...]
 
 
@@ -90,17 +89,17 @@ def _collect(folder: Folder) -> _Classifier:
     try:
         tables = [read_table(folder.releases, step).to_pydict() for step in steps]
         features = tuple(str(name) for name in tables[-1]["feature"]) if tables else ()
-        rows = [[table[key] for table in tables] for key in ("coefficient", "standard_error")]
-        values, errors = (
+        rows = [[table[key] for table in tables] for key in ("coefficient", "standard_error", "measured")]
+        values, errors, measured = (
             np.array([[math.nan if v is None else v for v in one] for one in part], np.float64)
             for part in rows
         )
-        measured = np.array(tables[-1]["measured"] if tables else [], np.float64)
+        shrunk = np.divide(values, measured, out=np.ones_like(values), where=measured != 0)
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the coefficients cannot be read", where=str(folder.releases)) from None
     records = tuple(int(folder.manifest_of(step)["rows"]) for step in folder.steps)
     return _Classifier(
-        folder.manifest, folder.states, folder.facts(), steps, features, values, errors, measured, records
+        folder.manifest, folder.states, folder.facts(), steps, features, values, errors * shrunk, records
     )
 
 
@@ -155,7 +154,7 @@ def _beyond_noise(run: _Classifier, box: dict[str, Any]) -> tuple[int, int, bool
     margin, variance, start = np.zeros(len(codes[0])), np.zeros(len(codes[0])), 0
     for block, code in zip(blocks, codes, strict=True):
         part = slice(start, start + block.shape[1])
-        margin += (block @ run.measured[part])[code]
+        margin += (block @ run.coefficients[-1, part])[code]
         variance += (block**2 @ run.errors[-1, part] ** 2)[code]
         start = part.stop
     return int((np.abs(margin) > 2 * np.sqrt(variance)).sum()), len(margin), drawn

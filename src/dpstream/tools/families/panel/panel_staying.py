@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.tables.report_tables import PERSON, WEIGHT, called, wide_name
 from dpstream.io.sinks import read_table
 from dpstream.io.sinks.release_reader import measured_steps
@@ -24,6 +27,11 @@ __all__ = ["measured_staying", "staying"]
 _CONFIDENCE = 0.95
 #: Shares of fewer people say little.
 _LEAST_JUDGED = 30.0
+#: Ends of intervals are found to within this part, outwards.
+_FINE = 0.001
+
+#: Kinds of noise, and how many draws of each.
+_Draws = tuple[tuple[Noise, int], ...]
 
 
 def staying(
@@ -84,9 +92,9 @@ def measured_staying(counts: Sequence[NoisyCounts]) -> list[tuple[float, float, 
     """Of those who entered the second of two states, the share still there after 1, 2, ... periods, with the ends of
     intervals that all hold the truth together with ``_CONFIDENCE`` or more.
 
-    Each factor of a share is the number who stayed over those who stayed or left, summed over all windows. Both
-    numbers have an exact law, and the share only grows with the one and falls with the other. It ends with what
-    windows hold, or where fewer than 30 people were seen.
+    A share is a product: in each period some of those who were still there left. A part is in their interval exactly
+    if what left, less that part of all, is no larger than its noise may be, whose law is exact (Fieller's argument).
+    It ends with what windows hold, or where fewer than 30 people were seen.
     """
     windows = [
         one
@@ -98,36 +106,58 @@ def measured_staying(counts: Sequence[NoisyCounts]) -> list[tuple[float, float, 
     ]
     width = min((int(one.query["periods"]) for one in windows), default=0)
     found: list[tuple[float, float, float]] = []
-    confidence = 1 - (1 - _CONFIDENCE) / max(1, 2 * (width - 2))
+    confidence = 1 - (1 - _CONFIDENCE) / max(1, width - 2)
     for more in range(1, width - 1):
-        (left, around_left), (stayed, around_stayed) = (
-            _sum_of(windows, (0, *(1,) * more, end), confidence) for end in (0, 1)
-        )
+        (left, noise), (stayed, other) = (_sum_of(windows, (0, *(1,) * more, end)) for end in (0, 1))
         if left + stayed < _LEAST_JUDGED:
             break
         before = found[-1] if found else (1.0, 1.0, 1.0)
-        least, most = max(0.0, stayed - around_stayed), max(0.0, stayed + around_stayed)
-        low, high = _part(least, max(0.0, left + around_left)), _part(most, max(0.0, left - around_left))
-        share = min(high, max(low, _part(max(0.0, stayed), max(0.0, left))))
-        found.append((before[0] * share, before[1] * low, before[2] * high))
+        least, most = _part_in(left, noise, stayed, other, confidence)
+        part = min(most, max(least, left / (left + stayed)))
+        found.append((before[0] * (1 - part), before[1] * (1 - most), before[2] * (1 - least)))
     return found
 
 
-def _sum_of(
-    windows: Sequence[NoisyCounts], ending: tuple[int, ...], confidence: float
-) -> tuple[float, float]:
-    """People whose window ends so, over all windows, and the half width of the exact interval about their number."""
-    total, parts = 0.0, list[Any]()
+def _sum_of(windows: Sequence[NoisyCounts], ending: tuple[int, ...]) -> tuple[float, _Draws]:
+    """People whose window ends so, over all windows, and the draws of noise that are in their number."""
+    total, parts = 0.0, list[tuple[Noise, int]]()
     for one in windows:
         cells = one.values.reshape(-1, 2 ** len(ending))[:, int("".join(map(str, ending)), 2)]
         assert isinstance(one.noise, NoiseSum)
         total += float(cells.sum())
         parts += one.noise.times(len(cells)).parts
-    return total, NoiseSum(tuple(parts)).half_width(confidence)
+    return total, tuple(parts)
 
 
-def _part(stayed: float, left: float) -> float:
-    return stayed / (stayed + left) if stayed + left else 0.0
+def _part_in(
+    left: float, noise: _Draws, stayed: float, other: _Draws, confidence: float
+) -> tuple[float, float]:
+    """The parts that those who left may be of all; from none to all where noise could have made all of them."""
+
+    def inside(part: float) -> bool:
+        weights = ((noise, 1 - part), (other, part))
+        parts = Counter[tuple[Noise, float]]()
+        for draws, weight in weights:
+            for draw, many in draws:
+                parts[draw, weight] += many
+        law = WeightedSum(tuple((draw, weight, many) for (draw, weight), many in parts.items() if weight))
+        return abs(left - part * (left + stayed)) <= law.half_width(confidence)
+
+    middle = min(1.0, max(0.0, left / (left + stayed)))
+    everything = NoiseSum((*noise, *other)).half_width(confidence)
+    if left + stayed <= everything or not inside(middle):
+        return 0.0, 1.0
+    ends = []
+    for end in (0.0, 1.0):
+        near, far = middle, end
+        if inside(end):
+            ends.append(end)
+            continue
+        while abs(far - near) > _FINE:
+            between = (near + far) / 2
+            near, far = (between, far) if inside(between) else (near, between)
+        ends.append(far)
+    return ends[0], ends[1]
 
 
 def _histories(
