@@ -57,6 +57,7 @@ class Verbs(click.Group):
                 "ledger",
                 "diff",
             ),
+            "serve",
             "store",
             "advisory",
             "warm",
@@ -111,6 +112,8 @@ class Verbs(click.Group):
                 from dpstream.cli.statement import command
             case "advisory":
                 from dpstream.cli.advisory import command
+            case "serve":
+                from dpstream.cli.serve import command
             case "store":
                 from dpstream.cli.store import command
             case "warm":

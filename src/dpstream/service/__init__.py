@@ -1,1 +1,3 @@
 """The service (extra ``[service]``): a feed for consumers, a desk and pages for stewards, a worker behind them."""
+
+__all__: list[str] = []
