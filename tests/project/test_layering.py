@@ -13,7 +13,7 @@ The order (higher may import lower; parts of one level do not import each other)
     spark (an engine: records that stay in a cluster)
     io: sources, sinks, libpq
     core: tables, counters, graphical; contracts; privacy, schema; pictures; durable, compiling, foreign, threads;
-        paths; objects; errors; showing
+        paths; objects; web; errors; showing
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with its reason.
 ``STILL`` lists who above the families imports one of them: it only ever gets shorter.
@@ -33,6 +33,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("core.showing",),
     ("core.errors",),
+    ("core.web",),
     ("core.objects",),
     ("core.paths",),
     ("core.durable", "core.compiling", "core.foreign", "core.threads"),

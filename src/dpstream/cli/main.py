@@ -113,12 +113,12 @@ class Verbs(click.Group):
                 from dpstream.cli.statement import command
             case "advisory":
                 from dpstream.cli.advisory import command
+            case "serve":
+                from dpstream.cli.serve import command
             case "store":
                 from dpstream.cli.store import command
             case "up":
                 from dpstream.cli.up import command
-            case "serve":
-                from dpstream.cli.serve import command
             case "warm":
                 from dpstream.cli.warm import command
             case _:

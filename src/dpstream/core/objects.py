@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,8 +20,20 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.web import fetched, is_web_url, token_of, web_url
 
-__all__ = ["URLS", "AnyPath", "Facts", "ObjectPath", "any_path", "asking", "is_object_url", "object_path"]
+__all__ = [
+    "URLS",
+    "AnyPath",
+    "Facts",
+    "ObjectPath",
+    "WebPath",
+    "any_path",
+    "asking",
+    "is_object_url",
+    "object_path",
+    "web_path",
+]
 
 #: What may stand where a file or a folder may.
 URLS = "s3://bucket/path, gs://bucket/path, abfss://container@account.dfs.core.windows.net/path"
@@ -36,12 +49,14 @@ def is_object_url(text: object) -> bool:
 
 
 def any_path(place: str | Path | ObjectPath) -> AnyPath:
-    """A path of this machine, or of an object store.
+    """A path of this machine, of an object store, or of a web server.
 
-    Errors: those of ``object_path``.
+    Errors: those of ``object_path`` and ``web_path``.
     """
     if isinstance(place, ObjectPath):
         return place
+    if isinstance(place, str) and is_web_url(place):
+        return web_path(place)
     return object_path(place) if isinstance(place, str) and is_object_url(place) else Path(place)
 
 
@@ -218,6 +233,62 @@ class ObjectPath:
 
     def _at(self, key: str) -> ObjectPath:
         return ObjectPath(self.scheme, self.place, key, self.options)
+
+
+@dataclass(frozen=True, repr=False, order=True)
+class WebPath(ObjectPath):
+    """A file, or a folder of files, of a web server, which lists none of them. It is only read.
+
+    Errors of all methods that ask the server: as ``dpstream.core.web.fetched``.
+    """
+
+    token: str | None = field(default=None, compare=False)
+
+    def facts(self) -> Facts | None:
+        """Of the file, whose size is not asked; None where there is none."""
+        try:
+            fetched(str(self), self.token, head=True)
+        except FileNotFoundError:
+            return None
+        return Facts(0, 0)
+
+    def below(self) -> dict[str, Facts]:
+        """None: readers know what there is by the catalogue."""
+        return {}
+
+    def open(self, mode: str = "rb") -> Any:
+        """The bytes, for one reading from the beginning to the end."""
+        return io.BytesIO(self.read_bytes())
+
+    def read_bytes(self) -> bytes:
+        """The whole file."""
+        return fetched(str(self), self.token)
+
+    @property
+    def system(self) -> Any:
+        """There is none.
+
+        Errors:
+            ConfigError: always.
+        """
+        raise ConfigError("a web server is only read, and only releases are", where=str(self), allowed=URLS)
+
+    def _at(self, key: str) -> ObjectPath:
+        return WebPath(self.scheme, self.place, key, token=self.token)
+
+
+def web_path(url: str, token: str | None = None) -> WebPath:
+    """A folder of a web server, such as https://example.org/v1/streams/evictions.
+
+    Args:
+        token: for a server that asks for one; by default what the variable DPSTREAM_TOKEN holds.
+
+    Errors: as ``dpstream.core.web.web_url``.
+    """
+    token = token_of(token)
+    place, key = web_url(url, token)
+    scheme, _, host = place.partition("://")
+    return WebPath(scheme, host, key, token=token)
 
 
 AnyPath = Path | ObjectPath

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
-from dpstream.core.objects import AnyPath, ObjectPath, any_path
+from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
+from dpstream.core.objects import AnyPath, ObjectPath, any_path, web_path
 from dpstream.core.schema.predicate import Predicate, parse_predicate
+from dpstream.core.web import is_web_url
 from dpstream.io.sinks.release_reader import (
     Frame,
     MeasuredStep,
@@ -22,7 +23,13 @@ from dpstream.io.sinks.release_reader import (
     released_alike,
     released_schema,
 )
-from dpstream.stream.release.answers import Answer, impossible_answer, measured_answer, with_simulated
+from dpstream.stream.release.answers import (
+    MAX_ANSWER_CELLS,
+    Answer,
+    impossible_answer,
+    measured_answer,
+    with_simulated,
+)
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
 from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 from dpstream.stream.release.release_words import release_html, spent_of
@@ -222,11 +229,18 @@ class PublicRelease:
 
         Errors:
             ConfigError, SchemaError: the question cannot be read, or cuts through a bin; releases that are no tables
-            of records. StoreDamagedError: files that differ from the published hashes.
+            of records. LimitError: its columns have too many cells together. StoreDamagedError: files that differ from
+            the published hashes.
         """
         manifest = self.manifest(step)
         schema = released_schema(self.folder, manifest)
         asked = parse_predicate(question, schema)
+        if (cells := schema.domain.cells(asked.columns)) > MAX_ANSWER_CELLS:
+            raise LimitError(
+                f"the question's columns have {cells} cells together",
+                where="answer",
+                allowed=f"at most {MAX_ANSWER_CELLS}",
+            )
         none = impossible_answer(asked, schema.domain)
         if none is not None:
             return none
@@ -316,20 +330,26 @@ class PublicRelease:
         return step
 
 
-def read(folder: str | AnyPath, step: int | None = None) -> PublicRelease:
+def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = None) -> PublicRelease:
     """A published release; needs the releases folder and nothing else.
 
     Args:
-        folder: the releases; also in an object store, as ``s3://bucket/releases``.
+        folder: the releases; also in an object store, as ``s3://bucket/releases``, and on a web server, as
+            ``https://example.org/v1/streams/evictions`` of ``dpstream serve releases``.
         step: which one; the last one whose table can be read by default.
+        token: for a web server that asks for one; by default what the variable DPSTREAM_TOKEN holds.
 
     Errors:
-        ConfigError: no folder of releases, no such step, or one whose table was withdrawn or dropped.
-        StoreDamagedError: files that differ from the published hashes. StoreError: a store that does not answer.
+        ConfigError: no folder of releases, no such step, or one whose table was withdrawn or dropped; a server that
+            wants another token.
+        StoreDamagedError: files that differ from the published hashes. StoreError: a store or a server that does not
+            answer.
     """
     if not isinstance(folder, str | Path | ObjectPath):
         raise ConfigError(f"a {type(folder).__name__} is no folder", where="read", allowed="a path")
-    root = any_path(folder)
+    if token is not None and not is_web_url(folder):
+        raise ConfigError("a token is for a web server", where="read", allowed="with https://...")
+    root = web_path(str(folder), token) if token is not None else any_path(folder)
     if isinstance(step, bool) or not isinstance(step, int | None):
         raise ConfigError(f"{step!r} is no step", where="read", allowed="a whole number from 1")
     there = readable_steps(root)

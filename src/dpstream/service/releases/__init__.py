@@ -1,0 +1,8 @@
+"""The consumers' feed: published releases over HTTP. It knows folders of releases, and nothing of a state."""
+
+from dpstream.service.releases.access import Tokens
+from dpstream.service.releases.app import make_app
+from dpstream.service.releases.places import Place, find_places
+from dpstream.service.releases.serving import listen, serve
+
+__all__ = ["Place", "Tokens", "find_places", "listen", "make_app", "serve"]

@@ -1,0 +1,293 @@
+"""The addresses of the consumers' feed. What they give follows from the catalogues, never from a listed folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+import dpstream
+from dpstream.core.errors import DpstreamError
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, STAYING, step_name
+from dpstream.service.releases import answering, forms
+from dpstream.service.releases.access import Guard, Tokens
+from dpstream.service.releases.events import News
+from dpstream.service.releases.forms import FORMS
+from dpstream.service.releases.page import page
+from dpstream.service.releases.places import Place
+from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems
+from dpstream.service.releases.sending import send_file, send_json
+
+__all__ = ["make_app"]
+
+_routes = APIRouter()
+#: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
+_FILE = re.compile(r"(?:catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)")
+_STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
+_ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")
+
+_MOST = 10**18
+Step = Annotated[int, Path(ge=1, le=_MOST)]
+OfStep = Annotated[int | None, Query(ge=1, le=_MOST, description="The newest one by default.")]
+AsOf = Annotated[
+    int | None, Query(ge=1, le=_MOST, description="The step at whose end measured numbers hold.")
+]
+After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
+Listed = Annotated[int, Query(ge=1, le=1000, description="Steps in one answer.")]
+Fed = Annotated[int, Query(ge=1, le=100, description="Steps in one answer; ask again after the last one.")]
+Columns = Annotated[str | None, Query(max_length=2000, description="Names with commas between them.")]
+Records = Annotated[int | None, Query(ge=1, le=_MOST, description="The first records only.")]
+Question = Annotated[str, Query(min_length=1, max_length=2000, examples=["age >= 65 and smoker"])]
+Confidence = Annotated[float, Query(gt=0.0, le=0.999999, description="Of the interval.")]
+LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
+Part = Annotated[str, Path(pattern=r"^[a-z]{5,12}(\.[a-z]{3,8})?$")]
+_TOLD = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    206: {"description": "The part that `Range` asks for."},
+    304: {"description": "It is as the reader has it (`If-None-Match`)."},
+    307: {"description": "It is elsewhere."},
+    **{status: {"description": title, **_TOLD} for status, title in TITLES.items()},
+}
+_PROBLEM = {
+    "description": "RFC 9457; `detail` is one sentence, and `reason` the public reason of a withdrawal.",
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {"status": {"type": "integer"}, "detail": {"type": "string"}},
+}
+
+
+def _get(path: str, summary: str, *kinds: str) -> Callable[[Any], Any]:
+    """A route for GET, described, and for HEAD."""
+
+    def add(handler: Any) -> Any:
+        content: dict[str, Any] = {kind: {"schema": {}} for kind in kinds or ("application/json",)}
+        responses = {200: {"description": summary, "content": content}, **_ANSWERS}
+        _routes.get(path, summary=summary, responses=responses, response_class=Response)(handler)
+        _routes.head(path, include_in_schema=False)(handler)
+        return handler
+
+    return add
+
+
+def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> Place:
+    place: Place | None = request.app.state.places.get(name)
+    if place is None:
+        raise Problem(404, "there is no such stream")
+    return place
+
+
+At = Annotated[Place, Depends(_place)]
+
+
+def _about(place: Place) -> dict[str, Any]:
+    try:
+        listing = place.listing()
+    except (Problem, DpstreamError) as error:
+        return {"name": place.name, "steps": 0, "last_step": None, "last_table": None, "problem": str(error)}
+    return {
+        "name": place.name,
+        **{key: listing.facts.get(key) for key in ("stream", "stream_id", "plan_hash")},
+        "steps": len(listing.entries),
+        "last_step": listing.last or None,
+        "last_table": listing.readable[-1] if listing.readable else None,
+    }
+
+
+def _all(request: Request) -> list[dict[str, Any]]:
+    return [_about(place) for place in request.app.state.places.values()]
+
+
+@_get("/health", "The server runs.")
+def health(request: Request) -> Response:
+    return send_json(request, {"status": "ok"})
+
+
+@_get("/", "This list as a page that loads nothing.", "text/html")
+@_get("/docs", "The same page.", "text/html")
+def index(request: Request) -> Response:
+    return HTMLResponse(page(request.app.openapi(), _all(request)))
+
+
+@_get("/v1/streams", "All streams.")
+def streams(request: Request) -> Response:
+    return send_json(request, {"streams": _all(request)})
+
+
+@_get("/v1/streams/{name}", "One stream: how many steps, and the newest ones.")
+def stream(request: Request, place: At) -> Response:
+    return send_json(request, _about(place))
+
+
+@_get(
+    "/v1/streams/{name}/steps",
+    "The steps as the catalogue lists them, oldest first; `next` goes on after them.",
+)
+def steps(request: Request, place: At, after: After = 0, limit: Listed = 100) -> Response:
+    listing = place.listing()
+    wanted = [step for step in listing.entries if step > after]
+    readable = set(listing.readable)
+    told = [{**listing.entries[step], "readable": step in readable} for step in wanted[:limit]]
+    rest = wanted[limit - 1] if len(wanted) > limit else None
+    return send_json(request, {"stream": place.name, "steps": told, "next": rest}, listing.digest)
+
+
+@_get("/v1/streams/{name}/steps/latest/{part}", "Leads to the newest step whose table can be read.", "*/*")
+def latest(request: Request, place: At, part: Part) -> Response:
+    if not (readable := place.listing().readable):
+        raise Problem(404, "no step has a table that can be read")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"../{readable[-1]}/{part}{query}", headers={"Cache-Control": "no-cache"})
+
+
+@_get("/v1/streams/{name}/steps/{step}", "One step: its state, and the files that its manifest names.")
+def one_step(request: Request, place: At, step: Step) -> Response:
+    entry = place.standing(step)
+    manifest = place.manifest(step)[1]
+    told = {key: manifest.get(key) for key in ("period", "rows", "rows_in_table", "files")}
+    return send_json(request, {**entry, **told}, str(entry["manifest_sha256"]))
+
+
+@_get("/v1/streams/{name}/steps/{step}/manifest", "How the table was made, what it cost and how wrong it is.")
+def manifest(request: Request, place: At, step: Step) -> Response:
+    return _step_file(request, place, step, MANIFEST)
+
+
+@_get("/v1/streams/{name}/steps/{step}/measurements", "The noisy counts that it published.", FORMS["ndjson"])
+def measurements(request: Request, place: At, step: Step) -> Response:
+    return _step_file(request, place, step, MEASUREMENTS)
+
+
+@_get(
+    "/v1/streams/{name}/steps/{step}/{kind}.{form}", "The table of a step, or its changes.", *FORMS.values()
+)
+def table(
+    request: Request,
+    place: At,
+    step: Step,
+    kind: Literal["table", "changes"],
+    form: Literal["parquet", "arrows", "ndjson", "csv"],
+    columns: Columns = None,
+    limit: Records = None,
+) -> Response:
+    digest = str(place.standing(step)["manifest_sha256"])
+    names = tuple(one.strip() for one in columns.split(",")) if columns is not None else ()
+    made = request.app.state.made
+    return send_file(
+        request, lambda: forms.table(made, place, step, kind, form, names, limit), FORMS[form], digest
+    )
+
+
+@_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
+def changes(request: Request, place: At, after: After = 0, limit: Fed = 10) -> Response:
+    listing = place.listing()
+    made = request.app.state.made
+    return send_file(
+        request, lambda: forms.feed(made, place, listing, after, limit), FORMS["ndjson"], listing.digest
+    )
+
+
+@_get("/v1/streams/{name}/answer", "How many records satisfy a question, with its error; free.")
+def answer(
+    request: Request,
+    place: At,
+    q: Question,
+    step: OfStep = None,
+    as_of: AsOf = None,
+    confidence: Confidence = 0.95,
+) -> Response:
+    with request.app.state.made.one_of_two():
+        return send_json(request, answering.answer(place, q, step, as_of, confidence))
+
+
+@_get("/v1/streams/{name}/events", "News: released, withdrawn, dropped, changed.", "text/event-stream")
+async def events(request: Request, place: At, last_id: LastId = None) -> Response:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if request.method == "HEAD":
+        return Response(headers=headers, media_type="text/event-stream")
+    told = await request.app.state.news.told(place, last_id)
+    return StreamingResponse(told, headers=headers, media_type="text/event-stream")
+
+
+@_get(
+    "/v1/streams/{name}/{path:path}", "A file of the folder under its own name, for `dpstream.read`.", "*/*"
+)
+def folder_file(request: Request, place: At, path: Annotated[str, Path(max_length=200)]) -> Response:
+    found, errors = _STEP_FILE.fullmatch(path), _ERRORS.fullmatch(path)
+    if found and path == f"{step_name(int(found[1]))}/{found[2]}":
+        return _step_file(request, place, int(found[1]), found[2])
+    if errors:
+        place.standing(int(errors[1]))
+    elif not _FILE.fullmatch(path):
+        raise Problem(404, "there is no such file")
+    place.listing()
+    try:
+        file = place.open(*path.split("/"))
+    except FileNotFoundError:
+        raise Problem(404, "there is no such file") from None
+    return send_file(request, lambda: file, _type(path), place.digest(file))
+
+
+def _step_file(request: Request, place: Place, step: int, name: str) -> Response:
+    entry = place.entry(step) if name in STAYING else place.standing(step)
+    digest = str(entry["manifest_sha256"])
+    return send_file(request, lambda: place.step_file(step, name), _type(name), digest)
+
+
+def _type(name: str) -> str:
+    ending = name.rpartition(".")[2]
+    return "application/json" if ending == "json" else FORMS.get(ending, "application/octet-stream")
+
+
+def make_app(
+    places: Sequence[Place],
+    *,
+    tokens: Tokens | None = None,
+    origins: Sequence[str] = (),
+    readers: int = 1000,
+) -> FastAPI:
+    """The application.
+
+    Args:
+        places: folders of releases. tokens: who may read; everybody by default.
+        origins: pages of these origins may read in a browser. readers: most that wait for news at one time.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        watch = asyncio.create_task(app.state.news.watch())
+        yield
+        watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
+
+    app = FastAPI(
+        title="dpstream releases",
+        version=dpstream.__version__,
+        description="Published releases of differentially private streams. All of it is public and costs nothing.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.places = {place.name: place for place in places}
+    app.state.made = forms.Made()
+    app.state.news = News(list(places), readers)
+    app.include_router(_routes)
+    app.openapi().setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM
+    handle_problems(app)
+    app.add_middleware(Guard, tokens=tokens)
+    if origins:
+        shown = ["ETag", "Content-Range", "Accept-Ranges", "Content-Length"]
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "HEAD"],
+            allow_headers=["Authorization", "If-None-Match", "Range", "Last-Event-ID"],
+            expose_headers=shown,
+        )
+    return app

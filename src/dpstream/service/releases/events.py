@@ -1,0 +1,109 @@
+"""News of releases as server-sent events. One task looks at the catalogues once a second, for all readers.
+
+The id of an event is ``LAST-DIGEST``: the last step, and the catalogue's hash. Who comes back with one gets what is new
+by comparison with it, whether the server was started anew or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from dpstream.core.errors import DpstreamError
+from dpstream.service.releases.places import Listing, Place
+from dpstream.service.releases.problems import Problem
+
+__all__ = ["News"]
+
+#: Seconds between two looks at the catalogues, and between two lines that keep a silent connection open.
+EVERY, HEARTBEAT = 1.0, 15.0
+_ID = re.compile(r"(\d{1,18})-([0-9a-f]{16})")
+
+
+class News:
+    """Tells readers what is new; ``most`` of them at one time. A reader holds no more than the catalogue it was told
+    of, so a slow one is told of several changes at once."""
+
+    def __init__(self, places: Sequence[Place], most: int) -> None:
+        self._places = places
+        self._most = most
+        self._readers = 0
+        self._known: dict[str, Listing | None] = {}
+        self._changed = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Look at the catalogues until it is cancelled."""
+        while True:
+            for place in self._places:
+                now = None
+                with contextlib.suppress(Problem, DpstreamError, OSError):
+                    now = await asyncio.to_thread(place.listing)
+                if now is not None and now is not self._known.get(place.name):
+                    self._known[place.name] = now
+                    self._changed.set()
+                    self._changed = asyncio.Event()
+            await asyncio.sleep(EVERY)
+
+    async def told(self, place: Place, last_id: str | None) -> AsyncIterator[str]:
+        """The events of one stream for one reader, who gets those that were missed first.
+
+        Errors:
+            Problem: there are too many readers.
+        """
+        if self._readers >= self._most:
+            raise Problem(503, f"{self._most} readers wait for news already", {"Retry-After": "60"})
+        return self._events(place.name, last_id)
+
+    async def _events(self, name: str, last_id: str | None) -> AsyncIterator[str]:
+        self._readers += 1
+        try:
+            known = self._known.get(name)
+            yield "retry: 5000\n\n" + _missed(last_id, known)
+            while True:
+                changed, now = self._changed, self._known.get(name)
+                if now is not None and now is not known:
+                    yield _changes(known, now)
+                    known = now
+                    continue
+                try:
+                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._readers -= 1
+
+
+@functools.lru_cache(maxsize=64)
+def _changes(before: Listing | None, now: Listing) -> str:
+    """What is new: a step was released, withdrawn, or its table dropped. Made once for all readers."""
+    known = {} if before is None else before.entries
+    events = []
+    for step, entry in now.entries.items():
+        if known.get(step) == entry:
+            continue
+        if entry["state"] == "withdrawn":
+            events.append(_event("withdrawn", now, step=step, reason=entry.get("reason")))
+        elif not entry["kept"]:
+            events.append(_event("dropped", now, step=step))
+        else:
+            events.append(_event("released", now, step=step, manifest_sha256=entry["manifest_sha256"]))
+    return "".join(events)
+
+
+def _missed(last_id: str | None, now: Listing | None) -> str:
+    """The steps since an id; and ``changed``: older ones may not be as they were, so the list has to be read again."""
+    found = _ID.fullmatch(last_id or "")
+    if now is None or found is None or found[2] == now.digest[:16]:
+        return ""
+    seen = {step: entry for step, entry in now.entries.items() if step <= int(found[1])}
+    return _changes(Listing({}, seen, (), ""), now) + _event("changed", now, last_step=now.last)
+
+
+def _event(kind: str, now: Listing, **told: Any) -> str:
+    data = json.dumps(told, ensure_ascii=False)
+    return f"id: {now.last}-{now.digest[:16]}\nevent: {kind}\ndata: {data}\n\n"

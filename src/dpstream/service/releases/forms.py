@@ -1,0 +1,256 @@
+"""Tables in the forms that readers ask for. What the folder does not have in a form is written to a nameless file.
+
+Such files are made in blocks, two at a time, and kept until they are too large together. So every form has a length and
+parts (``Range``), a slow reader holds an open file and nothing else, and memory does not grow with the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from pyarrow import ipc, parquet
+
+from dpstream.core.errors import ConfigError
+from dpstream.io.sinks.feed import Piece, StandardOutput
+from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.io.sinks.release_reader import read_changes, read_table
+from dpstream.io.sinks.staged_file import StagedFile
+from dpstream.io.sinks.table_files import FORMATS, BlockWriter
+from dpstream.service.releases.places import Listing, OpenFile, Place
+from dpstream.service.releases.problems import Problem
+
+__all__ = ["FORMS", "Made", "feed", "table"]
+
+#: Endings and media types.
+FORMS = {
+    "parquet": "application/vnd.apache.parquet",
+    "arrows": "application/vnd.apache.arrow.stream",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+}
+#: Records of a block.
+ROWS = 2**14
+#: Most records of a table that has to be put together in memory.
+MOST_ROWS = 5_000_000
+#: Bytes of an answer of the feed after which it ends with the step.
+MOST_FEED = 2**28
+
+
+class Made:
+    """Files that were made for readers, the newest ones up to some bytes together.
+
+    Args:
+        most: bytes.
+    """
+
+    def __init__(self, most: int = 2**30) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._files: OrderedDict[Hashable, OpenFile] = OrderedDict()
+        self._two = threading.BoundedSemaphore(2)
+
+    def get(self, key: Hashable, write: Callable[[BinaryIO], None]) -> OpenFile:
+        """The file of that key, made by ``write`` where there is none. It has no name: a crash leaves nothing."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            if (found := self._found(key)) is not None:
+                return found
+            try:
+                with self.one_of_two(), tempfile.TemporaryFile(prefix="dpstream-") as out:
+                    write(out)
+                    out.flush()
+                    made = OpenFile(os.dup(out.fileno()))
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+            with self._lock:
+                self._files[key] = made
+                while len(self._files) > 1 and sum(one.size for one in self._files.values()) > self._most:
+                    self._files.popitem(last=False)[1].close()
+                return made.again()
+
+    @contextlib.contextmanager
+    def one_of_two(self) -> Iterator[None]:
+        """Around what takes memory: two at a time.
+
+        Errors:
+            Problem: it is not its turn for a long time.
+        """
+        if not self._two.acquire(timeout=20):
+            raise Problem(503, "too much is asked for at once", {"Retry-After": "5"})
+        try:
+            yield
+        finally:
+            self._two.release()
+
+    def _found(self, key: Hashable) -> OpenFile | None:
+        with self._lock:
+            if key not in self._files:
+                return None
+            self._files.move_to_end(key)
+            return self._files[key].again()
+
+
+def table(
+    made: Made, place: Place, step: int, kind: str, form: str, columns: tuple[str, ...], limit: int | None
+) -> OpenFile:
+    """The ``table`` or the ``changes`` of a step, all of it or some columns and the first records.
+
+    Errors:
+        Problem: a step or a form that is not to be had. ConfigError: unknown columns.
+    """
+    entry = place.standing(step)
+    files = place.manifest(step)[1]["files"]
+    own = f"{kind}.{form}"
+    if own in files and not columns and limit is None:
+        return place.step_file(step, own)
+    stored = f"{kind}.parquet"
+    if stored not in files:
+        _check_whole(place, step, kind, files)
+
+    def write(out: BinaryIO) -> None:
+        if stored in files:
+            with place.step_file(step, stored) as file:
+                source = parquet.ParquetFile(str(file.path))
+                names = _chosen(source.schema_arrow, columns)
+                blocks = source.iter_batches(ROWS, columns=names)
+                _write(source.schema_arrow, names, _first(blocks, limit), form, out)
+        else:
+            whole = (
+                read_changes(place.root, step)
+                if kind == "changes"
+                else read_table(place.root, step, ids=True)
+            )
+            names = _chosen(whole.schema, columns)
+            blocks = whole.select(names).to_batches(ROWS)
+            _write(whole.schema, names, _first(blocks, limit), form, out)
+
+    return made.get((place.name, step, entry["manifest_sha256"], kind, form, columns, limit), write)
+
+
+def feed(made: Made, place: Place, listing: Listing, after: int, limit: int) -> OpenFile:
+    """What a reader who has step ``after`` has to apply, as ``sink = "stdout"`` writes it: changes where they follow
+    what the reader has, a table where they do not, a line where a step was withdrawn."""
+
+    def write(out: BinaryIO) -> None:
+        lines, written = StandardOutput(out), 0
+        start = listing.entries.get(after)
+        has = after if start is not None and start["state"] != "withdrawn" else None
+        begin = after + 1
+        if after == 0 and listing.readable:
+            begin = max(step for step in listing.readable if listing.entries[step]["state"] == "full")
+        for step, entry in listing.entries.items():
+            if step < begin:
+                continue
+            if written >= limit or out.tell() > MOST_FEED:
+                break
+            if entry["state"] == "withdrawn":
+                lines.withdraw(step)
+                has = None
+                written += 1
+            elif entry["kept"] and _publish(lines, place, step, has == step - 1):
+                has = step
+                written += 1
+
+    return made.get((place.name, "feed", listing.digest, after, limit), write)
+
+
+def _publish(out: StandardOutput, place: Place, step: int, follows: bool) -> bool:
+    """Write the smallest part of a step that the reader can use; False where there is none."""
+    manifest, told = place.manifest(step)
+    files = told["files"]
+    kinds = ("changes", "table") if follows else ("table",)
+    names = [f"{kind}.{form}" for kind in kinds for form in FORMATS if f"{kind}.{form}" in files]
+    if not names:
+        return False
+    with place.step_file(step, names[0]) as file:
+        staged = StagedFile(files[names[0]]["sha256"], file.size, file.path)
+        out.publish(Piece(step, {MANIFEST: manifest, names[0]: staged}, _fields(place.codebook())))
+    return True
+
+
+def _fields(book: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields of a codebook, which give the types of CSV files."""
+    return [*book["resources"][0]["schema"]["fields"], *book["dpstream"].get("panel", {}).get("fields", [])]
+
+
+def _check_whole(place: Place, step: int, kind: str, files: dict[str, Any]) -> None:
+    """Check that a table that lies there in another form, or only as changes, may be put together in memory."""
+    if kind == "changes" and "changes.csv" not in files:
+        raise Problem(404, f"step {step} has no changes: its table is there")
+    if kind == "table" and "table.json" in files:
+        raise Problem(404, f"the table of step {step} was drawn elsewhere, and is not among these files")
+    if kind == "table" and step not in place.listing().readable:
+        raise Problem(410, f"step {step} is a change, and a table that it builds on was withdrawn or dropped")
+    manifest = place.manifest(step)[1]
+    rows = int(manifest.get("rows_in_table") or manifest.get("rows") or 0)
+    if rows > MOST_ROWS:
+        raise Problem(
+            413,
+            f"the table of step {step} is too large to be put together here; take its files",
+            most=MOST_ROWS,
+        )
+    place.codebook()
+
+
+def _chosen(schema: Any, columns: tuple[str, ...]) -> list[str]:
+    """The names of the columns that are wanted, each once.
+
+    Errors:
+        ConfigError: an unknown one.
+    """
+    for name in columns:
+        if name not in schema.names:
+            shown = name if len(name) <= 40 else f"{name[:37]}..."
+            raise ConfigError(
+                f"there is no column {shown!r}", where="columns", allowed=", ".join(schema.names)
+            )
+    return list(dict.fromkeys(columns)) or list(schema.names)
+
+
+def _first(blocks: Iterator[Any] | list[Any], limit: int | None) -> Iterator[Any]:
+    for block in blocks:
+        if limit is None:
+            yield block
+            continue
+        yield block.slice(0, limit)
+        limit -= block.num_rows
+        if limit <= 0:
+            return
+
+
+def _write(schema: Any, names: list[str], blocks: Iterator[Any], form: str, out: BinaryIO) -> None:
+    """Write blocks in a form, one after the other."""
+    schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
+    if form == "ndjson":
+        for block in blocks:
+            for row in block.select(names).to_pylist():
+                out.write(f"{json.dumps(row, ensure_ascii=False, default=_plain)}\n".encode())
+        return
+    if form == "arrows":
+        with ipc.new_stream(pa.PythonFile(out, mode="w"), schema) as stream:
+            for block in blocks:
+                stream.write_batch(block.select(names).replace_schema_metadata(schema.metadata))
+        return
+
+    def put(data: bytes) -> None:
+        out.write(data)
+
+    writer = BlockWriter(schema, "csv" if form == "csv" else "parquet", put)
+    for block in blocks:
+        writer.write(writer.prepare(pa.Table.from_batches([block]).select(names)))
+    writer.close()
+
+
+def _plain(value: Any) -> str:
+    return str(value.isoformat())

@@ -1,0 +1,329 @@
+"""A folder of releases as consumers may see it: what its catalogue lists, opened without leaving the folder."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.objects import is_object_url
+from dpstream.core.paths import parse_json
+from dpstream.core.web import is_web_url
+from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry
+from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
+from dpstream.service.releases.problems import Problem
+
+__all__ = ["Listing", "OpenFile", "Place", "find_places"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+#: Bytes of a block that is read or sent.
+BLOCK = 2**16
+
+
+class OpenFile:
+    """An open file that is read at any place, by several readers at once; ``close`` ends one of them."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.size = os.fstat(fd).st_size
+
+    @property
+    def path(self) -> Path:
+        """Where libraries that open files by name find this very file."""
+        return Path(f"/dev/fd/{self.fd}")
+
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from ``start`` to before ``end``; the file is closed after them."""
+        end = self.size if end is None else end
+        with self:
+            while start < end:
+                data = os.pread(self.fd, min(BLOCK, end - start), start)
+                if not data:
+                    return
+                start += len(data)
+                yield data
+
+    def read(self) -> bytes:
+        """All bytes; the file is closed."""
+        return b"".join(self.blocks())
+
+    def again(self) -> OpenFile:
+        """The same file for another reader."""
+        return OpenFile(os.dup(self.fd))
+
+    def close(self) -> None:
+        """Let it go; may be repeated."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:  # of a reader who went before the first byte
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """What a catalogue says at one moment.
+
+    Attributes:
+        facts: of the stream. entries: by step, in their order. readable: the steps whose tables can be put together.
+        digest: SHA-256 of all this.
+    """
+
+    facts: dict[str, Any]
+    entries: dict[int, Entry]
+    readable: tuple[int, ...]
+    digest: str
+
+    @property
+    def last(self) -> int:
+        """The last listed step; 0 where there is none."""
+        return max(self.entries, default=0)
+
+
+class Place:
+    """One folder of releases under the name that readers use.
+
+    Errors of all methods:
+        Problem: 404 for what is not listed, 410 for what was taken back, 503 while files change.
+        StoreDamagedError: files that differ from their published hashes, or are no files.
+    """
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.root = root
+        self._lock = threading.Lock()
+        self._known: tuple[object, Listing] | None = None
+        self._digests: dict[object, str] = {}
+
+    def listing(self) -> Listing:
+        """The catalogue as it is now. Read again only when one of its files is another one."""
+        with self._lock:
+            now = self._fingerprint()
+            if self._known is None or self._known[0] != now:
+                try:
+                    self._known = now, _listed(Catalogue(self.root))
+                except FileNotFoundError:
+                    raise Problem(404, "nothing was released yet") from None
+            return self._known[1]
+
+    def entry(self, step: int) -> Entry:
+        """The entry of a step that is listed, whatever its state."""
+        found = self.listing().entries.get(step)
+        if found is None:
+            raise Problem(404, f"there is no step {step}")
+        return found
+
+    def standing(self, step: int) -> Entry:
+        """The entry of a step whose table or changes are there."""
+        entry = self.entry(step)
+        if entry["state"] == "withdrawn":
+            raise _withdrawn(step, entry.get("reason"))
+        if not entry["kept"]:
+            raise Problem(
+                410, f"the table of step {step} was dropped by the keep policy; its manifest is there"
+            )
+        return entry
+
+    def manifest(self, step: int) -> tuple[bytes, dict[str, Any]]:
+        """The manifest of a listed step, as it was published, and what it says."""
+        digest = str(self.entry(step)["manifest_sha256"])
+        with self.verified(step, MANIFEST, digest) as file:
+            data = file.read()
+        return data, _parsed(data)
+
+    def codebook(self) -> dict[str, Any]:
+        """What the columns are."""
+        try:
+            return _parsed(self.open(CODEBOOK).read())
+        except FileNotFoundError:
+            raise StoreDamagedError("the codebook is missing") from None
+
+    def step_file(self, step: int, name: str) -> OpenFile:
+        """A file of a step that its manifest names (or the manifest, or the notice of a withdrawal)."""
+        if name == MANIFEST:
+            return self.verified(step, MANIFEST, str(self.entry(step)["manifest_sha256"]))
+        if name == NOTICE and self.entry(step)["state"] == "withdrawn":
+            return self.open(step_name(step), name)
+        files = self.manifest(step)[1]["files"]
+        if name != MEASUREMENTS:
+            self.standing(step)
+        if name not in files:
+            raise Problem(404, f"step {step} has no such file")
+        return self.verified(step, name, str(files[name]["sha256"]))
+
+    def verified(self, step: int, name: str, digest: str) -> OpenFile:
+        """A file of a step whose bytes have the published hash; each version of a file is read for it once."""
+        try:
+            file = self.open(step_name(step), name)
+        except FileNotFoundError:
+            self._why_missing(step, name)
+        if self.digest(file) != digest:
+            file.close()
+            raise StoreDamagedError(f"a file of step {step} differs from its published hash")
+        return file
+
+    def digest(self, file: OpenFile) -> str:
+        """The SHA-256 of a file; remembered for this version of it."""
+        known = os.fstat(file.fd)
+        key = known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
+        if key not in self._digests:
+            found = hashlib.sha256()
+            for block in file.again().blocks():
+                found.update(block)
+            if len(self._digests) >= 10_000:
+                self._digests.clear()
+            self._digests[key] = found.hexdigest()
+        return self._digests[key]
+
+    def open(self, *parts: str) -> OpenFile:
+        """A file below the folder: no part of the way is a link, and it is a plain file.
+
+        Errors:
+            FileNotFoundError: it is not there.
+        """
+        if not all(_PART.fullmatch(part) for part in parts):
+            raise FileNotFoundError
+        at = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for i, part in enumerate(parts):
+                kind = os.O_NONBLOCK if i == len(parts) - 1 else os.O_DIRECTORY
+                inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=at)
+                os.close(at)
+                at = inner
+            if not stat.S_ISREG(os.fstat(at).st_mode):
+                raise NotADirectoryError
+            file, at = OpenFile(at), -1
+            return file
+        except FileNotFoundError:
+            raise
+        except OSError:
+            raise StoreDamagedError("what is there is no file of a release, or must not be read") from None
+        finally:
+            if at >= 0:
+                os.close(at)
+
+    def plain(self, *parts: str) -> None:
+        """Check that a file, if it is there, is one that ``open`` would open; libraries open it by name then."""
+        with contextlib.suppress(FileNotFoundError):
+            self.open(*parts).close()
+
+    def _fingerprint(self) -> object:
+        """What changes with any file of the catalogue, closed parts included."""
+        try:
+            self.plain(CATALOGUE)
+            found = [_version(self.root / CATALOGUE)]
+            with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "catalogue") as parts:
+                found += sorted((one.name, *_version(Path(one.path))) for one in parts)
+        except FileNotFoundError:
+            raise Problem(404, "nothing was released yet") from None
+        return tuple(found)
+
+    def _why_missing(self, step: int, name: str) -> None:
+        """Say why a listed file is not there: its step was taken back just now, or its files change."""
+        if name != MEASUREMENTS and name != MANIFEST:
+            self.standing(step)
+        with contextlib.suppress(FileNotFoundError, StoreDamagedError):
+            notice = _parsed(self.open(step_name(step), NOTICE).read())
+            raise _withdrawn(step, notice.get("reason"))
+        raise Problem(503, f"the files of step {step} are changing or missing", {"Retry-After": "1"})
+
+
+def find_places(texts: Sequence[str]) -> list[Place]:
+    """Folders of releases, each ``PLACE`` or ``NAME=PLACE``; without a name it is that of the stream.
+
+    Errors:
+        ConfigError: no folder of releases, a name twice, a name that cannot stand in an address.
+    """
+    places: dict[str, Place] = {}
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if not equals or "/" in name or Path(text).is_dir():
+            name, rest = "", text
+        if is_object_url(rest) or is_web_url(rest):
+            raise ConfigError(
+                "releases are served from folders of this machine",
+                where=rest,
+                allowed='a folder; consumers read a bucket themselves: dp.read("s3://bucket/releases")',
+            )
+        root = Path(rest)
+        if not root.is_dir():
+            raise ConfigError("there is no such folder", where=rest, allowed="a folder of releases")
+        if not name:
+            name = _name_of(root)
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"the name {name!r} cannot stand in an address",
+                where=rest,
+                allowed=f"NAME={rest} with letters, digits, dots, - and _",
+            )
+        if name in places:
+            raise ConfigError(
+                f"two streams have the name {name!r}", where=rest, allowed=f"ANOTHER_NAME={rest}"
+            )
+        places[name] = Place(name, root.absolute())
+    return list(places.values())
+
+
+def _name_of(root: Path) -> str:
+    try:
+        return str(Catalogue(root).facts["stream"])
+    except (FileNotFoundError, KeyError):
+        raise ConfigError(
+            "there are no releases",
+            where=str(root),
+            allowed=f"a folder that a stream wrote, or NAME={root} before that",
+        ) from None
+
+
+def _listed(catalogue: Catalogue) -> Listing:
+    entries = catalogue.entries()
+    readable: list[int] = []
+    for entry in entries:
+        follows = entry["state"] == "change" and readable[-1:] == [entry["step"] - 1]
+        if entry["kept"] and (entry["state"] == "full" or follows):
+            readable.append(entry["step"])
+    digest = hashlib.sha256(repr((sorted(catalogue.facts.items()), entries)).encode()).hexdigest()
+    return Listing(catalogue.facts, {one["step"]: one for one in entries}, tuple(readable), digest)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = parse_json(data)
+        assert isinstance(value, dict)
+    except (ValueError, AssertionError):
+        raise StoreDamagedError("a file of a release cannot be read") from None
+    return value
+
+
+def _version(path: Path) -> tuple[Any, ...]:
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreDamagedError("a part of the catalogue is no file")
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _withdrawn(step: int, reason: object) -> Problem:
+    words = f"step {step} was withdrawn" + (f": {reason}" if reason else "")
+    return Problem(410, words, reason=reason if isinstance(reason, str) else None)

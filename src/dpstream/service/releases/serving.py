@@ -1,0 +1,66 @@
+"""The process that serves the feed."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+__all__ = ["listen", "serve"]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that readers may connect to; port 0 takes a free one.
+
+    Errors:
+        ConfigError: the address cannot be used.
+    """
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=kind, backlog=2048)
+    except (OSError, OverflowError):
+        raise ConfigError(
+            "this address cannot be used",
+            where=f"{host}:{port}",
+            allowed="an address of this machine and a free port",
+        ) from None
+    # asyncio does so for its own sockets. Without it a body waits 40 ms until its headers were acknowledged.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def serve(app: FastAPI, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve until the process is told to stop (SIGINT, SIGTERM).
+
+    Args:
+        say: is told the address as soon as readers may come.
+
+    Errors:
+        As ``listen``.
+    """
+    _many_files()
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+    )
+    with listen(host, port) as listening, contextlib.suppress(KeyboardInterrupt):
+        shown = f"[{host}]" if ":" in host else host
+        say(f"http://{shown}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _many_files() -> None:
+    """Let this process open as many files as it may: each reader has a connection and perhaps a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

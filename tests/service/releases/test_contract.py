@@ -1,0 +1,82 @@
+"""The OpenAPI document holds for requests made from it, and for the releases of every family."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import schemathesis
+from feed_server import served
+from hypothesis import HealthCheck, Phase, given, settings
+from test_release_contract import CASES, batch
+
+from dpstream.io.sinks import Publisher, read
+from dpstream.stream import open_stream
+from dpstream.stream.release.publishing import Publishing
+
+NAMES = ("status_code_conformance", "content_type_conformance", "response_schema_conformance")
+CHECKS = [schemathesis.checks.not_a_server_error, *(getattr(schemathesis.checks, name) for name in NAMES)]
+
+
+def test_requests_made_from_the_document(made: Path) -> None:
+    """Also those that the document does not allow: no answer is an error of the server, each is as described."""
+    with served(made / "releases") as feed:
+        document = feed.get("/openapi.json").json()
+        for path, route in document["paths"].items():
+            for one in route["get"].get("parameters", []):
+                if one["name"] == "name":
+                    one["schema"]["enum"] = ["invented", "other"]
+            assert route["get"]["summary"], path
+        del document["paths"]["/v1/streams/{name}/events"]  # it does not end
+        schema = schemathesis.openapi.from_dict(document)
+        asked = set()
+        for found in schema.get_all_operations():
+            operation = found.ok()
+            has_more = any(True for _ in operation.iter_parameters())
+            for mode in (
+                [*schemathesis.GenerationMode] if has_more else [schemathesis.GenerationMode.POSITIVE]
+            ):
+
+                @settings(
+                    max_examples=6,
+                    derandomize=True,
+                    database=None,
+                    phases=[Phase.generate],
+                    suppress_health_check=list(HealthCheck),
+                )
+                @given(operation.as_strategy(generation_mode=mode))
+                def ask(case: schemathesis.Case) -> None:
+                    answer = case.call_and_validate(base_url=str(feed.base_url), checks=CHECKS)
+                    asked.add((case.path, answer.status_code))
+
+                ask()
+    assert {path for path, status in asked if status == 200} >= {"/v1/streams", "/v1/streams/{name}/steps"}
+    assert {path for path, _ in asked} == set(document["paths"])
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_every_family(name: str, tmp_path: Path) -> None:
+    make, columns = CASES[name]
+    plan, folder = make(), tmp_path / "releases"
+    kept = Publishing(records="persistent")
+    with open_stream(
+        plan, columns, tmp_path / "state", publish_to=Publisher(folder), publishing=kept
+    ) as stream:
+        for step in (1, 2):
+            stream.step(batch(columns, plan, step), str(step))
+    with served(f"x={folder}") as feed:
+        at = "/v1/streams/x"
+        table = read(folder, step=2, ids=True)
+        answer = feed.get(f"{at}/steps/2/table.arrows")
+        assert pa.ipc.open_stream(answer.content).read_all().equals(table)
+        lines = feed.get(f"{at}/steps/2/table.ndjson").text.splitlines()
+        assert [list(json.loads(one)) for one in lines] == [table.column_names] * table.num_rows
+        assert feed.get(f"{at}/steps/2/table.csv").text.count("\n") == table.num_rows + 1
+        assert '"event": "end"' in feed.get(f"{at}/changes?after=1").text
+        assert read(f"{feed.base_url}{at}", step=2, ids=True).equals(table)
+        asked = feed.get(f"{at}/answer", params={"q": "late"})
+        assert asked.status_code in (200, 400), asked.text
+        assert asked.json().get("note") or asked.json()["detail"]
+        assert feed.get(f"{at}/steps/2/manifest").json()["step"] == 2

@@ -1,0 +1,109 @@
+"""News of releases: told once, not lost by those who come back, and to no more readers than was said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from feed_server import BASE, LAST, opened, served
+
+from dpstream.service.releases import events
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "EVERY", 0.01)
+    monkeypatch.setattr(events, "HEARTBEAT", 0.05)
+
+
+@contextlib.contextmanager
+def listening(feed: httpx.Client, last_id: str | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of the stream as they come; a heartbeat is an event without a name."""
+    headers = {} if last_id is None else {"Last-Event-ID": last_id}
+    with feed.stream("GET", f"{BASE}/events", headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+
+        def told() -> Iterator[dict[str, Any]]:
+            event: dict[str, Any] = {}
+            for line in answer.iter_lines():
+                name, _, rest = line.partition(": ")
+                if line:
+                    event[name] = json.loads(rest) if name == "data" else rest
+                else:
+                    yield event
+                    event = {}
+
+        yield told()
+
+
+def named(told: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    return next(one for one in told if "event" in one)
+
+
+def test_released_and_withdrawn(stream: Path) -> None:
+    with served(stream / "releases") as feed:
+        with listening(feed) as told:
+            next(told)  # it listens
+            assert "" in next(told)  # a heartbeat
+            with opened(stream) as one:
+                one.approve(LAST + 1)
+                first = named(told)
+                one.withdraw(2, "sent twice")
+                second = named(told)
+            shutil.copy(stream / "releases/step-000003/manifest.json", stream)  # no change of the catalogue
+        digest = feed.get(f"{BASE}/steps/{LAST + 1}").headers["etag"].strip('"')
+        assert first["event"] == "released"
+        assert first["data"] == {"step": LAST + 1, "manifest_sha256": digest}
+        assert second["event"] == "withdrawn"
+        assert second["data"] == {"step": 2, "reason": "sent twice"}
+        # Who has seen all is told nothing; who has not is told what is newer, and to read the list.
+        with listening(feed, second["id"]) as told:
+            assert next(told).keys() == {"retry"}
+            assert "event" not in next(told)
+        with listening(feed, f"{LAST}-{'0' * 16}") as told:
+            assert [named(told)["event"], named(told)["event"]] == ["released", "changed"]
+        with listening(feed, "no such id") as told:
+            assert next(told).keys() == {"retry"}
+
+
+def test_an_id_outlives_the_server(stream: Path) -> None:
+    with served(stream / "releases") as feed, listening(feed) as told:
+        next(told)
+        with opened(stream) as one:
+            one.withdraw(3, "wrong")
+        last = named(told)["id"]
+    with opened(stream) as one:
+        one.approve(LAST + 1)
+    with served(stream / "releases") as feed, listening(feed, last) as told:
+        assert named(told)["data"]["step"] == LAST + 1
+
+
+def test_a_stream_that_begins_later(stream: Path) -> None:
+    catalogue = stream / "releases/catalogue.json"
+    data = catalogue.read_bytes()
+    catalogue.unlink()
+    with served(f"invented={stream / 'releases'}") as feed, listening(feed) as told:
+        next(told)
+        catalogue.write_bytes(data)
+        assert [named(told)["data"]["step"] for _ in range(LAST)] == [1, 2, 3, 4]
+
+
+def test_no_more_readers_than_was_said(stream: Path) -> None:
+    with served(stream / "releases", readers=2) as feed:
+        with listening(feed) as one, listening(feed) as two:
+            next(one), next(two)
+            refused = feed.get(f"{BASE}/events")
+            assert refused.status_code == 503
+            assert refused.json()["detail"] == "2 readers wait for news already"
+            assert refused.headers["retry-after"] == "60"
+        for _ in range(200):  # the places of those who left are free again
+            with feed.stream("GET", f"{BASE}/events") as answer:
+                if answer.status_code == 200:
+                    return
+        pytest.fail("the readers who left still count")

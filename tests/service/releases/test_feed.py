@@ -1,0 +1,316 @@
+"""What the feed gives, and when it gives nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from feed_server import BASE, LAST, opened, served
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.tables.change_tables import apply_changes
+from dpstream.io.sinks import read_changes
+from dpstream.io.sinks.release_reader import read_catalogue, read_table
+from dpstream.service.releases import find_places
+from dpstream.stream.public_release import PublicRelease
+
+
+@pytest.fixture(scope="module")
+def feed(made: Path) -> Iterator[httpx.Client]:
+    with served(made / "releases") as client:
+        yield client
+
+
+def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """What a refusal says."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    told: dict[str, Any] = answer.json()
+    assert told["status"] == status
+    return told
+
+
+def rows(answer: httpx.Response, form: str) -> list[dict[str, Any]]:
+    """A table in one of the forms, as Python's objects."""
+    data = answer.content
+    match form:
+        case "parquet":
+            table = pa.parquet.read_table(io.BytesIO(data))
+        case "arrows":
+            table = pa.ipc.open_stream(data).read_all()
+        case "csv":
+            table = pa.csv.read_csv(io.BytesIO(data))
+        case _:
+            return [json.loads(line) for line in data.splitlines()]
+    return list(table.to_pylist())
+
+
+def test_the_catalogue_is_the_only_list(made: Path, feed: httpx.Client) -> None:
+    listed = read_catalogue(made / "releases")["steps"]
+    told = feed.get(f"{BASE}/steps", params={"after": 1, "limit": 2}).json()
+    assert [{k: v for k, v in one.items() if k != "readable"} for one in told["steps"]] == listed[1:3]
+    assert told["next"] == 3
+    assert feed.get(f"{BASE}/steps", params={"after": 3}).json()["next"] is None
+    (about,) = feed.get("/v1/streams").json()["streams"]
+    assert (about["name"], about["last_step"], about["last_table"]) == ("invented", LAST, LAST)
+    assert about == feed.get(BASE).json()
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrows", "ndjson", "csv"])
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_table_in_every_form(made: Path, feed: httpx.Client, step: int, form: str) -> None:
+    """Step 1 lies there as a table; step 3 is put together from changes."""
+    table = read_table(made / "releases", step, ids=True)
+    at = f"{BASE}/steps/{step}/table.{form}"
+    assert rows(feed.get(at), form) == table.to_pylist()
+    few = feed.get(at, params={"columns": "paid,zip", "limit": 5})
+    assert rows(few, form) == table.select(["paid", "zip"]).slice(0, 5).to_pylist()
+    changes = feed.get(f"{BASE}/steps/3/changes.{form}")
+    assert rows(changes, form) == read_changes(made / "releases", 3).to_pylist()
+
+
+def test_a_file_of_the_folder_is_given_byte_for_byte(made: Path, feed: httpx.Client) -> None:
+    files = [one for one in (made / "releases").rglob("*") if one.is_file()]
+    assert len(files) > 10
+    for file in files:
+        answer = feed.get(f"{BASE}/{file.relative_to(made / 'releases')}")
+        assert answer.content == file.read_bytes()
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert (
+        feed.get(f"{BASE}/steps/1/table.parquet").content
+        == (made / "releases/step-000001/table.parquet").read_bytes()
+    )
+
+
+@pytest.mark.parametrize("path", ["steps/1/table.parquet", "steps/3/table.parquet", "steps/3/table.csv"])
+def test_parts_of_a_file_fit_together(feed: httpx.Client, path: str) -> None:
+    """As readers of Parquet ask for them: the length, the end, the rest."""
+    whole = feed.get(f"{BASE}/{path}")
+    size, tag = len(whole.content), whole.headers["etag"]
+    head = feed.head(f"{BASE}/{path}")
+    assert (head.status_code, int(head.headers["content-length"]), head.content) == (200, size, b"")
+    assert head.headers["accept-ranges"] == "bytes"
+
+    def part(asked: str, **more: str) -> tuple[int, bytes, str | None]:
+        answer = feed.get(f"{BASE}/{path}", headers={"Range": asked, **more})
+        return answer.status_code, answer.content, answer.headers.get("content-range")
+
+    assert part("bytes=-8") == (206, whole.content[-8:], f"bytes {size - 8}-{size - 1}/{size}")
+    assert part("bytes=0-3") == (206, whole.content[:4], f"bytes 0-3/{size}")
+    assert part("bytes=4-") == (206, whole.content[4:], f"bytes 4-{size - 1}/{size}")
+    assert part(f"bytes=1-{size + 99}")[1] == whole.content[1:]
+    assert part("bytes=0-3", **{"If-Range": tag})[0] == 206
+    for all_of_it in ("bytes=5-2", "bytes=-", "lines=1-2", "bytes=0-1,4-5"):
+        assert part(all_of_it)[:2] == (200, whole.content)
+    assert part("bytes=0-3", **{"If-Range": '"another"'})[:2] == (200, whole.content)
+    gone = feed.get(f"{BASE}/{path}", headers={"Range": f"bytes={size}-"})
+    assert problem(gone, 416)
+    assert gone.headers["content-range"] == f"bytes */{size}"
+
+
+def test_the_entity_tag_is_the_hash_of_the_manifest(made: Path, feed: httpx.Client) -> None:
+    data = (made / "releases/step-000003/manifest.json").read_bytes()
+    tag = f'"{hashlib.sha256(data).hexdigest()}"'
+    for path in ("manifest", "table.parquet", "table.csv", "changes.ndjson", "measurements", ""):
+        at = f"{BASE}/steps/3/{path}".rstrip("/")
+        assert feed.get(at).headers["etag"] == tag
+        for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+            same = feed.get(at, headers={"If-None-Match": known})
+            assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+        assert feed.get(at, headers={"If-None-Match": '"x"'}).status_code == 200
+        assert "no-cache" in feed.get(at).headers["cache-control"]
+    with served(made / "releases") as another:
+        for path in ("steps", "changes?after=1", "codebook.json"):
+            assert another.get(f"{BASE}/{path}").headers["etag"] == feed.get(f"{BASE}/{path}").headers["etag"]
+
+
+def test_held_is_as_if_it_were_not(stream: Path) -> None:
+    """Step 5 is held, step 6 does not exist: readers cannot tell which is which."""
+    paths = ["", "/manifest", "/measurements", "/table.parquet", "/table.csv", "/changes.parquet"]
+    with served(stream / "releases") as feed:
+
+        def told(step: int) -> list[Any]:
+            named = [f"{BASE}/steps/{step}{path}" for path in paths]
+            named += [f"{BASE}/step-00000{step}/{name}" for name in ("manifest.json", "table.parquet")]
+            named += [f"{BASE}/errors/step-00000{step}.json", f"{BASE}/answer?q=paid&step={step}"]
+            answers = [feed.get(one) for one in named]
+            assert {one.status_code for one in answers} == {404}
+            return [
+                (one.text.replace(str(step), "N"), sorted(one.headers.keys() - {"date"})) for one in answers
+            ]
+
+        assert told(LAST + 1) == told(LAST + 2)
+        with opened(stream) as one:
+            one.withdraw(LAST + 1, "nobody may read this reason")
+        assert told(LAST + 1) == told(LAST + 2)
+        assert "may read" not in feed.get(f"{BASE}/steps").text
+
+
+def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
+    with served(stream / "releases") as feed:
+        tag = feed.get(f"{BASE}/steps/2").headers["etag"]
+        with opened(stream) as one:
+            one.withdraw(2, "the source sent it twice")
+        for path in ("steps/2", "steps/2/table.csv", "steps/2/changes.ndjson", "step-000002/changes.parquet"):
+            gone = feed.get(f"{BASE}/{path}", headers={"If-None-Match": tag})
+            assert problem(gone, 410)["reason"] == "the source sent it twice"
+        assert problem(feed.get(f"{BASE}/answer?q=paid&step=2"), 410)["reason"]
+        # What it measured and how it was made stay public, as in the folder.
+        assert feed.get(f"{BASE}/steps/2/manifest").status_code == 200
+        assert feed.get(f"{BASE}/steps/2/measurements").status_code == 200
+        # What builds on it cannot be put together, and later full tables can.
+        assert "builds on" in problem(feed.get(f"{BASE}/steps/3/table.csv"), 410)["detail"]
+        assert feed.get(f"{BASE}/steps/3/changes.csv").status_code == 200
+        assert feed.get(f"{BASE}/steps/4/table.csv").status_code == 200
+        listed = feed.get(f"{BASE}/steps").json()["steps"]
+        assert [one["readable"] for one in listed] == [True, False, False, True]
+
+
+def test_a_step_that_goes_while_it_is_read(stream: Path) -> None:
+    """Files go before the catalogue says so: never an answer of the kind "500"."""
+    with served(stream / "releases") as feed:
+        folder = stream / "releases/step-000001"
+        assert feed.get(f"{BASE}/steps/1/table.csv").status_code == 200
+        (folder / "table.parquet").unlink()
+        later = feed.get(f"{BASE}/steps/1/table.parquet")
+        assert problem(later, 503)["detail"] == "the files of step 1 are changing or missing"
+        assert later.headers["retry-after"] == "1"
+        (folder / "withdrawn.json").write_text('{"format": 1, "reason": "wrong week"}')
+        assert problem(feed.get(f"{BASE}/steps/1/table.parquet"), 410)["reason"] == "wrong week"
+        shutil.rmtree(stream / "releases")
+        assert problem(feed.get(f"{BASE}/steps/1/table.parquet"), 404)
+        assert feed.get("/v1/streams").json()["streams"][0]["steps"] == 0
+
+
+def test_damage_is_said_and_not_served(stream: Path) -> None:
+    with served(stream / "releases") as feed:
+        path = stream / "releases/step-000001/table.parquet"
+        data = path.read_bytes()
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        told = problem(feed.get(f"{BASE}/steps/1/table.parquet"), 500)
+        assert told["detail"] == "a file of step 1 differs from its published hash"
+        assert str(stream) not in str(told)
+
+
+def test_changes_are_the_smallest_that_lead_on(made: Path, feed: httpx.Client) -> None:
+    def steps(after: int, **more: int) -> list[tuple[int, str]]:
+        lines = [
+            json.loads(one)
+            for one in feed.get(f"{BASE}/changes", params={"after": after, **more}).iter_lines()
+        ]
+        ends = [one for one in lines if one.get("event") == "end"]
+        assert sum(one["rows"] for one in ends) == sum("event" not in one for one in lines)
+        return [(one["step"], one["kind"]) for one in ends]
+
+    assert steps(1) == [(2, "changes"), (3, "changes"), (4, "changes")]
+    assert steps(1, limit=1) == [(2, "changes")]
+    assert steps(0) == [(4, "table")]
+    assert steps(4) == steps(99) == []
+    # Following them gives the published table.
+    table = read_table(made / "releases", 1, ids=True)
+    for step in (2, 3, 4):
+        table = apply_changes(table, read_changes(made / "releases", step))
+    assert table.equals(read_table(made / "releases", 4, ids=True))
+
+
+def test_changes_around_what_was_withdrawn(stream: Path) -> None:
+    with opened(stream) as one:
+        one.withdraw(2, "wrong")
+    with served(stream / "releases") as feed:
+        lines = [json.loads(one) for one in feed.get(f"{BASE}/changes?after=1").iter_lines()]
+    told = [(one["step"], one["event"]) for one in lines if "event" in one]
+    assert told == [(2, "withdrawn"), (4, "begin"), (4, "end")]
+
+
+def test_questions_are_answered_as_by_the_library(made: Path, feed: httpx.Client) -> None:
+    question = "zip = 'a' and not paid"
+    told = feed.get(f"{BASE}/answer", params={"q": question, "confidence": 0.9}).json()
+    release = PublicRelease(made / "releases", LAST)
+    expected = release.answer(question)
+    interval = expected.interval(0.9)
+    assert interval is not None
+    assert told["in_the_table"] == expected.value
+    assert (told["measured"], told["interval"]) == (expected.measured_value, list(interval))
+    assert told["note"] == expected.note
+    for wrong in ("zip = ", "nobody = 1", "zip = 'q'"):
+        assert "detail" in problem(feed.get(f"{BASE}/answer", params={"q": wrong}), 400)
+    assert problem(feed.get(f"{BASE}/answer", params={"q": "paid or " * 300 + "paid"}), 422)
+    assert problem(feed.get(f"{BASE}/answer"), 422)
+
+
+def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:
+    for path in (
+        "/v1/streams/other",
+        f"{BASE}/steps/1/table.xlsx",
+        f"{BASE}/nothing",
+        "/nothing",
+        f"{BASE}/steps/0",
+    ):
+        assert feed.get(path).status_code in (404, 422)
+    assert "no changes" in problem(feed.get(f"{BASE}/steps/1/changes.csv"), 404)["detail"]
+    wrong = problem(feed.get(f"{BASE}/steps/1/table.csv?columns=paid,nobody"), 400)
+    assert (wrong["detail"], wrong["allowed"]) == ("there is no column 'nobody'", "record_id, zip, paid")
+    refused = feed.post(BASE)
+    assert problem(refused, 405)
+    assert refused.headers["allow"]
+
+
+def test_the_newest_table_has_an_address(feed: httpx.Client) -> None:
+    answer = feed.get(f"{BASE}/steps/latest/table.csv?limit=3", follow_redirects=True)
+    assert answer.url.path == f"{BASE}/steps/{LAST}/table.csv"
+    assert len(rows(answer, "csv")) == 3
+
+
+def test_pages_load_nothing(feed: httpx.Client) -> None:
+    for path in ("/", "/docs"):
+        page = feed.get(path)
+        assert "invented" in page.text
+        assert "<script" not in page.text
+        assert "src=" not in page.text
+        assert "://" not in page.text
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_other_origins_read_only_where_it_is_allowed(made: Path, feed: httpx.Client) -> None:
+    asked = {"Origin": "https://example.org"}
+    assert "access-control-allow-origin" not in feed.get(BASE, headers=asked).headers
+    with served(made / "releases", origins=["https://example.org"]) as open_feed:
+        assert (
+            open_feed.get(BASE, headers=asked).headers["access-control-allow-origin"] == "https://example.org"
+        )
+        other = open_feed.get(BASE, headers={"Origin": "https://example.com"})
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_places_are_folders_with_names(made: Path, tmp_path: Path) -> None:
+    folder = str(made / "releases")
+    (one,) = find_places([f"other={folder}"])
+    assert one.name == "other"
+    (tmp_path / "empty").mkdir()
+    wrong = {
+        folder + "/nowhere": "no such folder",
+        str(tmp_path / "empty"): "there are no releases",
+        f"a b={folder}": "cannot stand in an address",
+        "s3://bucket/releases": "folders of this machine",
+        "x=https://example.org/v1": "folders of this machine",
+    }
+    for text, words in wrong.items():
+        with pytest.raises(ConfigError, match=words):
+            find_places([text])
+    with pytest.raises(ConfigError, match="two streams"):
+        find_places([folder, folder])
+    with served(f"later={tmp_path / 'empty'}") as feed:
+        assert feed.get("/v1/streams").json()["streams"][0]["steps"] == 0
+        assert problem(feed.get("/v1/streams/later/steps"), 404)["detail"] == "nothing was released yet"
+        shutil.copytree(made / "releases", tmp_path / "empty", dirs_exist_ok=True)
+        assert len(feed.get("/v1/streams/later/steps").json()["steps"]) == LAST
