@@ -95,6 +95,18 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
     assert "step 3 (step-3) released" in dpstream("run", config).stdout
 
 
+def test_other_commands_find_the_stream_free_while_it_waits(tmp_path: Path, script: list[Action]) -> None:
+    config = make(tmp_path, 2, end='"data"')
+    config.write_text(config.read_text() + "approve = true\n", encoding="utf-8")
+
+    def approve() -> None:
+        assert "published: step 1" in dpstream("approve", config, "--all").stdout
+
+    script += [approve, lambda: write_step(tmp_path, 3)]
+    dpstream("run", config, "--watch")
+    assert status(config)["held"] == [2]
+
+
 def test_stopped_while_something_cannot_be_read(tmp_path: Path, script: list[Action]) -> None:
     config = make(tmp_path, 1, end='"data"')
     (tmp_path / "data" / "001.csv").unlink()

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from dpstream.cli.shared import by_option, config_argument
+from dpstream.cli.shared import by_option, config_argument, opened
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
@@ -57,7 +57,7 @@ def command(
     if everything == (chosen is not None):
         raise ConfigError("say which steps", where="approve", allowed="either --step or --all")
     loaded = Config.load(config)
-    with loaded.open_stream(state=state, out=out) as stream:
+    with opened(loaded, state=state, out=out) as stream:
         held = set(stream.held())
         # Of a range what is held in it; a step that is named by itself has to be there.
         steps = (

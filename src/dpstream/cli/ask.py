@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import config_argument, json_option
+from dpstream.cli.shared import config_argument, json_option, opened
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
@@ -121,7 +121,7 @@ def _opened(config: Config, state: str | None) -> AskingStream:
         )
     if not has_store(config.state_dir if state is None else Path(state), server=config.server):
         raise ConfigError("there are no records yet", where="ask", allowed="dpstream run first")
-    stream = config.open_stream(state=state, publish=False)
+    stream = opened(config, state=state, publish=False)
     assert isinstance(stream, AskingStream)
     return stream
 

@@ -52,8 +52,10 @@ def show(config: str, state: str | None, last: int | None, as_json: bool) -> Non
     Example:
       dpstream ledger show dpstream.toml --last 10
     """
+    from dpstream.project.ledger_facts import ledger_facts
+
     loaded, ledger = _read(config, state)
-    facts = _facts(loaded, ledger)
+    facts = ledger_facts(loaded, ledger)
     facts["spends"] = facts["spends"][-(last or 0) :]
     if as_json:
         print_json(facts)
@@ -62,22 +64,32 @@ def show(config: str, state: str | None, last: int | None, as_json: bool) -> Non
 
 
 @command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")
-@click.argument("place", default="dpstream.toml", type=FilePath("file"))
+@click.argument("place", default="dpstream.toml", type=FilePath("any"))
 @_state
 @click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
 @json_option
 def verify(place: str, state: str | None, releases: str | None, as_json: bool) -> int:
-    """Check the ledger of a stream (PLACE: its configuration), or an exported one (PLACE: that file).
+    """Check the ledger of a stream (PLACE: its configuration), an exported one (PLACE: that file), or the decisions'
+    log of a service (PLACE: its folder).
 
-    Of a stream: the chain of seals, the head file, sums against the plan, the manifests in the store and
-    among the releases, and its account. Of an exported ledger: its chain and its sums, and with --releases the
-    released manifests. Exit code 0: all is well; 4: something is wrong, and each thing is said.
+    Of a stream: the chain of seals, the head file, sums against the plan, the manifests in the store and among the
+    releases, and its account. Of an exported ledger: its chain and its sums, and with --releases the released
+    manifests. Of decisions: that each line follows from the one before, that every task follows from a decision, and
+    that the log is no shorter than the worker has seen it. Exit code 0: all is well; 4: something is wrong, and each
+    thing is said.
 
     \b
     Examples:
       dpstream ledger verify dpstream.toml
       dpstream ledger verify ledger.jsonl --releases releases
+      dpstream ledger verify service
     """
+    if Path(place).is_dir():
+        from dpstream.service.desk import Desk
+
+        desk = Desk.open(place)
+        wrong, lines, head = desk.check_log()
+        return _tell(wrong, as_json, {"service": desk.settings.name, "decisions": lines, "head": head})
     from dpstream.stream.ledger.export import check_export, is_export
 
     if Path(place).is_file() and is_export(place):
@@ -156,58 +168,6 @@ def _place(config: Config, state: str | None) -> Path:
     return config.state_dir if state is None else Path(state)
 
 
-def _facts(config: Config, ledger: Ledger) -> dict[str, Any]:
-    unit = ledger.facts["unit"]
-    return {
-        "format": 1,
-        "stream": ledger.facts["stream"],
-        "stream_id": ledger.stream_id,
-        "mechanism": ledger.facts["mechanism"],
-        "unit": unit,
-        "protects": config.unit.describe() if unit == config.unit.name else unit,
-        "planned": ledger.planned.as_dict(),
-        "planned_words": str(ledger.planned),
-        "total": str(ledger.total.amount),
-        "total_words": str(ledger.total) if ledger.spends else "nothing",
-        "steps": len(ledger.spends),
-        "horizon": ledger.facts["horizon"],
-        "steps_left": ledger.steps_left,
-        "used_up": ledger.steps_left == 0,
-        "account": _account(config, ledger),
-        "spends": [
-            {
-                "step": one.step,
-                "period": one.period,
-                "definition": one.definition,
-                "spent": str(one.spent),
-                "parts": list(one.parts),
-                "manifest_sha256": one.manifest_sha256,
-                "made_with_test_seed": one.test_seed,
-                "time": one.time,
-            }
-            for one in ledger.spends
-        ],
-    }
-
-
-def _account(config: Config, ledger: Ledger) -> dict[str, Any] | None:
-    if config.account is None:
-        return None
-    from dpstream.stream.ledger.account_file import Account
-
-    state = Account(config.account).read()
-    charge = state.find(ledger.stream_id)
-    return {
-        "file": str(config.account),
-        "charged": None if charge is None else str(charge.charged),
-        "closed": charge is not None and charge.closed,
-        "total": str(state.total),
-        "limit": str(state.limit),
-        "unit": state.unit,
-        "streams": len(state.charges),
-    }
-
-
 def _print(facts: dict[str, Any]) -> None:
     click.echo(f"stream {facts['stream']}, mechanism {facts['mechanism']}, unit {facts['unit']}")
     click.echo(f"protected: {facts['protects']}")
@@ -254,8 +214,12 @@ def _tell(findings: list[str], as_json: bool, facts: dict[str, Any]) -> int:
     if as_json:
         print_json({"format": 1, "sound": not findings, **facts, "findings": findings})
     elif not findings:
-        extra = f"; hash of the last step: {facts['head']}" if facts.get("head") else ""
-        click.echo(f"the ledger of {facts['stream']} is sound{extra}")
+        last = "step" if "stream" in facts else "decision"
+        extra = f"; hash of the last {last}: {facts['head']}" if facts.get("head") else ""
+        whose = (
+            f"ledger of {facts['stream']}" if "stream" in facts else f"decisions' log of {facts['service']}"
+        )
+        click.echo(f"the {whose} is sound{extra}")
     for finding in findings:
         click.echo(f"error: {finding}", err=True)
     return _DAMAGED if findings else 0

@@ -57,6 +57,8 @@ class Verbs(click.Group):
                 "ledger",
                 "diff",
             ),
+            "up",
+            "serve",
             "store",
             "advisory",
             "warm",
@@ -113,6 +115,10 @@ class Verbs(click.Group):
                 from dpstream.cli.advisory import command
             case "store":
                 from dpstream.cli.store import command
+            case "up":
+                from dpstream.cli.up import command
+            case "serve":
+                from dpstream.cli.serve import command
             case "warm":
                 from dpstream.cli.warm import command
             case _:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,17 +134,12 @@ def command(
     if test_seed is not None:
         click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
     randomness = None if test_seed is None else Randomness.seeded(test_seed)
-    with Guard() as guard, loaded.open_stream(state=state, out=out, randomness=randomness) as stream:
-        if discard_reserved:
-            stream.discard_reservation()
-        before = stream.last_step
-        until = last_wanted(stream, until, steps)
-        restored = stream.publish_again()
-        if restored:
-            gone = ", ".join(map(str, restored))
-            click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
+    opened = partial(loaded.open_stream, state=state, out=out, randomness=randomness)
+    ended = _Ended(0, "none", 0)
+    with Guard() as guard:
 
-        def take(source: Source, recheck: bool) -> bool:
+        def take(stream: Stream, source: Source, recheck: bool) -> bool:
+            nonlocal ended
             first = stream.last_step + 1
             stopped = _take(
                 loaded,
@@ -157,30 +154,62 @@ def command(
             if not stopped:
                 with guard.hold():
                     simulate_border(loaded, list(range(first, stream.last_step + 1)), out, lambda: guard.stop)
+            ended = _Ended.of(stream)
             return stopped
 
+        with opened() as stream:
+            if discard_reserved:
+                stream.discard_reservation()
+            before, ended = stream.last_step, _Ended.of(stream)
+            until = last_wanted(stream, until, steps)
+            restored = stream.publish_again()
+            if restored:
+                gone = ", ".join(map(str, restored))
+                click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
+            code = 0
+            if not watched and take(stream, loaded.source(schema=loaded.reading_schema), not no_recheck):
+                code = INTERRUPTED
         if watched:
-            code = watch(loaded, stream, take, interval=interval, until=until, recheck=not no_recheck)
-        else:
-            code = INTERRUPTED if take(loaded.source(schema=loaded.reading_schema), not no_recheck) else 0
+            code = watch(
+                loaded,
+                opened,
+                take,
+                last_step=before,
+                interval=interval,
+                until=until,
+                recheck=not no_recheck,
+            )
         if not as_json and code == 0:
-            done = stream.last_step - before
             # Standard output may be where the releases go.
             beside = loaded.output.sink == "stdout"
+            done = ended.last_step - before
             click.echo(
-                f"{counted(done, 'new step')}, {stream.last_step} in all; loss so far {_spent(stream)}",
+                f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {ended.spent}",
                 err=beside,
             )
-            held = stream.held()
             unfit = unfit_table(loaded.output.dir if out is None else out)
             if unfit is not None:
                 click.echo(f"unfit: {unfit}", err=beside)
-            if held:
+            if ended.held:
                 click.echo(
-                    f"held until they are approved: {counted(len(held), 'step')} (dpstream approve)",
+                    f"held until they are approved: {counted(ended.held, 'step')} (dpstream approve)",
                     err=beside,
                 )
         return code
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How far the stream was when it was last open."""
+
+    last_step: int
+    spent: str
+    held: int
+
+    @classmethod
+    def of(cls, stream: Stream) -> _Ended:
+        spent = str(stream.spent) if stream.last_step else "none"
+        return cls(stream.last_step, spent, len(stream.held()))
 
 
 def _take(
@@ -234,10 +263,6 @@ def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:
             where="--confirm-shrink",
             allowed='only with shape = "snapshots", or stays with late = "next-step"',
         )
-
-
-def _spent(stream: Stream) -> str:
-    return str(stream.spent) if stream.last_step else "none"
 
 
 def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, held: bool) -> None:

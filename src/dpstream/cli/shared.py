@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dpstream.cli.types import FilePath
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, StoreLockedError
 from dpstream.core.showing import ShownStream, shown
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from dpstream.project import Config
+    from dpstream.stream import Stream
 
 __all__ = [
     "by_option",
@@ -28,6 +30,7 @@ __all__ = [
     "console",
     "json_option",
     "looked_at",
+    "opened",
     "print_json",
     "print_table",
     "require_free",
@@ -73,6 +76,28 @@ def _login() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in some containers
         return f"user {os.getuid()}"
+
+
+#: Seconds that a decision waits for a run or a worker to let go of the stream; it does so after each step.
+_PATIENCE = 600.0
+
+
+def opened(config: Config, **options: Any) -> Stream:
+    """The live stream, for a verb that decides something beside a run that is at work: it waits for that one's step.
+
+    Errors: see ``Config.open_stream``.
+    """
+    end, told = time.monotonic() + _PATIENCE, False
+    while True:
+        try:
+            return config.open_stream(**options)
+        except StoreLockedError:
+            if time.monotonic() > end:
+                raise
+            if not told:
+                click.echo("another command is at work on the stream: waiting until it lets go", err=True)
+                told = True
+            time.sleep(0.5)
 
 
 def json_option(verb: _Verb) -> _Verb:

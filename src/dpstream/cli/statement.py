@@ -58,10 +58,10 @@ def command(
       dpstream statement dpstream.toml --out statement.html
       dpstream statement dpstream.toml --format croissant --out croissant.json
     """
-    from dpstream.cli.status import status_facts
     from dpstream.project import Config
     from dpstream.project.statement_records import RECORDS, newest_release
     from dpstream.project.statement_words import as_progress, statement
+    from dpstream.project.status import status_facts
 
     loaded = Config.load(config)
     target = None if out in (None, "-") else Path(out)

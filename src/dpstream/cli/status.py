@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dpstream.cli.health import ATTENTION, UNFIT, health, length
+from dpstream.cli.health import ATTENTION, UNFIT, length
 from dpstream.cli.shared import config_argument, json_option, looked_at, print_json
 from dpstream.cli.types import FilePath
-from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from dpstream.project import Config
-
-__all__ = ["command", "status_facts"]
+__all__ = ["command"]
 
 
 @click.command("status", short_help="Say how far the stream is and what it has cost.")
@@ -78,15 +75,18 @@ def command(
             where="--deep",
             allowed="with --health or --prometheus",
         )
+    from dpstream.project.health import health
+    from dpstream.project.status import status_facts
+
     loaded = looked_at(config, state)
     facts = status_facts(loaded, state, out)
     if told:
         folder = loaded.state_dir if state is None else Path(state)
         word, why = health(loaded, facts, folder, max_age, out=out, deep=deep)
         if prometheus:
-            from dpstream.cli.metrics import metrics
+            from dpstream.project.metrics import metric_values, metrics_text
 
-            click.echo(metrics(loaded, facts, word, folder), nl=False)
+            click.echo(metrics_text({loaded.name: metric_values(loaded, facts, word, folder)}), nl=False)
             return 0
         if as_json:
             print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
@@ -98,88 +98,6 @@ def command(
     else:
         _print(facts)
     return 0
-
-
-def status_facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
-    """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
-    from dpstream.stream import read_status
-    from dpstream.stream.release.fitness import fitness_of
-    from dpstream.stream.store.place import has_store
-
-    folder = config.state_dir if state is None else Path(state)
-    releases = config.output.dir if out is None else Path(out)
-    plan = config.plan()
-    facts: dict[str, Any] = {
-        "format": 1,
-        "stream": config.name,
-        "started": has_store(folder, server=config.server),
-        "steps": 0,
-        "last_period": None,
-        "unfit": None,
-        "verdicts": [],
-        "spent": None,
-        "planned": str(plan.budget),
-        "protects": plan.unit.describe(),
-        "horizon": plan.horizon,
-        "steps_left": plan.horizon,
-        "begun": None,
-        "failed": None,
-        "restored": False,
-        "unpublished": [],
-        "held": [],
-        "decisions": [],
-        "made_with_test_seed": False,
-        "same_plan": True,
-        "remedy": None,
-        "releases": str(releases),
-    }
-    if facts["started"]:
-        stored, fit = read_status(folder, server=config.server), fitness_of(releases)
-        facts |= {
-            "steps": stored.last_step,
-            "last_period": _last_period(releases),
-            "unfit": fit.unfit,
-            "verdicts": [one.as_dict() for one in fit.verdicts],
-            "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
-            "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
-            "begun": stored.reserved,
-            "failed": stored.failed,
-            "restored": stored.restored,
-            "unpublished": list(stored.unpublished),
-            "held": list(stored.held),
-            "decisions": [vars(one) for one in stored.decisions],
-            "made_with_test_seed": stored.made_with_test_seed,
-            **_compared(config.facts(folder), stored.plan),
-        }
-        if stored.unspent and config.account is None:
-            facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
-    return facts
-
-
-def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
-    """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
-    from dpstream.stream.identity import mechanism_remedy, plan_hash
-    from dpstream.stream.store.sealed_history import as_written_now
-
-    same = plan_hash(facts) == plan_hash(as_written_now(pinned, facts))
-    return {
-        "same_plan": same,
-        "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),
-    }
-
-
-def _last_period(releases: Path) -> str | None:
-    """The period of the newest release; None where it cannot be read (the health line says why)."""
-    from dpstream.io.sinks import read_catalogue, read_manifest
-
-    if not (releases / "catalogue.json").exists():
-        return None
-    try:
-        steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
-        period = read_manifest(releases, max(steps))["period"] if steps else None
-    except StoreError:
-        return None
-    return None if period is None else str(period)
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -198,6 +116,8 @@ def _print(facts: dict[str, Any]) -> None:
         click.echo(f"steps left: {facts['steps_left']}")
         if facts["steps_left"] == 0:
             click.echo("the plan is used up: another step is refused (exit code 3)")
+    if facts["next_due"] is not None:
+        click.echo(f"next step due: {facts['next_due']}")
     if facts["failed"] is not None:
         click.echo(
             f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: find the cause, "

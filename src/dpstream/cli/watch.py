@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
 
 from dpstream.cli.interrupt import INTERRUPTED
+from dpstream.core.errors import StoreLockedError
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
@@ -23,7 +25,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _REMIND = 20
 
 #: Takes what is due from a source; whether released steps are compared. True: stopped before the end.
-Taker = Callable[["Source", bool], bool]
+Taker = Callable[["Stream", "Source", bool], bool]
 
 
 def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
@@ -37,14 +39,20 @@ def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 
 def watch(
     config: Config,
-    stream: Stream,
+    opened: Callable[[], AbstractContextManager[Stream]],
     take: Taker,
     *,
+    last_step: int,
     interval: float,
     until: int | None,
     recheck: bool,
 ) -> int:
-    """Until the last step, or until Ctrl-C or SIGTERM.
+    """Until the last step, or until Ctrl-C or SIGTERM. The stream is open only while steps are taken: other commands
+    find it free while this one waits.
+
+    Args:
+        opened: opens the stream.
+        last_step: how many steps it has.
 
     Returns:
         0 at the last step, and when stopped while waiting (every due step is taken: a planned stop); 5 when
@@ -54,28 +62,35 @@ def watch(
     from dpstream.project import Watch
 
     watched, retry, waiting = Watch(config, until), _Retry(interval), False
-    while not watched.finished(stream):
+    while not watched.finished(last_step):
         source = watched.source()
+        failing = True
         try:
-            if watched.worth_reading(stream, source):
-                before = stream.last_step
-                if take(source, recheck):
+            if watched.worth_reading(last_step, source):
+                before = last_step
+                with opened() as stream:
+                    stopped, last_step = take(stream, source, recheck), stream.last_step
+                if stopped:
                     return INTERRUPTED
                 recheck = config.source_options.always_compared
-                waiting = waiting and stream.last_step == before
+                waiting = waiting and last_step == before
                 retry.forget()
-                if watched.finished(stream):
+                if watched.finished(last_step):
                     break
         except UnreadableError as error:
             watched.look_again()
-            retry.tell(str(error))
-            waiting, failing = False, True
+            retry.tell(f"cannot be read yet: {error}")
+            waiting = False
+        except StoreLockedError:
+            watched.look_again()
+            retry.tell("another command has the stream open")
+            waiting = False
         else:
             failing = False
         try:
             if not (waiting or failing):
                 click.echo(
-                    f"waiting for {watched.next_step(stream)}; looking every {interval:g} s, Ctrl-C stops",
+                    f"waiting for {watched.next_step(last_step)}; looking every {interval:g} s, Ctrl-C stops",
                     err=True,
                 )
                 waiting = True
@@ -83,15 +98,13 @@ def watch(
         except KeyboardInterrupt:
             if failing:
                 raise
-            click.echo(
-                f"stopped while waiting after step {stream.last_step}; every due step is released", err=True
-            )
+            click.echo(f"stopped while waiting after step {last_step}; every due step is released", err=True)
             return 0
     return 0
 
 
 class _Retry:
-    """Says what cannot be read: at once, and again when it lasts."""
+    """Says what stands in the way: at once, and again when it lasts."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -102,7 +115,7 @@ class _Retry:
         self._text = text
         if self._times == 1 or self._times % _REMIND == 0:
             count = "" if self._times == 1 else f" (attempt {self._times})"
-            click.echo(f"cannot be read yet: {text}; next try in {self._interval:g} s{count}", err=True)
+            click.echo(f"{text}; next try in {self._interval:g} s{count}", err=True)
 
     def forget(self) -> None:
         self._text, self._times = "", 0

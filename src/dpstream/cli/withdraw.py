@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dpstream.cli.shared import by_option, config_argument
+from dpstream.cli.shared import by_option, config_argument, opened
 from dpstream.cli.types import FilePath, Whole
 
 __all__ = ["command"]
@@ -31,7 +31,7 @@ def command(config: str, step: int, reason: str, by: str, state: str | None, out
     """
     from dpstream.project import Config
 
-    with Config.load(config).open_stream(state=state, out=out) as stream:
+    with opened(Config.load(config), state=state, out=out) as stream:
         held = step in stream.held()
         fresh = stream.withdraw(step, reason, by=by)
     if held:

@@ -14,6 +14,7 @@ CONFIG = """\
 format = 1
 [stream]
 name = "{name}"
+{stream}
 [source]
 path = "data/*.csv"
 time_column = "step"
@@ -46,11 +47,14 @@ def make_service(
     mechanism: str = "",
     more: str = "",
     name: str = "test",
+    stream: str = "",
 ) -> Path:
     """A folder with one stream and ``service.toml``."""
     (folder / "data").mkdir(parents=True)
     (folder / "dpstream.toml").write_text(
-        CONFIG.format(name=name, steps=steps, mechanism=mechanism, approve=str(approve).lower()),
+        CONFIG.format(
+            name=name, steps=steps, mechanism=mechanism, approve=str(approve).lower(), stream=stream
+        ),
         encoding="utf-8",
     )
     for step in range(1, steps + 1):

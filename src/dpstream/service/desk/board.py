@@ -10,7 +10,7 @@ from typing import Any
 from dpstream.service.desk.facts import Card, Task, canonical, now
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["HeldRow", "card_of", "held_row", "read_facts", "write_board"]
+__all__ = ["HeldRow", "card_of", "held_row", "known_held", "read_facts", "write_board"]
 
 #: What of a stream's facts is on its card; the rest (ledger, account, asked) is for methods of its own.
 _ON_CARD = {one.name for one in fields(Card)} - {"name", "needed", "told_at", "pending"}
@@ -28,22 +28,26 @@ class HeldRow:
 
 
 def write_board(
-    db: StoreDatabase, stream: str, facts: Mapping[str, Any], fresh: Iterable[HeldRow], held: Iterable[int]
+    db: StoreDatabase,
+    stream: str,
+    facts: Mapping[str, Any],
+    fresh: Iterable[HeldRow],
+    held: Iterable[int] | None,
 ) -> None:
     """Replace what is told of a stream.
 
     Args:
         fresh: held steps that are not stored yet, or with another manifest.
-        held: all steps that are held now; others are forgotten.
+        held: all steps that are held now; others are forgotten. None: it is not known.
     """
     db.execute(
         "INSERT INTO board VALUES (?, ?, ?) ON CONFLICT (stream) DO UPDATE SET told = excluded.told, "
         "facts = excluded.facts",
         (stream, now(), canonical(dict(facts))),
     )
-    staying = set(held)
+    staying = None if held is None else set(held)
     for (step,) in db.execute("SELECT step FROM held WHERE stream = ?", (stream,)).fetchall():
-        if step not in staying:
+        if staying is not None and step not in staying:
             db.execute("DELETE FROM held WHERE stream = ? AND step = ?", (stream, step))
     for one in fresh:
         db.execute("DELETE FROM held WHERE stream = ? AND step = ?", (stream, one.step))
@@ -85,3 +89,9 @@ def held_row(db: StoreDatabase, stream: str, step: int, *, rows: bool = False) -
         bytes(row[4]) if rows and row[4] is not None else None,
         bool(row[3]),
     )
+
+
+def known_held(db: StoreDatabase, stream: str) -> set[tuple[int, str]]:
+    """The held steps that are stored, with the hashes of their manifests."""
+    rows = db.execute("SELECT step, sha256 FROM held WHERE stream = ?", (stream,)).fetchall()
+    return {(int(step), str(digest)) for step, digest in rows}

@@ -18,7 +18,7 @@ from dpstream.core.foreign import arrow_input
 from dpstream.service.desk import people as persons
 from dpstream.service.desk.board import card_of, held_row, read_facts
 from dpstream.service.desk.database import ServiceDatabase
-from dpstream.service.desk.decisions import append, approvals, read_decisions
+from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions
 from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token
 from dpstream.service.desk.people import People
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError, require
@@ -88,7 +88,7 @@ class Desk:
 
     def operator(self, name: str) -> Person:
         """Who works on the command line of the machine: their rights are those of the files, so they are an owner."""
-        return Person(persons.check_name(name), frozenset(ROLES), "command line")
+        return Person(persons.check_name(name), frozenset(ROLES), "command line", own=False)
 
     def may(self, person: Person, action: str) -> bool:
         """Whether to offer it; every method asks again."""
@@ -170,6 +170,29 @@ class Desk:
         with self.database.reading() as db:
             return read_decisions(db, after)
 
+    def check_log(self) -> tuple[list[str], int, str]:
+        """What is wrong with the decisions' log, how many lines it has, and the hash of the last one; for who may read
+        the database."""
+        with self.database.reading() as db:
+            return check_log(db, self.settings.folder)
+
+    # For monitoring: public words and numbers, for whoever asks
+
+    def health(self) -> dict[str, str]:
+        """The word of each stream's health, as the worker told it last."""
+        with self.database.reading() as db:
+            return {one.name: self._card(db, one.name).health for one in self.settings.streams}
+
+    def metrics(self) -> str:
+        """Public numbers of all streams in Prometheus' text format, as the worker told them last."""
+        from dpstream.project.metrics import metrics_text
+
+        with self.database.reading() as db:
+            told = {one.name: read_facts(db, one.name) for one in self.settings.streams}
+        return metrics_text(
+            {name: facts["metrics"] for name, (_, facts) in told.items() if "metrics" in facts}
+        )
+
     # Deciding
 
     def decide(
@@ -202,15 +225,15 @@ class Desk:
             )
         with self.database.writing() as db:
             manifests = self._looked_at(db, chosen.name, wanted, kind)
-            for one in read_decisions(db):
-                if (one.person, one.stream, one.kind, one.steps) == (
-                    person.name,
-                    chosen.name,
-                    kind,
-                    wanted,
-                ) and (one.manifests == manifests and (kind == "approve" or one.reason == words)):
-                    return one
-            decision = append(db, Decision(0, "", person.name, kind, chosen.name, wanted, words, manifests))
+            same = [
+                one
+                for one in read_decisions(db)
+                if (one.person, one.stream, one.kind, one.steps) == (person.name, chosen.name, kind, wanted)
+                and one.manifests == manifests
+                and (kind == "approve" or one.reason == words)
+            ]
+            new = Decision(0, "", person.name, kind, chosen.name, wanted, words, manifests)
+            decision = same[0] if same else append(db, new)
             for step in wanted:
                 self._follow(db, decision, step, chosen.approvals)
         return decision
@@ -235,11 +258,12 @@ class Desk:
             ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
         """
         self._require(person, "ask")
-        understood = self.price(person, stream, question).question
+        price = self.price(person, stream, question)
         name = self.settings.stream(stream).name
         with self.database.writing() as db:
-            made = append(db, Decision(0, "", person.name, "ask", name, (), understood))
-            return add_task(db, name, "ask", {"question": understood}, person.name, made.number)
+            made = append(db, Decision(0, "", person.name, "ask", name, (), price.question))
+            what = {"question": price.question, "most": price.most}
+            return add_task(db, name, "ask", what, person.name, made.number)
 
     def run_now(self, person: Person, stream: str) -> Task:
         """Let the worker look at the stream's source at once; what is not due is not taken."""
@@ -292,7 +316,8 @@ class Desk:
 
     def set_password(self, person: Person, name: str, password: str) -> None:
         """One's own, or another one's (owners). All sessions of ``name`` end."""
-        own = person.name == name and person.means != "command line"
+        # A token, and a name on the command line, may be somebody else's doing.
+        own = person.name == name and person.means in ("session", "proxy")
         self._require(person, "set_password" if own else "set_password of others")
         with self.database.writing() as db:
             persons.change_password(db, name, password, own=own)
@@ -359,31 +384,41 @@ class Desk:
         return {}
 
     def _follow(self, db: StoreDatabase, decision: Decision, step: int, needed: int) -> None:
-        """Put into the queue what follows from a decision about one step."""
+        """Put into the queue what follows from a decision about one step, unless it is there (or was done) already.
+
+        Errors:
+            ConfigError: an approval of a step that was rejected.
+        """
         stream, kind = decision.stream, decision.kind
         what: dict[str, Any] = {"step": step}
         if kind == "withdraw":
-            add_task(db, stream, kind, {**what, "reason": decision.reason}, decision.person, decision.number)
+            what |= {"reason": decision.reason}
+        else:
+            digest = what["manifest_sha256"] = decision.manifests[str(step)]
+        standing = [
+            one
+            for one in read_tasks(db, stream)
+            if what.items() <= one.what.items() and one.state not in ("failed", "cancelled")
+        ]
+        if kind != "withdraw" and any(one.kind == "reject" for one in standing):
+            if kind == "approve":
+                raise ConfigError(f"step {step} was rejected", where="approve", allowed="a step that is held")
             return
-        digest = decision.manifests[str(step)]
-        what |= {"manifest_sha256": digest}
-        already = [one for one in read_tasks(db, stream) if one.what.get("manifest_sha256") == digest]
-        if any(one.kind == "reject" and one.state != "failed" for one in already):
+        if any(one.kind == kind for one in standing):
             return
         if kind == "reject":
             cancel_tasks(db, stream, "approve", step, "the step was rejected before the worker came to it")
-            add_task(db, stream, kind, {**what, "reason": decision.reason}, decision.person, decision.number)
-            return
-        # Somebody who may not decide any more does not count.
-        given = [
-            one.person
-            for one in approvals(db, stream, step, digest)
-            if one.number == decision.number or persons.may_decide(db, one.person)
-        ]
-        if len(given) >= needed and not any(
-            one.kind == "approve" and one.state != "failed" for one in already
-        ):
-            add_task(db, stream, kind, {**what, "by": sorted(given)}, decision.person, decision.number)
+            what |= {"reason": decision.reason}
+        if kind == "approve":
+            # Somebody who may not decide any more does not count.
+            what["by"] = sorted(
+                one.person
+                for one in approvals(db, stream, step, digest)
+                if one.number == decision.number or persons.may_decide(db, one.person)
+            )
+            if len(what["by"]) < needed:
+                return
+        add_task(db, stream, kind, what, decision.person, decision.number)
 
     def _last_table(self, stream: str) -> tuple[int | None, pa.Table | None]:
         """The newest whole table among the releases; None where there is none that can be read."""

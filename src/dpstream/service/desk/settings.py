@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpstream.core import durable
 from dpstream.core.contracts import shown
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema.toml import load_toml, unknown_key
+from dpstream.core.schema.toml import load_toml, toml_value, unknown_key
 from dpstream.project.server_url import is_url, refuse_password
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 
-__all__ = ["DATABASE", "FILE", "Proxy", "Settings", "StreamSettings", "seconds"]
+__all__ = ["DATABASE", "FILE", "Proxy", "Settings", "StreamSettings", "draft_service", "seconds"]
 
 FILE = "service.toml"
 #: The database, where it is a file.
 DATABASE = "service.sqlite"
+_DRAFT = """\
+# A service: dpstream up keeps its streams running, with pages for the people who look after them.
+[service]
+name = {name}
+listen = "127.0.0.1:8420"
+# How often a source without a calendar is looked at.
+look_every = "5m"
+# A login lasts so long at most, and so long without being used.
+session_hours = 12
+idle_minutes = 60
+# Instead of the file service.sqlite beside this one (the password in PGPASSFILE, PGSERVICEFILE or PGPASSWORD):
+# database = "postgresql://user@host:5432/database"
+
+# Who somebody is, said by a proxy at one address, and by nobody else:
+# [proxy]
+# address = "127.0.0.1"
+# header = "X-Remote-User"
+
+# For each stream its configuration, and how many different persons must approve a held step.
+"""
 _KEYS: dict[str, tuple[str, ...]] = {
     "service": ("name", "listen", "look_every", "database", "session_hours", "idle_minutes"),
     "proxy": ("address", "header"),
@@ -117,6 +139,30 @@ class Settings:
             if one.name == name:
                 return one
         raise ConfigError("the service has no such stream", where="desk", allowed="one of its streams")
+
+
+def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
+    """Write ``service.toml`` for these configurations; gives the file.
+
+    Errors:
+        ConfigError: there is one already, or a configuration cannot be read.
+    """
+    file = folder / FILE
+    if file.exists():
+        raise ConfigError("there is a service already", where=str(file), allowed="another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be made: {error.strerror}", where=str(folder), allowed="a folder"
+        ) from None
+    places = [os.path.relpath(config.resolve(), folder.resolve()) for config in configs]
+    _streams([{"config": place} for place in places], folder, file, 300)
+    lines = _DRAFT.format(name=toml_value(folder.resolve().name or "service"))
+    for place in places:
+        lines += f"\n[[stream]]\nconfig = {toml_value(place)}\n# approvals = 2\n"
+    durable.replace_file(file, lines.encode(), mode=0o644)
+    return file
 
 
 def seconds(text: object, where: str) -> int:

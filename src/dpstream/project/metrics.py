@@ -1,4 +1,4 @@
-"""``dpstream status --prometheus``: the state of a stream in Prometheus' text format.
+"""The state of streams in Prometheus' text format: ``dpstream status --prometheus``, and the service's metrics.
 
 What may be in it is listed here: public numbers, and the word of ``status --health``. No number of records, no size,
 and no text of a message.
@@ -6,31 +6,17 @@ and no text of a message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpstream.project.health import WORDS
+
 if TYPE_CHECKING:
-    from dpstream.project import Config
+    from dpstream.project.config import Config
 
-__all__ = ["metrics"]
+__all__ = ["Values", "metric_values", "metrics_text"]
 
-#: The words of ``dpstream.cli.health``.
-_WORDS = (
-    "healthy",
-    "not-started",
-    "begun",
-    "unpublished",
-    "releases",
-    "held",
-    "failed",
-    "restored",
-    "stale",
-    "unfit",
-    "used-up",
-    "other-plan",
-    "no-guarantee",
-)
 #: name -> what it is, in its unit.
 _ABOUT = {
     "dpstream_steps": "Committed steps of the stream.",
@@ -42,8 +28,12 @@ _ABOUT = {
 }
 
 
-def metrics(config: Config, facts: dict[str, Any], word: str, state: Path) -> str:
-    """The text.
+#: The values of one stream: labels and number of each line, by metric. JSON-able.
+Values = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def metric_values(config: Config, facts: dict[str, Any], word: str, state: Path) -> Values:
+    """The public numbers of a stream.
 
     Args:
         facts: what ``status`` knows.
@@ -60,22 +50,27 @@ def metrics(config: Config, facts: dict[str, Any], word: str, state: Path) -> st
     loss = {"loss": "rho" if isinstance(budget, ZCDP) else "epsilon"}
     times = [path.stat().st_mtime for path in Path(facts["releases"]).glob("step-*/manifest.json")]
     left = facts["steps_left"]
-    values: dict[str, list[tuple[dict[str, str], float]]] = {
+    return {
         "dpstream_steps": [({}, facts["steps"])],
         "dpstream_steps_left": [] if left is None else [({}, left)],
         "dpstream_spent": [(loss, float(spent))],
         "dpstream_planned": [(loss, float(budget.amount))],
-        "dpstream_health": [({"word": one}, float(one == word)) for one in _WORDS],
+        "dpstream_health": [({"word": one}, float(one == word)) for one in WORDS],
         "dpstream_release_time_seconds": [({}, max(times))] if times else [],
     }
-    return "".join(f"{line}\n" for name, found in values.items() for line in _lines(config.name, name, found))
 
 
-def _lines(stream: str, name: str, values: list[tuple[dict[str, str], float]]) -> Iterator[str]:
-    if values:
+def metrics_text(streams: Mapping[str, Values]) -> str:
+    """The text, of one stream or of several: each metric's lines stand together, as the format wants it."""
+    return "".join(f"{line}\n" for name in _ABOUT for line in _lines(name, streams))
+
+
+def _lines(name: str, streams: Mapping[str, Values]) -> Iterator[str]:
+    found = [(stream, *one) for stream, values in streams.items() for one in values.get(name, ())]
+    if found:
         yield f"# HELP {name} {_ABOUT[name]}"
         yield f"# TYPE {name} gauge"
-    for labels, value in values:
+    for stream, labels, value in found:
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"stream": stream, **labels}.items())
         yield f"{name}{{{shown}}} {value:.17g}"
 

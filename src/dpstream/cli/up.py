@@ -1,0 +1,119 @@
+"""``dpstream up``: a service's worker and pages, as two processes that end together."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
+
+__all__ = ["command"]
+
+_POLL = 0.2
+
+
+@click.command("up", short_help="Keep streams running, with pages for the people who look after them.")
+@click.argument("folder", type=FilePath("folder"))
+@click.argument("configs", metavar="[CONFIG]...", nargs=-1, type=FilePath("file"))
+@click.option(
+    "--init", "draft", is_flag=True, help="Write FOLDER/service.toml for these configurations, and stop."
+)
+@click.option(
+    "--worker-only", is_flag=True, help="Without pages (dpstream serve pages serves them elsewhere)."
+)
+@click.option("--listen", metavar="HOST:PORT", help="Another address for the pages than service.toml has.")
+def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: bool, listen: str | None) -> int:
+    """Start the worker and the pages of the service in FOLDER; Ctrl-C or SIGTERM ends both, after the step that is
+    under way. Where one of them ends by itself, so does the other, with its exit code: nothing is restarted silently.
+
+    The worker takes each step when it is due, and does what people decide on the pages. It has a stream open only while
+    it works on it. Lines of JSON on standard error say what it did.
+
+    \b
+    Examples:
+      dpstream up service --init evictions/dpstream.toml jobs/dpstream.toml
+      dpstream serve people add service "Anna Meier" --role owner
+      dpstream up service
+    """
+    if draft != bool(configs):
+        raise ConfigError(
+            "a service is drafted from configurations",
+            where="up",
+            allowed="--init with one or more CONFIG, or neither",
+        )
+    if draft:
+        from dpstream.service.desk.settings import draft_service
+
+        click.echo(f"wrote {draft_service(Path(folder), [Path(one) for one in configs])}")
+        return 0
+    if worker_only:
+        if listen is not None:
+            raise ConfigError("there are no pages", where="--listen", allowed="no --worker-only")
+        return _work(folder)
+    return _both(folder, listen)
+
+
+def _work(folder: str) -> int:
+    from dpstream.service.desk import Desk
+    from dpstream.service.desk.worker import Worker
+
+    worker = Worker(Desk.open(folder))
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        worker.stop()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        worker.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        worker.close()
+    return 0
+
+
+def _both(folder: str, listen: str | None) -> int:
+    """Two children of this process; gives the exit code of the one that ended first."""
+    from dpstream.service.desk import Desk
+
+    desk = Desk.open(folder)  # what is wrong with the settings is said once, here
+    if not desk.people(desk.operator("command line")):
+        click.echo(f"nobody can sign in yet: dpstream serve people add {folder} NAME --role owner", err=True)
+    address = ["--listen", listen] if listen is not None else []
+    own = [sys.executable, "-m", "dpstream"]
+    ended: list[int] = []
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.append(0)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    children = [
+        # A group of its own each: Ctrl-C comes to this process, which ends them.
+        subprocess.Popen([*own, *words], start_new_session=True)
+        for words in (["up", folder, "--worker-only"], ["serve", "pages", folder, *address])
+    ]
+    try:
+        while not ended:
+            for name, child in zip(("the worker", "the server of pages"), children, strict=True):
+                code = child.poll()
+                if code is not None:
+                    click.echo(f"error: {name} ended (exit code {code}), and so does the rest", err=True)
+                    ended.append(code if code > 0 else 1)
+                    break
+            else:
+                time.sleep(_POLL)
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return ended[0]

@@ -1,0 +1,98 @@
+"""How far a stream is and what it has cost: what ``dpstream status`` tells, and the service's pages show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.errors import StoreError
+from dpstream.project.due_steps import next_due
+
+if TYPE_CHECKING:
+    from dpstream.project.config import Config
+
+__all__ = ["status_facts"]
+
+
+def status_facts(config: Config, state: str | None = None, out: str | None = None) -> dict[str, Any]:
+    """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
+    from dpstream.stream import read_status
+    from dpstream.stream.release.fitness import fitness_of
+    from dpstream.stream.store.place import has_store
+
+    folder = config.state_dir if state is None else Path(state)
+    releases = config.output.dir if out is None else Path(out)
+    plan = config.plan()
+    facts: dict[str, Any] = {
+        "format": 1,
+        "stream": config.name,
+        "started": has_store(folder, server=config.server),
+        "steps": 0,
+        "last_period": None,
+        "next_due": next_due(config.source_options, 0),
+        "unfit": None,
+        "verdicts": [],
+        "spent": None,
+        "planned": str(plan.budget),
+        "protects": plan.unit.describe(),
+        "horizon": plan.horizon,
+        "steps_left": plan.horizon,
+        "begun": None,
+        "failed": None,
+        "restored": False,
+        "unpublished": [],
+        "held": [],
+        "decisions": [],
+        "made_with_test_seed": False,
+        "same_plan": True,
+        "remedy": None,
+        "releases": str(releases),
+    }
+    if facts["started"]:
+        stored, fit = read_status(folder, server=config.server), fitness_of(releases)
+        facts |= {
+            "steps": stored.last_step,
+            "last_period": _last_period(releases),
+            "next_due": next_due(config.source_options, stored.last_step),
+            "unfit": fit.unfit,
+            "verdicts": [one.as_dict() for one in fit.verdicts],
+            "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
+            "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
+            "begun": stored.reserved,
+            "failed": stored.failed,
+            "restored": stored.restored,
+            "unpublished": list(stored.unpublished),
+            "held": list(stored.held),
+            "decisions": [vars(one) for one in stored.decisions],
+            "made_with_test_seed": stored.made_with_test_seed,
+            **_compared(config.facts(folder), stored.plan),
+        }
+        if stored.unspent and config.account is None:
+            facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
+    return facts
+
+
+def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
+    """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
+    from dpstream.stream.identity import mechanism_remedy, plan_hash
+    from dpstream.stream.store.sealed_history import as_written_now
+
+    same = plan_hash(facts) == plan_hash(as_written_now(pinned, facts))
+    return {
+        "same_plan": same,
+        "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),
+    }
+
+
+def _last_period(releases: Path) -> str | None:
+    """The period of the newest release; None where it cannot be read (the health line says why)."""
+    from dpstream.io.sinks import read_catalogue, read_manifest
+
+    if not (releases / "catalogue.json").exists():
+        return None
+    try:
+        steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
+        period = read_manifest(releases, max(steps))["period"] if steps else None
+    except StoreError:
+        return None
+    return None if period is None else str(period)

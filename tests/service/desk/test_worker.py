@@ -1,0 +1,163 @@
+"""The worker: tasks and due steps of a service, what it tells, and what it never tells."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from desks import ANNA, OWNER, ROWS, make_service
+
+from dpstream.core.errors import StoreLockedError
+from dpstream.io.sinks import read_catalogue, read_manifest, read_table
+from dpstream.project import Config
+from dpstream.service.desk import Desk
+from dpstream.service.desk.worker import Worker
+
+QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 20\n'
+
+
+def work(desk: Desk, *, clock: float = 2e9) -> list[dict[str, object]]:
+    """Rounds of a worker until there is nothing to do; its log."""
+    lines: list[str] = []
+    worker = Worker(desk, lambda: clock, lines.append)
+    try:
+        while worker.round():
+            pass
+    finally:
+        worker.close()
+    return [json.loads(line) for line in lines]
+
+
+def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "service")
+    desk = Desk.open(folder)
+    log = work(desk)
+    assert [(one["event"], one.get("step")) for one in log] == [("step", 1), ("step", 2), ("step", 3)]
+    card = desk.card(OWNER, "test")
+    assert (card.steps, card.held, card.health, card.steps_left) == (3, (1, 2, 3), "held", None)
+    held = desk.held(OWNER, "test", 2)
+    assert held.table is not None
+    assert held.whole
+    assert held.last is None
+    desk.decide(ANNA, "test", [1, 2], "approve")
+    desk.decide(ANNA, "test", 3, "reject", "the file was cut: inside only")
+    work(desk)
+    desk.decide(ANNA, "test", 1, "withdraw", "week 1 came twice")
+    work(desk)
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["done"] * 4
+    assert held.table.equals(read_table(folder / "releases", 2))
+    assert read_manifest(folder / "releases", 1)["withdrawn"] == {"reason": "week 1 came twice"}
+    assert [one["step"] for one in read_catalogue(folder / "releases")["steps"]] == [1, 2]
+    released = "".join(p.read_text() for p in (folder / "releases").rglob("*.json"))
+    assert "inside only" not in released
+    with Config.load(folder / "dpstream.toml").open_stream() as stream:
+        told = [(one.step, one.kind, one.by) for one in stream.decisions()]
+    assert told == [
+        (1, "approved", "Anna (service, decision 1)"),
+        (2, "approved", "Anna (service, decision 1)"),
+        (3, "rejected", "Anna (service, decision 2)"),
+        (1, "withdrawn", "Anna (service, decision 3)"),
+    ]
+    card = desk.card(OWNER, "test")
+    assert (card.held, card.withdrawn, card.pending) == ((), (1,), ())
+    assert len(desk.ledger(OWNER, "test")["spends"]) == 3
+
+
+def test_no_private_value_is_told(tmp_path: Path) -> None:
+    """A value outside the public domain, a number of records, and the names of batches are nowhere in the service."""
+    folder = make_service(tmp_path / "planted", steps=2)
+    planted = "SECRET-9317"
+    (folder / "data" / "2.csv").write_text(f"zip,paid,step\n{planted},true,2\n", encoding="utf-8")
+    desk = Desk.open(folder)
+    log = work(desk)
+    card = desk.card(OWNER, "test")
+    assert card.steps == 1
+    assert card.trouble is not None
+    assert card.trouble.startswith(
+        "DataError: the records do not fit: dpstream check on the machine says where"
+    )
+    files = b"".join(path.read_bytes() for path in folder.glob("service.sqlite*"))
+    # The control: what is told can be found in that way.
+    assert b"the records do not fit" in files
+    for private in (planted, "step-1", "step-2", f'"{len(ROWS * 2)}"'):
+        assert private.encode() not in files
+        assert private not in json.dumps(log)
+
+
+def test_a_source_that_cannot_be_read_is_tried_again_later(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "unreadable", steps=1, more='look_every = "10m"')
+    file = folder / "data" / "1.csv"
+    content = file.read_bytes()
+    file.unlink()
+    desk = Desk.open(folder)
+    clock = [2e9]
+    worker = Worker(desk, lambda: clock[0], lambda line: None)
+    try:
+        tries = []
+        for _ in range(100):
+            before = desk.card(OWNER, "test").trouble
+            worker.round()
+            if desk.card(OWNER, "test").trouble != before:
+                tries.append(int(clock[0] - 2e9) // 60)
+            clock[0] += 600
+        assert tries == [0, 10, 30, 70, 150, 310, 470, 630, 790, 950]
+        trouble = desk.card(OWNER, "test").trouble or ""
+        assert trouble.startswith("UnreadableError: the source cannot be read yet; next try at 2033-05-1")
+        file.write_bytes(content)
+        desk.run_now(OWNER, "test")  # does not wait
+        worker.round()
+        assert (desk.card(OWNER, "test").steps, desk.card(OWNER, "test").trouble) == (1, None)
+    finally:
+        worker.close()
+
+
+def test_the_worker_owns_a_stream_only_while_it_works(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "lock", steps=1)
+    desk = Desk.open(folder)
+    work(desk)
+    desk.decide(ANNA, "test", 1, "approve")
+    worker = Worker(desk, lambda: 2e9, lambda line: None)
+    with pytest.raises(StoreLockedError, match="another worker"):
+        Worker(desk)
+    with Config.load(folder / "dpstream.toml").open_stream() as stream:
+        assert not worker._task(worker._places[0])
+        # Nobody has begun: a rejection still wins.
+        assert desk.tasks(OWNER, "test")[0].state == "waiting"
+        desk.decide(OWNER, "test", 1, "reject", "no")
+        assert stream.held() == [1]
+    worker.close()
+    work(desk)
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["cancelled", "done"]
+
+
+def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "asked", approve=False, mechanism=QUESTIONS, stream='total = "public"')
+    desk = Desk.open(folder)
+    work(desk)
+    price = desk.price(OWNER, "test", "zip = 'a'")
+    assert float(eval(price.most)) > 0  # noqa: S307
+    task = desk.ask(OWNER, "test", "zip = 'a'")
+    assert desk.tasks(OWNER, "test") == [task]
+    work(desk)
+    (done,) = desk.tasks(OWNER, "test")
+    assert (done.state, done.why) == ("done", None)
+    assert done.result is not None
+    assert "of the records" in done.result["words"] or done.result["words"]
+    # The board tells what was spent, and a further question is priced anew.
+    assert desk.price(OWNER, "test", "zip = 'b'").spent != "0"
+
+
+def test_what_is_not_due_is_not_taken(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "calendar", steps=1)
+    config = folder / "dpstream.toml"
+    last = datetime.date.today() + datetime.timedelta(days=400)
+    calendar = f'every = "week"\nstart = "{last}"\nend = "today"'
+    text = config.read_text().replace("end = 1", calendar)
+    config.write_text(text.replace('time_column = "step"', 'time_column = "day"'), encoding="utf-8")
+    desk = Desk.open(folder)
+    assert work(desk) == []
+    card = desk.card(OWNER, "test")
+    assert card.next_due == f"{last + datetime.timedelta(days=7)}T00:00+00:00"
+    assert (card.steps, card.health) == (0, "not-started")
