@@ -6,6 +6,7 @@ import base64
 import fcntl
 import json
 import os
+import select
 import shutil
 import time
 from pathlib import Path
@@ -45,6 +46,7 @@ class Browser:
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):
             self.send(f"{domain}.enable")
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def close(self) -> None:
         """End the browser."""
@@ -73,9 +75,10 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._left:
-            part = os.read(self._in, 1 << 16)
+            ready, _, _ = select.select([self._in], [], [], 60)
+            part = os.read(self._in, 1 << 16) if ready else b""
             if not part:
-                raise EOFError
+                raise EOFError("the browser says nothing any more")
             self._left += part
         one, _, self._left = self._left.partition(b"\0")
         told: dict[str, Any] = json.loads(one)
@@ -86,7 +89,8 @@ class Browser:
             case "Network.requestWillBeSent":
                 self.asked.append(values["request"]["url"])
             case "Log.entryAdded":
-                self.complaints.append(values["entry"]["text"])
+                if values["entry"]["level"] in ("warning", "error"):
+                    self.complaints.append(values["entry"]["text"])
             case "Runtime.exceptionThrown":
                 self.complaints.append(str(values["exceptionDetails"]))
         return told

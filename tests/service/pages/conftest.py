@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "cli")]
+sys.path.insert(0, str(Path(__file__).parent))
 
-from offices import Office, make_office  # noqa: E402
+from offices import Office, make_office
 
 
 @pytest.fixture(scope="session")

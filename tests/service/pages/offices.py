@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import re
 import shutil
@@ -13,14 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from cli_stream import dpstream
 from httpx import Client as Http
 from httpx import Response
 
-from dpstream.io.sinks import read_table
-from dpstream.service.desk import Desk
-from dpstream.service.desk.board import HeldRow, write_board
+from dpstream.service.desk import Desk, Person
+from dpstream.service.desk.board import read_facts, write_board
+from dpstream.service.desk.worker import Worker
 from dpstream.service.pages.serving import server_of
 
 #: Ends elements, attributes, comments and scripts; a template's own signs; and what a path or an address would read.
@@ -34,6 +30,8 @@ PLANTED = "planted-4711"
 PASSWORD = "correct horse battery"
 PEOPLE = {"Anna": "approver", "Ben": "approver", "Olga": "owner", "Ada": "analyst", "Aldo": "auditor"}
 STEPS = 6
+#: Folders that only the worker reads.
+PRIVATE = ("state", "data")
 CONFIG = f"""\
 format = 1
 [stream]
@@ -65,67 +63,52 @@ dir = "state"
 
 
 def make_office(folder: Path) -> Path:
-    """The folder of a service: steps 1 to 4 are released, 5 and 6 held, with what the worker would tell of them.
+    """The folder of a service: steps 1 to 4 are released, 5 and 6 held.
 
     The state and the private files are moved away: whatever a page shows, it does not read them.
     """
     stream = folder / "stream"
     (stream / "data").mkdir(parents=True)
-    config = stream / "dpstream.toml"
-    config.write_text(CONFIG, encoding="utf-8")
+    (stream / "dpstream.toml").write_text(CONFIG, encoding="utf-8")
     quoted = '"' + EVIL_VALUE.replace('"', '""') + '"'
-    head = '"' + EVIL_VALUE.replace('"', '""') + '",paid,step,note'
     for step in range(1, STEPS + 1):
         rows = [f"{('a', quoted, 'c')[i % 3]},{('true', 'false')[i % 2]},{step},{PLANTED}" for i in range(9)]
-        (stream / "data" / f"{PLANTED}-{step}.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
-    dpstream("run", config)
-    twin = folder / "twin"
-    shutil.copytree(stream, twin)
-    dpstream("approve", twin / "dpstream.toml", "--all")
-    dpstream("approve", config, "--step", "1-4")
-    ledger = json.loads(dpstream("ledger", "show", config, "--json").stdout)
+        text = "\n".join([f"{quoted},paid,step,note", *rows, ""])
+        (stream / "data" / f"{PLANTED}-{step}.csv").write_text(text, encoding="utf-8")
     (folder / "service.toml").write_text(
         '[service]\nname = "office"\n[[stream]]\nconfig = "stream/dpstream.toml"\napprovals = 2\n',
         encoding="utf-8",
     )
-    held = [_held(twin / "releases", step) for step in (5, 6)]
-    (stream / "data").rename(folder / "private data")
-    (stream / "state").rename(folder / "private state")
     desk = Desk.open(folder)
+    owner = desk.operator("root")
     for name, role in PEOPLE.items():
-        desk.add_person(desk.operator("root"), name, [role], PASSWORD)
-        person = next(one for one in desk.people(desk.operator("root")) if one.name == name)
-        desk.set_password(person, name, PASSWORD)
-    account = {"file": f"/srv/{EVIL_VALUE}", "charged": "1", "closed": False, "total": "1", "limit": "2"}
+        desk.add_person(owner, name, [role], PASSWORD)
+        desk.set_password(Person(name, frozenset([role])), name, PASSWORD)
+    work(desk)
+    for name in ("Anna", "Ben"):
+        desk.decide(Person(name, frozenset(["approver"])), EVIL, [1, 2, 3, 4], "approve")
+    work(desk)
+    for private in PRIVATE:
+        (stream / private).rename(folder / f"private {private}")
     with desk.database.writing() as db:
-        facts: dict[str, Any] = {
-            "health": "held",
-            "why": f"steps wait {EVIL_VALUE}",
-            "verdicts": [f"Totals are usable {EVIL_VALUE}"],
-            "last_period": EVIL_VALUE,
-            "released_at": "2026-11-22T20:10:00+00:00",
-            "next_due": "2026-11-29",
-            "steps": STEPS,
-            "spent": "epsilon = 1 (pure)",
-            "planned": "epsilon = 1 (pure)",
-            "share": 0.5,
-            "protects": "one record",
-            "trouble": EVIL_VALUE,
-            "held": [5, 6],
-            "withdrawn": [],
-            "ledger": ledger,
-            "account": {**account, "unit": "event", "streams": 1},
-        }
-        write_board(db, EVIL, facts, held, [5, 6])
+        facts = read_facts(db, EVIL)[1]
+        for key in ("why", "trouble", "last_period", "unfit"):
+            facts[key] = EVIL_VALUE
+        facts["verdicts"].append(EVIL_VALUE)
+        account = {"file": f"/srv/{EVIL_VALUE}", "charged": "1", "closed": False, "total": "1", "limit": "2"}
+        facts["account"] = {**account, "unit": "event", "streams": 1}
+        write_board(db, EVIL, facts, [], None)
     return folder
 
 
-def _held(releases: Path, step: int) -> HeldRow:
-    manifest = (releases / f"step-{step:06d}" / "manifest.json").read_text(encoding="utf-8")
-    table, file = read_table(releases, step), io.BytesIO()
-    with pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    return HeldRow(step, hashlib.sha256(manifest.encode()).hexdigest(), manifest, file.getvalue(), True)
+def work(desk: Desk) -> None:
+    """Rounds of a worker until there is nothing to do."""
+    worker = Worker(desk, lambda: 2e9, lambda line: None)
+    try:
+        while worker.round():
+            pass
+    finally:
+        worker.close()
 
 
 @dataclass
@@ -143,6 +126,11 @@ class Office:
     def of(cls, template: Path, folder: Path) -> Office:
         """A copy."""
         shutil.copytree(template, folder)
+        return cls.served(folder)
+
+    @classmethod
+    def served(cls, folder: Path) -> Office:
+        """One that is there already."""
         desk = Desk.open(folder)
         server = server_of(desk, "127.0.0.1", 0)
         thread = threading.Thread(target=server.run, daemon=True)
@@ -152,6 +140,12 @@ class Office:
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         return cls(folder, desk, server.config.app, f"http://127.0.0.1:{port}", (server, thread))
+
+    def work(self) -> None:
+        """Let the worker do what was decided: it has the private files."""
+        for private in PRIVATE:
+            (self.folder / f"private {private}").rename(self.folder / "stream" / private)
+        work(self.desk)
 
     def close(self) -> None:
         """End the server."""
@@ -170,7 +164,8 @@ class Office:
     def tasks(self) -> list[tuple[str, str]]:
         """Kinds and states of the worker's tasks."""
         owner = self.desk.operator("root")
-        return [(one.kind, one.state) for one in self.desk.tasks(owner, EVIL)]
+        # After the four approvals that the office begins with.
+        return [(one.kind, one.state) for one in self.desk.tasks(owner, EVIL)][4:]
 
 
 class Client:

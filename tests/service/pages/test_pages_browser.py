@@ -65,6 +65,10 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert "waiting" in browser.words
     sign_in(browser, office, "Aldo", "/decisions")
     assert [one in browser.words for one in ("Anna", "Ben", "approve step 5")] == [True] * 3
+    office.work()
+    browser.go(f"{office.address}/stream?{STREAM}")
+    assert "step 5 is published" in browser.words
+    assert office.desk.card(office.desk.operator("root"), EVIL).held == (6,)
 
 
 def test_rejecting_takes_a_reason(browser: Browser, office: Office) -> None:
@@ -121,7 +125,7 @@ def test_an_ended_login_leads_back(browser: Browser, office: Office, scripts: bo
     assert "Your approval is kept." in browser.words
     browser.send("Emulation.setScriptExecutionDisabled", value=False)
     kinds = [one.kind for one in office.desk.decisions(office.desk.operator("root"))]
-    assert kinds.count("approve") == 1
+    assert kinds.count("approve") == 3  # two of them before
 
 
 def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Office) -> None:
@@ -137,7 +141,8 @@ def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Offi
 
 def test_the_keyboard_does_all(browser: Browser, office: Office) -> None:
     browser.go(f"{office.address}/held?{STREAM}&step=5")
-    browser.send("Input.insertText", text="Anna")  # the first field has the focus
+    browser.until("document.activeElement.name === 'name'")
+    browser.send("Input.insertText", text="Anna")
     browser.press("Tab", 9)
     browser.send("Input.insertText", text=PASSWORD)
     browser.press("Enter", 13, loads=True)

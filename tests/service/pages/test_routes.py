@@ -45,6 +45,7 @@ MATRIX: dict[str, tuple[str, dict[str, Any], int]] = {
     "POST /people/token": ("owner", {"name": "Ben", "label": EVIL_VALUE}, 200),
     "POST /people/token/remove": ("owner", {"number": 1}, 303),
     "POST /people/remove": ("owner", {"name": "Ben"}, 303),
+    "GET /metrics": (ALL, {}, 200),
     "GET /password": (ALL, {}, 200),
     "POST /password": (ALL, {"password": "one of those", "again": "and another"}, 400),
 }
@@ -109,8 +110,8 @@ def test_nobody_gets_in(office: Office) -> None:
     """Without a login every page leads to the sign-in, and what is open for everybody tells nothing of a stream."""
     for route in MATRIX:
         answer = send(office, "", route)
-        assert answer.status_code == 303, route
-        assert answer.headers["location"].startswith("/sign-in"), route
+        assert answer.status_code == (401 if route == "GET /metrics" else 303), route
+        assert answer.headers.get("location", "/sign-in").startswith("/sign-in"), route
         check(route, answer)
     for route, status in OPEN.items():
         answer = send(office, "", route)
@@ -121,7 +122,7 @@ def test_nobody_gets_in(office: Office) -> None:
             assert "epsilon" not in words, route
             assert "owned" not in words, route
     assert office.tasks() == []
-    assert send(office, "", "GET /health").text == "ok\n"
+    assert send(office, "", "GET /health").json() == {"pages": "ok"}
 
 
 def check(route: str, answer: Any) -> None:
@@ -238,7 +239,7 @@ def test_errors_are_pages_with_a_sentence(office: Office, caplog: pytest.LogCapt
 def test_an_ended_login_goes_back_to_where_one_was(office: Office) -> None:
     anna = office.client("Anna")
     page = f"/held?{urlencode({'stream': EVIL, 'step': 5})}"
-    token = anna.token()
+    token, before = anna.token(), len(office.desk.decisions(office.desk.operator("root")))
     held = office.desk.held(office.desk.operator("root"), EVIL, 5)
     office.desk.sign_out(anna.http.cookies["dpstream_login"])
     answer = anna.get(page)
@@ -246,7 +247,7 @@ def test_an_ended_login_goes_back_to_where_one_was(office: Office) -> None:
     assert anna.http.get(answer.headers["location"]).status_code == 200
     fields = {"stream": EVIL, "step": 5, "kind": "approve", "manifest": held.manifest_sha256, "back": page}
     answer = anna.post("/decide", token=token, **fields)
-    assert office.desk.decisions(office.desk.operator("root"))[-1].kind == "people"
+    assert len(office.desk.decisions(office.desk.operator("root"))) == before
     place = answer.headers["location"]
     hidden = re.search(r'name="next" value="([^"]*)"', anna.get(place).text)
     assert hidden
@@ -266,3 +267,30 @@ def test_an_ended_login_goes_back_to_where_one_was(office: Office) -> None:
     assert part.headers["hx-redirect"].startswith("/sign-in?next=%2Fheld")
     mailed = anna.http.get("/decisions", headers={"sec-fetch-site": "cross-site"})
     assert 'http-equiv="refresh" content="0;url=/decisions"' in mailed.text
+
+
+def test_programs_come_with_a_token_for_numbers_only(office: Office) -> None:
+    owner, http = office.desk.operator("root"), office.client().http
+    secret = office.desk.add_token(owner, "Ada", "prometheus")
+    head = {"authorization": f"Bearer {secret}"}
+    told = http.get("/metrics", headers=head)
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert re.search(r'^dpstream_steps\{stream=".+"\} 6$', told.text, re.MULTILINE)
+    assert http.get("/health", headers=head).json()["streams"] == {EVIL: "held"}
+    assert http.get("/", headers=head).status_code == 303
+    assert http.get("/metrics", headers={"authorization": f"Bearer {secret[:-1]}"}).status_code == 401
+
+
+def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
+    office.close()
+    file = office.folder / "service.toml"
+    text = file.read_text(encoding="utf-8")
+    for address, status in (("127.0.0.1", 200), ("10.0.0.1", 303)):
+        proxy = f'[proxy]\naddress = "{address}"\nheader = "X-Remote-User"\n'
+        file.write_text(text + proxy, encoding="utf-8")
+        behind = Office.served(office.folder)
+        http = behind.client().http
+        for more in ({}, {"x-forwarded-for": "10.0.0.1"}):
+            assert http.get("/", headers={"x-remote-user": "Anna", **more}).status_code == status
+        assert http.get("/", headers={"x-remote-user": "Nobody"}).status_code == 303
+        behind.close()

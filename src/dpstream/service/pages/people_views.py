@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from dpstream.service.pages.visits import FormError, Route, Visit, link, local_place, page
 
@@ -125,8 +125,15 @@ def _roles(visit: Visit) -> list[str]:
     return visit.form.get("role", "").split()
 
 
-@page(ROUTES, "GET /health", open=True)
+@page(ROUTES, "GET /health", open=True, token=True)
 def health(visit: Visit) -> Response:
-    """Whether the pages and the service's database answer; nothing about any stream."""
-    visit.desk.person("")
-    return PlainTextResponse("ok\n")
+    """That the pages and the service's database answer; for people and tokens the word of each stream as well."""
+    words = visit.desk.health()
+    return JSONResponse({"pages": "ok", **({} if visit.person is None else {"streams": words})})
+
+
+@page(ROUTES, "GET /metrics", token=True)
+def metrics(visit: Visit) -> Response:
+    """Public numbers of the streams, for Prometheus."""
+    visit.require("cards")
+    return PlainTextResponse(visit.desk.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")

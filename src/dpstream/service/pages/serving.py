@@ -83,7 +83,7 @@ def _endpoint(
                 return _refused(Visit(request, desk, templates, documents, None, ""), error)
 
         def seen() -> Response:
-            person, session = _person(desk, request)
+            person, session = _person(desk, request, route.token)
             visit = Visit(request, desk, templates, documents, person, session, form)
             try:
                 return _answer(route, visit)
@@ -95,12 +95,15 @@ def _endpoint(
     return answer
 
 
-def _person(desk: Desk, request: Request) -> tuple[Person | None, str]:
+def _person(desk: Desk, request: Request, token: bool) -> tuple[Person | None, str]:
     """Who it is, and the secret of their login where it is one of ours."""
     session = request.cookies.get(cookie_name(request), "")
     person = desk.person(session) if session else None
     if person is not None:
         return person, session
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    if token and kind.lower() == "bearer":
+        return desk.person_of_token(secret.strip()), ""
     proxy = desk.settings.proxy
     name = request.headers.get(proxy.header, "") if proxy else ""
     address = request.client.host if request.client else ""
@@ -108,6 +111,9 @@ def _person(desk: Desk, request: Request) -> tuple[Person | None, str]:
 
 
 def _answer(route: Route, visit: Visit) -> Response:
+    if visit.person is None and route.token and not route.open:
+        words = {"www-authenticate": "Bearer"}
+        return Response("a token is needed: dpstream serve tokens add\n", 401, words, "text/plain")
     if visit.person is None and not route.open:
         return _to_sign_in(visit)
     if route.method == "POST":

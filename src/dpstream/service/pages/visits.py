@@ -71,22 +71,23 @@ def local_place(text: str) -> str:
 
 @dataclass(frozen=True)
 class Route:
-    """One page or form. ``open``: it is for everybody, also without a login."""
+    """One page or form. ``open``: for everybody, also without a login. ``token``: programs come with a token, too."""
 
     method: str
     path: str
     view: Callable[[Visit], Response]
     open: bool
+    token: bool
 
 
 def page(
-    routes: list[Route], place: str, *, open: bool = False
+    routes: list[Route], place: str, *, open: bool = False, token: bool = False
 ) -> Callable[[Callable[[Visit], Response]], Callable[[Visit], Response]]:
     """Put a view at a place, such as ``GET /ledger``."""
     method, path = place.split()
 
     def put(view: Callable[[Visit], Response]) -> Callable[[Visit], Response]:
-        routes.append(Route(method, path, view, open))
+        routes.append(Route(method, path, view, open, token))
         return view
 
     return put
