@@ -104,6 +104,7 @@ lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versio
 	$(LOCK) --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
 	$(LOCK) --group connect -c requirements/spark.txt -o requirements/spark-connect.txt
 	$(LOCK) --extra plot --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
+	$(LOCK) --extra plot --extra service --group build -c requirements/dev.txt pyproject.toml -o requirements/service.txt
 
 clean: ## remove everything that make made, .venv included
 	rm -rf $(VENV) site demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

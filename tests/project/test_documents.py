@@ -23,6 +23,7 @@ PACKAGES = ["dpstream"] + [
 LOCKS = [
     "requirements/dev.txt",
     "requirements/run.txt",
+    "requirements/service.txt",
     "requirements/spark.txt",
     "requirements/spark-connect.txt",
 ]
@@ -129,9 +130,10 @@ def test_lock_files_are_hashes_without_addresses(lock: str) -> None:
     assert all("--hash=sha256:" in block for block in blocks)
 
 
-def test_run_environment_is_part_of_the_tested_one() -> None:
+@pytest.mark.parametrize("lock", ["requirements/run.txt", "requirements/service.txt"])
+def test_run_environment_is_part_of_the_tested_one(lock: str) -> None:
     developers = pins("requirements/dev.txt")
-    run = pins("requirements/run.txt")
+    run = pins(lock)
     assert {package for package, _ in run} <= {package for package, _ in developers}
     for (package, marker), version in run.items():
         tested = {v for (p, _), v in developers.items() if p == package}
@@ -147,6 +149,7 @@ def test_lock_files_hold_every_declared_dependency() -> None:
             *extras["plot"],
             *project["dependency-groups"]["build"],
         ],
+        "requirements/service.txt": [*project["project"]["dependencies"], *extras["service"]],
         "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
         "requirements/spark.txt": [*project["project"]["dependencies"], *extras["spark"]],
         "requirements/spark-connect.txt": [*project["dependency-groups"]["connect"], "grpcio"],

@@ -24,6 +24,8 @@ from dpstream.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SERVICE = EXAMPLES / "systemd" / "dpstream@.service"
+WORKER = EXAMPLES / "systemd" / "dpstream-worker@.service"
+PAGES = EXAMPLES / "systemd" / "dpstream-pages@.service"
 DAG = EXAMPLES / "airflow" / "dpstream_dag.py"
 ASSETS = EXAMPLES / "dagster" / "dpstream_assets.py"
 CONTAINER = EXAMPLES / "container" / "Containerfile"
@@ -34,7 +36,9 @@ def shell_commands(text: str) -> list[list[str]]:
     text = text.replace("\\\n", " ").replace("$(", " ; ").replace(")", " ; ")
     found = []
     for part in re.split(r"\s2?>|[;&|<\n]", text):
-        match = re.search(r"(?:^|\s|/)dpstream\s+((?:run|status|simulate|plan|check|warm)\b.*)", part)
+        match = re.search(
+            r"(?:^|\s|/)dpstream\s+((?:run|status|simulate|plan|check|warm|up|serve)\b.*)", part
+        )
         if match:
             found.append(shlex.split(match[1]))
     return found
@@ -62,15 +66,16 @@ def called(path: Path) -> list[list[str]]:
     return found
 
 
-def service() -> configparser.RawConfigParser:
+def service(unit: Path = SERVICE) -> configparser.RawConfigParser:
     parsed = configparser.RawConfigParser(strict=True)
     parsed.optionxform = str  # type: ignore[assignment, method-assign]
-    parsed.read_string(SERVICE.read_text(encoding="utf-8"))
+    parsed.read_string(unit.read_text(encoding="utf-8"))
     return parsed
 
 
 def commands() -> list[list[str]]:
     unit = "\n".join(service()["Service"][key] for key in ("ExecStart", "ExecStartPost"))
+    unit += "".join(f"\n{service(path)['Service']['ExecStart']}" for path in (WORKER, PAGES))
     cron = (EXAMPLES / "cron" / "dpstream").read_text(encoding="utf-8")
     lines = [line.lstrip("# ") for line in CONTAINER.read_text(encoding="utf-8").splitlines()]
     return [
@@ -85,7 +90,7 @@ def commands() -> list[list[str]]:
 def test_every_command_parses() -> None:
     found = commands()
     assert len(found) >= 8
-    assert {words[0] for words in found} == {"run", "status", "warm"}
+    assert {words[0] for words in found} == {"run", "serve", "status", "up", "warm"}
     for verb, *words in found:
         command = main.get_command(click.Context(main), verb)
         assert command is not None
@@ -107,6 +112,23 @@ def test_the_service_keeps_secrets() -> None:
     timer = configparser.RawConfigParser(strict=True)
     timer.read_string((EXAMPLES / "systemd" / "dpstream@.timer").read_text(encoding="utf-8"))
     assert timer["Timer"]["Persistent"] == "yes"
+
+
+def test_the_pages_cannot_see_a_state() -> None:
+    worker, pages, single = service(WORKER)["Service"], service(PAGES)["Service"], service()["Service"]
+    for key in (
+        "ProtectSystem",
+        "LimitCORE",
+        "NoNewPrivileges",
+        "ProtectHome",
+        "CapabilityBoundingSet",
+        "User",
+    ):
+        assert worker[key] == pages[key] == single[key]
+    assert pages["InaccessiblePaths"] == "/var/lib/dpstream"
+    assert "/srv/releases" not in pages["ReadWritePaths"]
+    assert worker["StateDirectory"].split()[0] == "dpstream"
+    assert pages["IPAddressDeny"] == "any"
 
 
 def test_the_dag_retries_what_may_pass_only() -> None:
@@ -234,7 +256,7 @@ def test_the_image_is_pinned_and_runs_as_nobody() -> None:
         if line.startswith("COPY") and "--from" not in line:
             assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
     (volumes,) = [json.loads(line.split(" ", 1)[1]) for line in lines if line.startswith("VOLUME")]
-    assert volumes == ["/state", "/releases", "/cache"]
+    assert volumes == ["/service", "/state", "/releases", "/cache"]
 
 
 def test_examples_are_in_the_sdist_and_not_in_the_wheel() -> None:
@@ -243,7 +265,7 @@ def test_examples_are_in_the_sdist_and_not_in_the_wheel() -> None:
     ]
     assert "/examples" in targets["sdist"]["include"]
     assert targets["wheel"]["packages"] == ["src/dpstream"]
-    listed = set(re.findall(r"`([\w@./]+)`", (EXAMPLES / "README.md").read_text(encoding="utf-8")))
+    listed = set(re.findall(r"`([\w@./-]+)`", (EXAMPLES / "README.md").read_text(encoding="utf-8")))
     files = {
         str(p.relative_to(EXAMPLES))
         for p in EXAMPLES.rglob("*")

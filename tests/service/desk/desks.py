@@ -36,6 +36,7 @@ ROWS = ["a,true", "b,false", "c,true", "a,false", "b,true"]
 OWNER = Person("Olga", frozenset({"owner"}))
 ANNA = Person("Anna", frozenset({"approver"}))
 BEN = Person("Ben", frozenset({"approver"}))
+PASSWORD = "correct horse battery"
 
 
 def make_service(
@@ -48,6 +49,7 @@ def make_service(
     more: str = "",
     name: str = "test",
     stream: str = "",
+    service: str = "office",
 ) -> Path:
     """A folder with one stream and ``service.toml``."""
     (folder / "data").mkdir(parents=True)
@@ -61,7 +63,7 @@ def make_service(
         rows = "\n".join(f"{row},{step}" for row in ROWS * 2)
         (folder / "data" / f"{step}.csv").write_text(f"zip,paid,step\n{rows}\n", encoding="utf-8")
     (folder / "service.toml").write_text(
-        f'[service]\nname = "office"\n{more}\n[[stream]]\nconfig = "dpstream.toml"\napprovals = {approvals}\n',
+        f'[service]\nname = "{service}"\n{more}\n[[stream]]\nconfig = "dpstream.toml"\napprovals = {approvals}\n',
         encoding="utf-8",
     )
     return folder

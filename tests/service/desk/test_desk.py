@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from desks import ANNA, BEN, OWNER, make_service, tell
+from desks import ANNA, BEN, OWNER, PASSWORD, make_service, tell
 
 from dpstream.core.errors import ConfigError
 from dpstream.service.desk import Desk, NotAllowedError, Person
-
-PASSWORD = "correct horse battery"
 
 
 def test_a_decision_is_logged_and_queued_once(tmp_path: Path) -> None:

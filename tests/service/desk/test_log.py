@@ -1,0 +1,99 @@
+"""The decisions' log: what ``ledger verify`` finds of a change in the database, and what it cannot find."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from desks import ANNA, OWNER, make_service, tell
+
+from dpstream.cli import main
+from dpstream.service.desk import Desk
+from dpstream.service.desk.decisions import HEAD, decision_hash, write_head
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three decisions with tasks, seen by the worker, and a fourth without one."""
+    made = make_service(tmp_path / "service")
+    desk = Desk.open(made)
+    tell(desk, held={1: "a", 2: "b", 3: "c"})
+    for step in (1, 2, 3):
+        desk.decide(ANNA, "test", step, "approve", f"looked at {step}")
+    with desk.database.reading() as db:
+        write_head(made, db)
+    desk.add_person(OWNER, "Zoe", ["analyst"])
+    return made
+
+
+def verify(folder: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["ledger", "verify", str(folder)])
+    return result.exit_code, result.output
+
+
+def rewrite(folder: Path, *statements: str) -> None:
+    db = sqlite3.connect(folder / "service.sqlite")
+    for statement in statements:
+        db.execute(statement)
+    db.commit()
+    db.close()
+
+
+def test_a_sound_log_prints_the_hash_to_keep(folder: Path) -> None:
+    code, told = verify(folder)
+    assert code == 0, told
+    last = Desk.open(folder).decisions(OWNER)[-1]
+    assert decision_hash(last.line()) in told
+    shown = json.loads(CliRunner().invoke(main, ["ledger", "verify", str(folder), "--json"]).output)
+    assert (shown["sound"], shown["decisions"], shown["service"]) == (True, 4, "office")
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding"),
+    [
+        (
+            "UPDATE decisions SET line = replace(line, 'looked at 2', 'looked at 9') WHERE number = 2",
+            "was changed",
+        ),
+        ("DELETE FROM decisions WHERE number = 2", "decision 3: the line before it is missing"),
+        ("DELETE FROM decisions WHERE number = 1", "decision 2: the line before it is missing"),
+        ("UPDATE decisions SET number = 9 WHERE number = 4", "decision 9: the line is not as it was written"),
+        ("UPDATE decisions SET line = 'x' WHERE number = 3", "decision 3: the line cannot be read"),
+        # Its last lines: found by the worker's head, and by the tasks that follow from them.
+        ("DELETE FROM decisions WHERE number >= 3", "task 3: decision 3, from which it follows, is missing"),
+        (
+            "DELETE FROM decisions WHERE number >= 3",
+            "the log ends before decision 3, which the worker has seen",
+        ),
+    ],
+)
+def test_a_changed_log_is_found(folder: Path, statement: str, finding: str) -> None:
+    rewrite(folder, statement)
+    code, told = verify(folder)
+    assert code == 4
+    assert finding in told
+
+
+def test_what_was_changed_with_its_hash_breaks_the_next_line(folder: Path) -> None:
+    line = Desk.open(folder).decisions(OWNER)[1].line().replace("looked at 2", "looked at 9")
+    rewrite(folder, f"UPDATE decisions SET line = '{line}', hash = '{decision_hash(line)}' WHERE number = 2")
+    code, told = verify(folder)
+    assert code == 4
+    assert "decision 3: it does not follow from the line before it" in told
+
+
+def test_what_cannot_be_found(folder: Path) -> None:
+    """A last line that no task follows from and that the worker has not seen; and everything cut, the head included:
+    then only the hash that somebody kept differs."""
+    before = verify(folder)[1]
+    rewrite(folder, "DELETE FROM decisions WHERE number = 4")
+    code, told = verify(folder)
+    assert code == 0
+    assert told != before
+    rewrite(folder, "DELETE FROM decisions WHERE number = 3", "DELETE FROM tasks WHERE number = 3")
+    assert verify(folder)[0] == 4
+    (folder / HEAD).unlink()
+    assert verify(folder)[0] == 0

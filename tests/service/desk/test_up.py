@@ -1,0 +1,115 @@
+"""``dpstream up`` and the verbs beside it: drafts, people, tokens, and processes that end together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from desks import ANNA, OWNER, PASSWORD, make_service
+
+from dpstream.cli import main
+from dpstream.service.desk import Desk
+from dpstream.service.desk.worker import Worker
+
+
+def said(*words: object, code: int = 0, entered: str | None = None) -> str:
+    result: Result = CliRunner().invoke(main, [str(word) for word in words], input=entered)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> None:
+    config = make_service(tmp_path / "stream") / "dpstream.toml"
+    folder = tmp_path / "service"
+    assert said("up", folder, "--init", config) == f"wrote {folder / 'service.toml'}\n"
+    assert Desk.open(folder).settings.stream("test").config.resolve() == config.resolve()
+    assert "there is a service already" in said("up", folder, "--init", config, code=2)
+    assert "two streams have the name" in said("up", tmp_path / "two", "--init", config, config, code=2)
+    assert not (tmp_path / "two" / "service.toml").exists()
+    twice = f"{PASSWORD}\n{PASSWORD}\n"
+    said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root", entered=twice)
+    assert "8 to 1000" not in said(
+        "serve", "people", "password", folder, "Anna", entered="short\nshort\n", code=2
+    )
+    said("serve", "people", "add", folder, "Zoe", "--role", "analyst", "--no-password")
+    said("serve", "people", "roles", folder, "Zoe", "--role", "auditor", "--role", "approver")
+    assert json.loads(said("serve", "people", "list", folder, "--json"))[1] == {
+        "name": "Zoe",
+        "roles": ["approver", "auditor"],
+    }
+    secret = said("serve", "tokens", "add", folder, "Zoe", "--label", "nightly").strip()
+    desk = Desk.open(folder)
+    found = desk.person_of_token(secret)
+    assert found is not None
+    assert found.name == "Zoe"
+    assert secret not in said("serve", "tokens", "list", folder, "--json")
+    said("serve", "tokens", "remove", folder, 1)
+    said("serve", "people", "remove", folder, "Zoe")
+    assert "nobody would be owner" in said("serve", "people", "remove", folder, "Anna", code=2)
+    log = json.loads(said("serve", "decisions", folder, "--json"))
+    assert [one["reason"].split(" ")[0] for one in log] == [
+        "added",
+        "added",
+        "Zoe",
+        "made",
+        "removed",
+        "removed",
+    ]
+    assert log[0]["person"] == "root"
+    assert secret not in json.dumps(log)
+    assert "sound" in said("ledger", "verify", folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[service]\nlisten_at = 1\n", "unknown key 'listen_at'"),
+        ("[services]\n", "unknown key 'services'"),
+        ('[service]\nlook_every = "5 minutes"\n', "is no length of time"),
+        ("[service]\nidle_minutes = 0\n", "a whole number from 1 to 1440"),
+        ("[service]\n", "names no stream"),
+        ('[[stream]]\nconfig = "../stream/dpstream.toml"\napprovals = true\n', "a whole number from 1 to 10"),
+        ('[proxy]\naddress = "10.0.0.0/8"\nheader = "X-User"\n', "no address of one machine"),
+        ('[proxy]\naddress = "10.0.0.1"\nheader = "X User"\n', "no name of a header"),
+    ],
+)
+def test_settings_are_read_strictly(tmp_path: Path, text: str, message: str) -> None:
+    make_service(tmp_path / "stream")
+    folder = tmp_path / "service"
+    folder.mkdir()
+    stream = (
+        ""
+        if "stream" in message or "[[stream]]" in text
+        else '[[stream]]\nconfig = "../stream/dpstream.toml"\n'
+    )
+    (folder / "service.toml").write_text(text + stream, encoding="utf-8")
+    assert message in said("ledger", "verify", folder, code=2)
+
+
+def test_both_end_together_and_the_worker_ends_at_a_signal(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "service", steps=1)
+    command = [sys.executable, "-m", "dpstream", "up", str(folder)]
+    # Pages that cannot be served: the worker ends, too, and the exit code says it.
+    done = subprocess.run(
+        [*command, "--listen", "nowhere"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert "error: the server of pages ended (exit code 2), and so does the rest" in done.stderr
+    desk = Desk.open(folder)
+    Worker(desk).close()  # nobody holds the service any more
+    with subprocess.Popen([*command, "--worker-only"], stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        if desk.card(OWNER, "test").steps == 0:
+            assert json.loads(child.stderr.readline())["state"] == "taken"
+        else:
+            desk.decide(ANNA, "test", 1, "approve")
+            assert json.loads(child.stderr.readline())["event"] == "approve"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
+    Worker(desk).close()
