@@ -101,13 +101,21 @@ class Config:
     publication: Publication = field(default_factory=Publication)
 
     @classmethod
-    def load(cls, path: str | Path, *, looks_only: bool = False, state: str | Path | None = None) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        looks_only: bool = False,
+        state: str | Path | None = None,
+        text: str | None = None,
+    ) -> Self:
         """Read and check a whole configuration file. Reads no data.
 
         Args:
             looks_only: nothing is done but looking at what was released: where files of [prior] or of
                 [schema.constraints] are gone, what the started stream is pinned to stands in for them (``absent``).
             state: then, another place of the state than the file's.
+            text: what stands in the place of the file's content: a draft that is tried out there.
 
         Errors:
             ConfigError, SchemaError: name file, section, key, value and what is allowed.
@@ -116,7 +124,7 @@ class Config:
         if not isinstance(path, str | Path):
             raise ConfigError(f"a {type(path).__name__} is no file", where="Config.load", allowed="a path")
         file = Path(path)
-        document = load_toml(file)
+        document = load_toml(file, text)
         base = file.parent
         top = Section(str(file), "", document)
         _check_format(top)

@@ -48,12 +48,12 @@ def read_schema(source: str | Path | Mapping[str, Any], base: Path | None, where
     return _read_document(load_toml(path), str(path), path.parent, followed=False)
 
 
-def load_toml(path: Path) -> dict[str, Any]:
-    """A TOML file, or a ConfigError that names it."""
+def load_toml(path: Path, text: str | None = None) -> dict[str, Any]:
+    """A TOML file, or ``text`` in its place; a ConfigError names the file."""
     import tomllib
 
     try:
-        document = tomllib.loads(read_text(path))
+        document = tomllib.loads(read_text(path) if text is None else text)
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         raise ConfigError(f"the file cannot be read: {reason}", where=str(path)) from None

@@ -1,0 +1,120 @@
+"""Reports and statements for readers on the pages: made from releases and configurations, never from a state.
+
+Kept by what they were made of (the catalogue, which holds the hash of every manifest), so that each is made once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpstream.core.errors import ConfigError
+from dpstream.io.sinks.simulated_errors import error_steps
+from dpstream.project.statement_records import newest_release
+from dpstream.project.statement_words import as_progress, statement
+from dpstream.stream.identity import plan_hash
+from dpstream.stream.release.fitness import fitness_of
+from dpstream.tools.evaluate.run_folder import open_folder
+from dpstream.tools.family_tools import tool_for
+from dpstream.tools.report.assembly import FamilyPage
+from dpstream.tools.report.statement_page import statement_page
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["Documents", "policy_of", "without_state"]
+
+_KEPT = 12
+_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)"')
+
+
+class Documents:
+    """The newest reports and statements; they are made one at a time."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Hashable, str] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def report(self, config: Config) -> str:
+        """The report, as anybody makes it from the folder of releases.
+
+        Errors:
+            ConfigError: no release yet. StoreError: damaged releases.
+        """
+        releases = config.output.dir
+
+        def make() -> str:
+            folder = open_folder(releases)
+            return tool_for("page", FamilyPage, folder.mechanism).page(folder, [], private=False)
+
+        return self._kept(("report", *_state_of(releases)), make)
+
+    def statement(self, config: Config) -> str:
+        """The privacy statement; how far the stream is is read off its releases.
+
+        Errors:
+            ConfigError: no release yet, or releases of another plan. StoreError: damaged releases.
+        """
+        releases, today = config.output.dir, datetime.date.today()
+
+        def make() -> str:
+            public, folder = without_state(config), open_folder(releases)
+            if folder.manifest["plan_hash"] != plan_hash(public.facts()):
+                raise ConfigError(
+                    "the releases were made under another plan than the configuration's",
+                    where=config.name,
+                    allowed="the configuration as it was for the run",
+                )
+            fit, newest = fitness_of(releases), newest_release(releases)
+            progress = as_progress(
+                {
+                    "steps": len(folder.states),
+                    "last_period": folder.manifest["period"],
+                    "made_with_test_seed": folder.manifest["made_with_test_seed"],
+                    "verdicts": [one.as_dict() for one in fit.verdicts],
+                    "unfit": fit.unfit,
+                }
+            )
+            made = statement(public, progress, date=f"{today.day} {today:%B %Y}")
+            return statement_page(made, fit, 0 if newest is None else int(newest.manifest["rows"]))
+
+        written = hashlib.sha256(config.path.read_bytes()).digest()
+        return self._kept(("statement", today, written, *_state_of(releases)), make)
+
+    def _kept(self, key: Hashable, make: Callable[[], str]) -> str:
+        with self._turn:
+            if key not in self._made:
+                self._made[key] = make()
+                while len(self._made) > _KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            return self._made[key]
+
+
+def without_state(config: Config) -> Config:
+    """The configuration of somebody who has only its releases: what a stream began with is then read off them."""
+    return replace(config, state_dir=config.path.parent / "no state is read", server=None, key_place=None)
+
+
+def policy_of(page: str) -> str:
+    """The policy that a page of ours seals itself with, and no part in the login: its scripts act for nobody."""
+    found = _POLICY.search(page)
+    policy = "default-src 'none'" if found is None else unescape(found[1])
+    return f"{policy}; frame-ancestors 'none'; sandbox allow-scripts"
+
+
+def _state_of(releases: Path) -> tuple[Hashable, ...]:
+    """What a page depends on: the catalogue with all hashes of manifests, and errors by simulation."""
+    try:
+        catalogue = (releases / "catalogue.json").read_bytes()
+    except OSError:
+        return (str(releases), b"")
+    return (str(releases), hashlib.sha256(catalogue).digest(), tuple(error_steps(releases)))

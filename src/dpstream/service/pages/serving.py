@@ -1,0 +1,225 @@
+"""The application: which page stands where, who is asked first, and how errors are told."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from dpstream.core.errors import ConfigError, DpstreamError, InputError, RefusedError
+from dpstream.service.desk import Desk, NotAllowedError
+from dpstream.service.pages import people_views, stream_views
+from dpstream.service.pages.documents import Documents
+from dpstream.service.pages.guard import Guard, WithoutTexts, seal
+from dpstream.service.pages.visits import Route, TooLargeError, Visit, cookie_name, link, read_form
+from dpstream.service.pages.words import environment
+
+if TYPE_CHECKING:
+    from dpstream.service.desk import Person
+
+__all__ = ["ROUTES", "create_app", "serve", "server_of"]
+
+#: Everything there is. Never over HTTP, for nobody: a raw state, restoring, discarding, a private evaluation or report.
+ROUTES = (*stream_views.ROUTES, *people_views.ROUTES)
+
+
+_WITHOUT_TEXTS = WithoutTexts()
+#: Files of ours, by name, with their kind.
+_ASSETS = {
+    "htmx.min.js": ("dpstream.service.pages", "text/javascript; charset=utf-8"),
+    "icon.svg": ("dpstream.service.pages", "image/svg+xml"),
+    "report.css": ("dpstream.tools.report", "text/css; charset=utf-8"),
+    "service.css": ("dpstream.service.pages", "text/css; charset=utf-8"),
+}
+
+
+def create_app(desk: Desk) -> FastAPI:
+    """The pages of one desk, as an ASGI application."""
+    app = FastAPI(title="dpstream", openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_middleware(Guard)
+    shared = (desk, environment(desk.settings.name), Documents())
+    for one in ROUTES:
+        app.add_route(one.path, _endpoint(one, *shared), methods=[one.method])
+    for name, (package, kind) in _ASSETS.items():
+        content = (files(package) / "assets" / name).read_bytes()
+        app.add_route(f"/assets/{name}", _asset(content, kind), methods=["GET"])
+
+    def failed(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        visit = Visit(request, *shared, None, "")
+        titles = {404: "There is no such page", 405: "This cannot be done here"}
+        words = {
+            500: "Something went wrong, and nothing more was done. The log of the service tells its owner what."
+        }
+        title = titles.get(status, "This did not work")
+        answer = _told(visit, title, words.get(status, "Begin at the start."), status)
+        seal(answer.headers)  # of an exception that nobody expected the guard does not hear
+        return answer
+
+    app.add_exception_handler(HTTPException, failed)
+    app.add_exception_handler(Exception, failed)
+    return app
+
+
+def _endpoint(
+    route: Route, desk: Desk, templates: Any, documents: Documents
+) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        form: dict[str, str] = {}
+        if route.method == "POST":
+            try:
+                form = await read_form(request)
+            except InputError as error:
+                return _refused(Visit(request, desk, templates, documents, None, ""), error)
+
+        def seen() -> Response:
+            person, session = _person(desk, request, route.token)
+            visit = Visit(request, desk, templates, documents, person, session, form)
+            try:
+                return _answer(route, visit)
+            except DpstreamError as error:
+                return _refused(visit, error)
+
+        return await run_in_threadpool(seen)
+
+    return answer
+
+
+def _person(desk: Desk, request: Request, token: bool) -> tuple[Person | None, str]:
+    """Who it is, and the secret of their login where it is one of ours."""
+    session = request.cookies.get(cookie_name(request), "")
+    person = desk.person(session) if session else None
+    if person is not None:
+        return person, session
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    if token and kind.lower() == "bearer":
+        return desk.person_of_token(secret.strip()), ""
+    proxy = desk.settings.proxy
+    name = request.headers.get(proxy.header, "") if proxy else ""
+    address = request.client.host if request.client else ""
+    return (desk.person_of_header(name, address) if name else None), ""
+
+
+def _answer(route: Route, visit: Visit) -> Response:
+    if visit.person is None and route.token and not route.open:
+        words = {"www-authenticate": "Bearer"}
+        return Response("a token is needed: dpstream serve tokens add\n", 401, words, "text/plain")
+    if visit.person is None and not route.open:
+        return _to_sign_in(visit)
+    if route.method == "POST":
+        visit.check_form()
+    return route.view(visit)
+
+
+def _to_sign_in(visit: Visit) -> Response:
+    """The login has ended, or there was none: sign in, and go on where one was."""
+    here = visit.here
+    if "hx-request" in visit.request.headers:
+        # A part of a page that refreshes itself: the whole page goes to the login.
+        page = visit.request.headers.get("hx-current-url", "/").partition("://")[2]
+        return Response(
+            status_code=204, headers={"hx-redirect": link("/sign-in", next=f"/{page.partition('/')[2]}")}
+        )
+    if visit.request.headers.get("sec-fetch-site") == "cross-site" and visit.request.method == "GET":
+        # Who comes from another site (a mail) brings no cookie of ours, and does when our own page sends them on.
+        return visit.page("again.html", place=here)
+    if visit.request.method == "POST":
+        here += f"{'&' if '?' in here else '?'}told=expired"
+    return visit.to(link("/sign-in", next=here) if here != "/" else "/sign-in")
+
+
+def _refused(visit: Visit, error: DpstreamError) -> Response:
+    """An error as a page with one sentence."""
+    if isinstance(error, NotAllowedError):
+        return _told(
+            visit, "You may not do this", f"{error.what[:1].upper()}{error.what[1:]}.", 403, error.allowed
+        )
+    status = 413 if isinstance(error, TooLargeError) else 400 if isinstance(error, InputError) else 503
+    status = 409 if isinstance(error, RefusedError) else status
+    words = f"{error.where}: {error.what}" if isinstance(error, ConfigError) and error.where else error.what
+    return _told(visit, "This did not work", f"{words[:1].upper()}{words[1:]}.", status, error.allowed)
+
+
+def _told(visit: Visit, title: str, words: str, status: int, allowed: str | None = None) -> Response:
+    back = visit.here if visit.request.method == "POST" else "/"
+    return visit.page("error.html", status, title=title, words=words, allowed=allowed, back=back)
+
+
+def _asset(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=kind, headers={"cache-control": "public, max-age=3600"})
+
+    return answer
+
+
+def serve(folder: str | Path, listen: str | None = None, stop: threading.Event | None = None) -> None:
+    """Serve the pages of the service in ``folder`` until a signal, or until ``stop`` is set.
+
+    Args:
+        listen: host and port; by default as ``service.toml`` says.
+
+    Errors:
+        ConfigError: ``service.toml`` is missing or wrong, or the address cannot be used.
+    """
+    desk = Desk.open(folder)
+    host, port = _address(desk.settings.listen if listen is None else listen)
+    server = server_of(desk, host, port)
+    if stop is not None:
+        event = stop
+
+        def wait() -> None:
+            event.wait()
+            server.should_exit = True
+
+        threading.Thread(target=wait, daemon=True).start()
+    server.run()
+
+
+def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:
+    """The server that is not started yet; nobody but the configured proxy says who somebody is or comes from."""
+    config = uvicorn.Config(
+        create_app(desk),
+        host,
+        port,
+        access_log=False,
+        date_header=False,
+        limit_concurrency=200,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=15,
+        ws="none",
+    )
+    logging.getLogger("uvicorn.error").addFilter(_WITHOUT_TEXTS)
+    return uvicorn.Server(config)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """``127.0.0.1:8420``, ``[::1]:8420`` or ``localhost:8420``.
+
+    >>> _address("[::1]:8420"), _address("localhost:80")
+    (('::1', 8420), ('localhost', 80))
+    """
+    host, _, port = text.rpartition(":")
+    known = host.removeprefix("[").removesuffix("]")
+    try:
+        good = (
+            bool(known)
+            and 0 < int(port) < 65536
+            and (host == known or ipaddress.ip_address(known).version == 6)
+        )
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(f"{text!r} is no address", where="listen", allowed="such as 127.0.0.1:8420")
+    return known, int(port)

@@ -1,0 +1,248 @@
+"""One request of somebody: who it is, whether the form is ours, and how pages and redirects are made."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dpstream.core.errors import InputError
+from dpstream.service.desk import NotAllowedError
+from dpstream.service.desk.roles import require
+from dpstream.service.pages.guard import LARGEST
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from dpstream.service.desk import Desk, Person
+    from dpstream.service.pages.documents import Documents
+
+__all__ = [
+    "FormError",
+    "Route",
+    "TooLargeError",
+    "Visit",
+    "cookie_name",
+    "link",
+    "local_place",
+    "page",
+    "read_form",
+]
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
+#: Fields of one form at most.
+_FIELDS = 100
+
+
+class FormError(InputError):
+    """A form that was not sent from one of our pages, or that cannot be read; nothing was done."""
+
+
+class TooLargeError(InputError):
+    """More was sent than any form of ours holds; nothing was done."""
+
+
+def link(path: str, **values: object) -> str:
+    """An address of ours; names of streams may hold any sign.
+
+    >>> link("/held", stream="a/b&c", step=3)
+    '/held?stream=a%2Fb%26c&step=3'
+    """
+    return f"{path}?{urlencode(values, quote_via=quote, safe='')}" if values else path
+
+
+def local_place(text: str) -> str:
+    """Where to go on after a login: a place of ours, or the start.
+
+    >>> [local_place(t) for t in ("/held?step=1", "//evil.example", "https://evil.example", "/\\\\evil", "")]
+    ['/held?step=1', '/', '/', '/', '/']
+    """
+    ours = text.startswith("/") and not text.startswith("//") and "\\" not in text and text.isprintable()
+    return text if ours and len(text) < 2000 else "/"
+
+
+@dataclass(frozen=True)
+class Route:
+    """One page or form. ``open``: for everybody, also without a login. ``token``: programs come with a token, too."""
+
+    method: str
+    path: str
+    view: Callable[[Visit], Response]
+    open: bool
+    token: bool
+
+
+def page(
+    routes: list[Route], place: str, *, open: bool = False, token: bool = False
+) -> Callable[[Callable[[Visit], Response]], Callable[[Visit], Response]]:
+    """Put a view at a place, such as ``GET /ledger``."""
+    method, path = place.split()
+
+    def put(view: Callable[[Visit], Response]) -> Callable[[Visit], Response]:
+        routes.append(Route(method, path, view, open, token))
+        return view
+
+    return put
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form; of a repeated field the values side by side, with a newline between.
+
+    Errors:
+        TooLargeError, FormError: as said there.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise FormError("this is no form of these pages", where="form", allowed="a form of these pages")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise FormError("the form cannot be read", where="form", allowed="text in UTF-8") from None
+    form: dict[str, str] = {}
+    for name, value in pairs:
+        form[name] = f"{form[name]}\n{value}" if name in form else value
+    return form
+
+
+@dataclass
+class Visit:
+    """One request.
+
+    Attributes:
+        documents: reports and statements that were made before.
+        person: who it is; None where nobody is signed in.
+        session: the secret of the login; empty without one.
+        form: the fields of a form that was sent.
+    """
+
+    request: Request
+    desk: Desk
+    templates: Environment
+    documents: Documents
+    person: Person | None
+    session: str
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def secure(self) -> bool:
+        """Whether cookies are for https only: everywhere but on this machine itself."""
+        return (self.request.url.hostname or "") not in _LOOPBACK
+
+    @property
+    def safe(self) -> bool:
+        """Whether a browser keeps our cookies here."""
+        forwarded = self.request.headers.get("x-forwarded-proto", "")
+        return not self.secure or "https" in (self.request.url.scheme, forwarded)
+
+    @property
+    def here(self) -> str:
+        """This page, for going back to it: where a form was sent, the page that held the form."""
+        if self.request.method == "POST":
+            return local_place(self.form.get("back", ""))
+        query = self.request.url.query
+        return local_place(self.request.url.path + (f"?{query}" if query else ""))
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie of the login."""
+        return cookie_name(self.request)
+
+    @cached_property
+    def _visitor(self) -> str:
+        """A secret of the browser, for the forms of those who have no login of ours."""
+        return self.request.cookies.get("dpstream_form", "") or secrets.token_urlsafe(32)
+
+    @property
+    def token(self) -> str:
+        """What each form of this visitor holds, and no other site can know."""
+        secret = self.session or self._visitor
+        return hmac.new(secret.encode(), b"a form of the pages", hashlib.sha256).hexdigest()
+
+    def check_form(self) -> None:
+        """Refuse a form that another site sent in this visitor's name.
+
+        Errors:
+            FormError: the token is not this visitor's, or the browser says that another site sent it.
+        """
+        site = self.request.headers.get("sec-fetch-site", "same-origin")
+        same = hmac.compare_digest(self.form.get("token", "").encode(), self.token.encode())
+        if site != "same-origin" or not same:
+            raise FormError(
+                "this form is too old, or it does not come from these pages; nothing was done",
+                where="form",
+                allowed="the page loaded again",
+            )
+
+    def require(self, action: str) -> None:
+        """Refuse what nobody may do by this person's roles, where no method of the desk is called that says it.
+
+        Errors:
+            NotAllowedError: as said.
+        """
+        if self.person is None:
+            raise NotAllowedError("nobody is signed in", where="pages", allowed="somebody who is")
+        require(self.person.name, self.person.roles, action)
+
+    def asked(self, name: str, default: str = "") -> str:
+        """A value of the address or of the form."""
+        return self.form.get(name, self.request.query_params.get(name, default)).strip()
+
+    def number(self, name: str) -> int:
+        """A step or another small whole number.
+
+        Errors:
+            FormError: none.
+        """
+        text = self.asked(name)
+        if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9):
+            raise FormError(f"{name} is no number", where="form", allowed="a whole number")
+        return int(text)
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page of ours."""
+        values = {"visit": self, "me": self.person, "here": self.request.url.path, **values}
+        text = self.templates.get_template(template).render(values)
+        answer = HTMLResponse(text.encode("utf-8", "replace"), status)
+        if not self.session and "dpstream_form" not in self.request.cookies:
+            self._set(answer, "dpstream_form", self._visitor)
+        return answer
+
+    def to(self, place: str) -> Response:
+        """Go on elsewhere, after a form; reading the page again sends nothing again."""
+        return RedirectResponse(place, 303)
+
+    def signed_in(self, secret: str, place: str) -> Response:
+        """Keep a login."""
+        answer = self.to(place)
+        self._set(answer, self.cookie, secret)
+        return answer
+
+    def signed_out(self, place: str) -> Response:
+        """Forget a login."""
+        answer = self.to(place)
+        answer.delete_cookie(self.cookie, path="/", secure=self.secure, httponly=True, samesite="strict")
+        return answer
+
+    def _set(self, answer: Response, name: str, value: str) -> None:
+        answer.set_cookie(name, value, path="/", secure=self.secure, httponly=True, samesite="strict")
+
+
+def cookie_name(request: Request) -> str:
+    """With the prefix that no other host of the same site can set, where there is https."""
+    local = (request.url.hostname or "") in _LOOPBACK
+    return "dpstream_login" if local else "__Host-dpstream_login"

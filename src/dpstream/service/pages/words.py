@@ -1,0 +1,125 @@
+"""How the templates write times, shares and amounts, and the words that they share."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from dpstream.core.showing import shown
+from dpstream.service.desk import ROLES
+from dpstream.service.pages.visits import link
+from dpstream.stream.ledger.limit import shown_amount
+from dpstream.tools.report.markup import integer, percent, significant
+
+__all__ = ["MOST_TURNS", "environment"]
+
+#: A page refreshes itself so many times: one that nobody looks at lets the login run out.
+MOST_TURNS = 20
+#: Pages for everybody who may do something, in the list of pages.
+_MENU = (
+    ("plan", "/board", "Planning board"),
+    ("decisions", "/decisions", "Decisions"),
+    ("accounts", "/accounts", "Accounts"),
+    ("people", "/people", "People"),
+)
+#: The same of one stream.
+_TABS = (
+    ("ledger", "ledger", "Ledger"),
+    ("held", "held", "Held"),
+    ("decide", "withdraw", "Withdraw"),
+    ("price", "ask", "Questions"),
+)
+#: Words of health and of tasks, by what they look like.
+_LOOKS = {
+    **dict.fromkeys(("healthy", "done"), "good"),
+    **dict.fromkeys(("held", "begun", "stale", "unpublished", "not-started", "used-up", "waiting"), "poor"),
+    **dict.fromkeys(("failed", "restored", "releases", "other-plan", "no-guarantee"), "unfit"),
+    **dict.fromkeys(("unknown", "cancelled", "not known"), ""),
+}
+#: What a page says after something was done; an address names one of these, and never brings words of its own.
+_TOLD = {
+    "approve": "Your approval is kept.",
+    "reject": "The step is rejected; nothing of it will be published.",
+    "withdraw": "The worker withdraws the step.",
+    "ask": "The question is asked; the worker answers it.",
+    "run": "The worker looks for new records.",
+    "people": "Done, and in the log.",
+    "password": "Your password is changed. Sign in with the new one.",
+    "expired": "Your login had ended, so nothing was done. You are where you were.",
+    "out": "You are signed out.",
+}
+
+
+def environment(service: str) -> jinja2.Environment:
+    """Everything is escaped, and nothing that cannot be seen is written (see ``core.showing``)."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpstream.service.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_seen,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[[Any], str]] = {
+        "amount": lambda text: shown_amount(Fraction(text)),
+        "answer": _answer,
+        "exact": lambda text: Markup(escape(text)),
+        "percent": percent,
+        "period": lambda text: "–" if not text else str(text).replace("/", " to "),
+        "points": _points,
+        "share": lambda value: "not predicted" if value is None else percent(value),
+        "short": significant,
+        "when": _when,
+        "whole": integer,
+    }
+    made.filters |= filters
+    made.globals |= {
+        "LOOKS": _LOOKS,
+        "MENU": _MENU,
+        "MOST_TURNS": MOST_TURNS,
+        "ROLES": ROLES,
+        "TABS": _TABS,
+        "TOLD": _TOLD,
+        "link": link,
+        "service": service,
+    }
+    return made
+
+
+def _seen(value: Any) -> Any:
+    return value if isinstance(value, Markup | jinja2.Undefined) else shown(str(value))
+
+
+def _when(text: str | None) -> str:
+    """A time of the desk for people.
+
+    >>> _when("2026-11-22T09:05:07+00:00"), _when("2026-11-23"), _when(None)
+    ('22 November 2026, 09:05 UTC', '23 November 2026', '–')
+    """
+    if not text:
+        return "–"
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    day = f"{moment.day} {moment:%B %Y}"
+    if len(text) <= len("2026-11-23"):
+        return day
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(datetime.UTC)
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def _points(change: float) -> str:
+    return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    """What a task brought: the worker's words, or else its facts."""
+    words = result.get("words")
+    return str(words) if words else "; ".join(f"{key}: {value}" for key, value in result.items())

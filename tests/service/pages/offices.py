@@ -1,0 +1,195 @@
+"""A service with one stream whose names and values do their worst, for tests of pages."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from httpx import Client as Http
+from httpx import Response
+
+from dpstream.service.desk import Desk, Person
+from dpstream.service.desk.board import read_facts, write_board
+from dpstream.service.desk.worker import Worker
+from dpstream.service.pages.serving import server_of
+
+#: Ends elements, attributes, comments and scripts; a template's own signs; and what a path or an address would read.
+EVIL = (
+    "</title><script>document.documentElement.dataset.owned='1'</script>"
+    "\"'><img src=x onerror=owned> {{7*7}} ../&?=%2f"
+)
+EVIL_VALUE = "\"'></td><svg onload=document.documentElement.dataset.owned='2'>{{7*7}}"
+#: In private files only.
+PLANTED = "planted-4711"
+PASSWORD = "correct horse battery"
+PEOPLE = {"Anna": "approver", "Ben": "approver", "Olga": "owner", "Ada": "analyst", "Aldo": "auditor"}
+STEPS = 6
+#: Folders that only the worker reads.
+PRIVATE = ("state", "data")
+CONFIG = f"""\
+format = 1
+[stream]
+name = {json.dumps(EVIL)}
+[source]
+path = "data/*.csv"
+time_column = "step"
+end = {STEPS}
+[expect]
+size = 60
+records_per_step = 10
+[schema]
+confirmed = true
+ignore = ["note"]
+[schema.columns.{json.dumps(EVIL_VALUE)}]
+type = "categorical"
+values = ["a", {json.dumps(EVIL_VALUE)}, "c"]
+[schema.columns.paid]
+type = "boolean"
+[mechanism]
+[budget]
+epsilon = "1"  # decided
+[output]
+format = "csv"
+approve = true
+[state]
+dir = "state"
+"""
+
+
+def make_office(folder: Path) -> Path:
+    """The folder of a service: steps 1 to 4 are released, 5 and 6 held.
+
+    The state and the private files are moved away: whatever a page shows, it does not read them.
+    """
+    stream = folder / "stream"
+    (stream / "data").mkdir(parents=True)
+    (stream / "dpstream.toml").write_text(CONFIG, encoding="utf-8")
+    quoted = '"' + EVIL_VALUE.replace('"', '""') + '"'
+    for step in range(1, STEPS + 1):
+        rows = [f"{('a', quoted, 'c')[i % 3]},{('true', 'false')[i % 2]},{step},{PLANTED}" for i in range(9)]
+        text = "\n".join([f"{quoted},paid,step,note", *rows, ""])
+        (stream / "data" / f"{PLANTED}-{step}.csv").write_text(text, encoding="utf-8")
+    (folder / "service.toml").write_text(
+        '[service]\nname = "office"\n[[stream]]\nconfig = "stream/dpstream.toml"\napprovals = 2\n',
+        encoding="utf-8",
+    )
+    desk = Desk.open(folder)
+    owner = desk.operator("root")
+    for name, role in PEOPLE.items():
+        desk.add_person(owner, name, [role], PASSWORD)
+        desk.set_password(Person(name, frozenset([role])), name, PASSWORD)
+    work(desk)
+    for name in ("Anna", "Ben"):
+        desk.decide(Person(name, frozenset(["approver"])), EVIL, [1, 2, 3, 4], "approve")
+    work(desk)
+    for private in PRIVATE:
+        (stream / private).rename(folder / f"private {private}")
+    with desk.database.writing() as db:
+        facts = read_facts(db, EVIL)[1]
+        for key in ("why", "trouble", "last_period", "unfit"):
+            facts[key] = EVIL_VALUE
+        facts["verdicts"].append(EVIL_VALUE)
+        account = {"file": f"/srv/{EVIL_VALUE}", "charged": "1", "closed": False, "total": "1", "limit": "2"}
+        facts["account"] = {**account, "unit": "event", "streams": 1}
+        write_board(db, EVIL, facts, [], None)
+    return folder
+
+
+def work(desk: Desk) -> None:
+    """Rounds of a worker until there is nothing to do."""
+    worker = Worker(desk, lambda: 2e9, lambda line: None)
+    try:
+        while worker.round():
+            pass
+    finally:
+        worker.close()
+
+
+@dataclass
+class Office:
+    """The service and its application, and a client for each person."""
+
+    folder: Path
+    desk: Desk
+    app: Any
+    address: str
+    server: Any
+    _clients: dict[str, Client] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, template: Path, folder: Path) -> Office:
+        """A copy."""
+        shutil.copytree(template, folder)
+        return cls.served(folder)
+
+    @classmethod
+    def served(cls, folder: Path) -> Office:
+        """One that is there already."""
+        desk = Desk.open(folder)
+        server = server_of(desk, "127.0.0.1", 0)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        return cls(folder, desk, server.config.app, f"http://127.0.0.1:{port}", (server, thread))
+
+    def work(self) -> None:
+        """Let the worker do what was decided: it has the private files."""
+        for private in PRIVATE:
+            (self.folder / f"private {private}").rename(self.folder / "stream" / private)
+        work(self.desk)
+
+    def close(self) -> None:
+        """End the server."""
+        for one in self._clients.values():
+            one.http.close()
+        server, thread = self.server
+        server.should_exit = True
+        thread.join(30)
+
+    def client(self, name: str = "") -> Client:
+        """Of a person who has signed in; of nobody without a name."""
+        if name not in self._clients:
+            self._clients[name] = Client(self.address, name)
+        return self._clients[name]
+
+    def tasks(self) -> list[tuple[str, str]]:
+        """Kinds and states of the worker's tasks."""
+        owner = self.desk.operator("root")
+        # After the four approvals that the office begins with.
+        return [(one.kind, one.state) for one in self.desk.tasks(owner, EVIL)][4:]
+
+
+class Client:
+    """Sends forms as a browser does, with the token of a page."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.http = Http(base_url=address, follow_redirects=False, timeout=60)
+        if name:
+            answer = self.post("/sign-in", page="/sign-in", name=name, password=PASSWORD)
+            assert answer.status_code == 303, answer.text
+
+    def get(self, path: str, **values: object) -> Response:
+        """A page."""
+        return self.http.get(path, params={key: str(value) for key, value in values.items()} or None)
+
+    def token(self, page: str = "/password") -> str:
+        """What the forms of this visitor hold."""
+        found = re.search(r'name="token" value="([0-9a-f]{64})"', self.get(page).text)
+        assert found
+        return found[1]
+
+    def post(
+        self, path: str, *, page: str = "/password", token: str | None = None, **values: object
+    ) -> Response:
+        """A form."""
+        data = {key: str(value) for key, value in values.items()}
+        return self.http.post(path, data={"token": self.token(page) if token is None else token, **data})

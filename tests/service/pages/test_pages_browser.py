@@ -1,0 +1,198 @@
+"""The pages in a real browser: decisions, two persons, an ended login, keyboard, contrast, a phone, no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from chromium import PROGRAM, Browser
+from offices import EVIL, PASSWORD, Office
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
+STREAM = urlencode({"stream": EVIL})
+APPROVE = "form:has([value=approve]) button"
+REJECT = "form:has([value=reject])"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("chromium"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def afresh(browser: Browser) -> Iterator[None]:
+    """A browser that knows nobody; afterwards: it loaded from here only, and no policy had to stop anything."""
+    browser.send("Network.clearBrowserCookies")
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.size(1100)
+    yield
+    assert {re.sub(r":\d+/.*", "", one) for one in browser.asked} <= {"http://127.0.0.1"}
+    assert [one for one in browser.complaints if "Failed to load resource" not in one] == []
+
+
+def sign_in(browser: Browser, office: Office, name: str, place: str = "/") -> None:
+    browser.go(f"{office.address}{place}")
+    if "/sign-in" not in browser.place:
+        browser.click(".leave button")
+        browser.go(f"{office.address}{place}")
+    browser.fill("[name=name]", name)
+    browser.fill("[name=password]", PASSWORD)
+    browser.click("main button")
+
+
+def test_two_persons_approve(browser: Browser, office: Office) -> None:
+    held = f"/held?{STREAM}&step=5"
+    sign_in(browser, office, "Anna", held)
+    assert browser.script("new URLSearchParams(location.search).get('step')") == "5"
+    assert "What differs most from the last released table" in browser.words
+    browser.click(APPROVE)
+    assert "Your approval is kept." in browser.words
+    assert office.tasks() == []
+    browser.go(f"{office.address}{held}")
+    assert "1 of 2" in browser.words
+    assert re.search(r"Anna approved on \d+ \w+ \d{4}", browser.words)
+    assert "It takes 1 more person" in browser.words
+    assert not browser.script(f"document.querySelector('{APPROVE}')")
+    sign_in(browser, office, "Ben", held)
+    assert "1 of 2" in browser.words
+    browser.click(APPROVE)
+    assert office.tasks() == [("approve", "waiting")]
+    assert "waiting" in browser.words
+    sign_in(browser, office, "Aldo", "/decisions")
+    assert [one in browser.words for one in ("Anna", "Ben", "approve step 5")] == [True] * 3
+    office.work()
+    browser.go(f"{office.address}/stream?{STREAM}")
+    assert "step 5 is published" in browser.words
+    assert office.desk.card(office.desk.operator("root"), EVIL).held == (6,)
+
+
+def test_rejecting_takes_a_reason(browser: Browser, office: Office) -> None:
+    sign_in(browser, office, "Ben", f"/held?{STREAM}&step=6")
+    browser.script(f"document.querySelector('{REJECT} button').click()")
+    assert "/held" in browser.place  # the browser asks for the reason
+    browser.fill(f"{REJECT} [name=reason]", "the source was cut <b>")
+    browser.click(f"{REJECT} button")
+    assert "nothing of it will be published" in browser.words
+    assert office.tasks() == [("reject", "waiting")]
+    assert "the source was cut <b>" in browser.words
+    # Who may not see decisions is not told why.
+    sign_in(browser, office, "Ada", f"/stream?{STREAM}")
+    assert "reject step 6" in browser.words
+    assert "the source was cut" not in browser.words
+
+
+def test_withdrawing_shows_first_what_readers_will_see(browser: Browser, office: Office) -> None:
+    sign_in(browser, office, "Olga", f"/withdraw?{STREAM}")
+    assert browser.script("[...document.querySelectorAll('option')].map((o) => o.value)") == [
+        "4",
+        "3",
+        "2",
+        "1",
+    ]
+    browser.script("document.querySelector('select').value = '3'")
+    browser.fill("main [name=reason]", "week 3 was sent twice")
+    browser.click("main form button")
+    assert "What readers will see" in browser.words
+    assert "step 3 was withdrawn.\n\nweek 3 was sent twice" in browser.words
+    assert office.tasks() == []
+    browser.click("button.danger")
+    assert office.tasks() == [("withdraw", "waiting")]
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_an_ended_login_leads_back(browser: Browser, office: Office, scripts: bool) -> None:
+    """In the middle of a decision; with and without JavaScript."""
+    sign_in(browser, office, "Anna", f"/held?{STREAM}&step=5")
+    place = browser.place
+    cookies = browser.send("Network.getCookies", urls=[office.address])["cookies"]
+    login = next(one for one in cookies if one["name"] == "dpstream_login")
+    assert (login["httpOnly"], login["sameSite"], login["session"]) == (True, "Strict", True)
+    office.desk.sign_out(login["value"])
+    browser.send("Emulation.setScriptExecutionDisabled", value=not scripts)
+    browser.click(APPROVE)
+    assert browser.place.startswith("/sign-in?next=")
+    browser.fill("[name=name]", "Anna")
+    browser.fill("[name=password]", PASSWORD)
+    browser.click("main button")
+    assert browser.place == f"{place}&told=expired"
+    assert "nothing was done" in browser.words
+    browser.click(APPROVE)
+    assert "Your approval is kept." in browser.words
+    browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    kinds = [one.kind for one in office.desk.decisions(office.desk.operator("root"))]
+    assert kinds.count("approve") == 3  # two of them before
+
+
+def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Office) -> None:
+    sign_in(browser, office, "Anna", f"/stream?{STREAM}")
+    office.desk.run_now(office.desk.operator("root"), EVIL)
+    place = "document.querySelector('#tasks').getAttribute('hx-get')"
+    browser.script(f"htmx.ajax('GET', {place}, {{target: '#tasks', swap: 'outerHTML'}})")
+    browser.until("document.querySelector('#tasks').innerText.includes('waiting')")
+    assert "turn=2" in browser.script(place)
+    browser.go(f"{office.address}/cards?turn=20")
+    assert browser.script("document.querySelector('#cards').getAttribute('hx-get')") is None
+
+
+def test_the_keyboard_does_all(browser: Browser, office: Office) -> None:
+    browser.go(f"{office.address}/held?{STREAM}&step=5")
+    browser.until("document.activeElement.name === 'name'")
+    browser.send("Input.insertText", text="Anna")
+    browser.press("Tab", 9)
+    browser.send("Input.insertText", text=PASSWORD)
+    browser.press("Enter", 13, loads=True)
+    reached = []
+    for _ in range(60):
+        browser.press("Tab", 9)
+        seen = browser.script(
+            "(() => { const e = document.activeElement, s = getComputedStyle(e);"
+            " return [e.innerText ?? '', e.tagName, s.outlineStyle !== 'none'] })()"
+        )
+        reached.append(seen[0].strip())
+        assert seen[2] or seen[1] == "BODY", seen
+        if reached[-1] == "Approve step 5":
+            break
+    assert reached[0] == "To the content"
+    assert {"Streams", "Decisions", "Sign out", "Overview", "Ledger"} <= set(reached)
+    browser.press("Enter", 13, loads=True)
+    assert "Your approval is kept." in browser.words
+
+
+PAGES = (
+    *("/", "/accounts", "/decisions", "/people", "/password", "/nowhere", f"/stream?{STREAM}"),
+    *(f"/ledger?{STREAM}", f"/held?{STREAM}", f"/held?{STREAM}&step=5", f"/withdraw?{STREAM}"),
+    *(f"/withdraw?{STREAM}&step=2&reason=x", f"/board?{STREAM}&amount=1/2&wish=total+within+5+%25"),
+)
+
+
+def test_pages_fit_a_phone_and_can_be_read(browser: Browser, office: Office) -> None:
+    """Nothing is wider than 360 pixels, faint, or without a name; by day and by night."""
+    for name, places in (("nobody", ("/sign-in",)), ("Olga", PAGES)):
+        if name != "nobody":
+            sign_in(browser, office, name)
+        for place in places:
+            browser.go(f"{office.address}{place}")
+            for width, dark in ((360, False), (360, True), (1100, False)):
+                browser.size(width, dark=dark)
+                seen = browser.look()
+                assert seen["faint"] == seen["unnamed"] == seen["wide"] == [], (place, width, dark)
+                assert seen["scroll"] == seen["client"] == width, place
+                assert seen["owned"] == "", place
+                brightness = sum(map(int, re.findall(r"\d+", seen["paper"])[:3]))
+                assert brightness < 90 if dark else brightness > 700
+    # Reports and statements look as they do by themselves; their scripts run, and have no part in the login.
+    for place in (f"/report?{STREAM}", f"/statement?{STREAM}"):
+        browser.go(f"{office.address}{place}")
+        assert browser.look()["owned"] == ""
+        assert (
+            browser.script("try { document.cookie; 'read' } catch { 'refused' }".join(["(() => { ", " })()"]))
+            is None
+        )
+    browser.go(f"{office.address}/report?{STREAM}")
+    assert browser.script("self.origin") == "null"
+    assert browser.script("document.documentElement.dataset.ready") == "true"
