@@ -23,6 +23,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from dpstream.cli.reference import reference
+from dpstream.lab.audits.audit_html import audit_body
 from dpstream.lab.audits.audit_page import AuditReport
 from dpstream.lab.audits.finding import AuditFinding
 
@@ -74,22 +75,21 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the audit's findings where a page asks for them, and name files of the repository that are no pages."""
     markdown = _RESULT.sub(r"\1 (`\2`)", markdown)
     if _AUDIT in markdown:
-        markdown = markdown.replace(_AUDIT, audit_body())
+        markdown = markdown.replace(_AUDIT, audit_page())
     return markdown
 
 
-def audit_body() -> str:
-    """What the audit found: all of its own page between the title and how it is made."""
+def audit_page() -> str:
+    """What the audit found: the answer, pictures, and all numbers folded."""
     data = json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))
-    names = [field.name for field in fields(AuditFinding)]
+    names = [field.name for field in fields(AuditFinding) if field.name != "attack"]
     found = [
         AuditFinding(**{name: inf if one[name] == "infinite" else one[name] for name in names})
         for one in data["findings"]
     ]
-    page = AuditReport(
-        tuple(found), data["length"], data["command"], data["config"], data["seconds"]
-    ).markdown()
-    return page.partition("\n")[2].partition("## Make it again")[0]
+    return audit_body(
+        AuditReport(tuple(found), data["length"], data["command"], data["config"], data["seconds"])
+    )
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert "2 audits of real mechanisms: 0 lose more than they claim. 1 controls: 0 missed." in result.stdout
     assert "probability 1e-7 at most" in result.stdout
     page = (tmp_path / "new" / "folder" / "audit.md").read_text(encoding="utf-8")
-    assert "nothing lost more than it claims** in 2 audits" in page
+    assert "**Answer: holds.** Nothing lost more than it claims, in 2 audits." in page
     assert "every one was caught" in page
     assert "reads no private data" in page
     assert "everywhere \\| here" in page
@@ -83,7 +83,7 @@ def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):
     assert "EXCEEDS" in result.stdout
     # The page is written all the same, and says it first.
     page = (tmp_path / "audit.md").read_text(encoding="utf-8")
-    assert "NO, do not use this version" in page
+    assert "Do not use this version: good stream loses 1.3" in page
     assert "good stream loses 1.3" in page
 
 
@@ -95,7 +95,7 @@ def test_a_control_that_was_missed(audits):
     assert facts["passed"] is False
     assert [finding["passed"] for finding in facts["findings"]] == [True, False]
     missed = AuditReport((HOLDS, replace(CAUGHT, found=0.9)), "short", "dpstream audit", None, 1.0)
-    assert "the audit is worth nothing" in missed.markdown()
+    assert "The audit is worth nothing" in missed.markdown()
     assert not AuditReport((), "short", "dpstream audit", None, 1.0).passed
 
 
@@ -118,7 +118,9 @@ def test_wrong_arguments(arguments, sentence):
 
 def test_wrong_places(config, tmp_path):
     error = dpstream("audit", config, "--only", "streams", code=2).stderr
-    assert "no audit 'streams' of a configuration file (allowed: counters, exact, selection)" in error
+    assert (
+        "no audit 'streams' of a configuration file (allowed: attacks, counters, exact, selection)" in error
+    )
     for place in (config, config / "below"):
         assert "a file" in dpstream("audit", config, "--only", "exact", "--out", place, code=2).stderr
     with pytest.raises(ConfigError, match="not a folder"):
@@ -214,7 +216,7 @@ def test_two_processes_find_what_one_finds(config, monkeypatch):
     """Real child processes, with the same seed; the slow part is made small by the file: one candidate's choice."""
     names = ("exact", "counters")
     rewrite(config, ("k = 2", 'k = 3\ncounter = "tree"'), ('epsilon = "1"', 'epsilon = "1"\nhorizon = 2'))
-    assert audit_names(configured=True) == ("counters", "exact", "selection")
+    assert audit_names(configured=True) == ("attacks", "counters", "exact", "selection")
     told = []
     two = list(run_audits(names, "short", told.append, config=config, seed=3, processes=2))
     one = list(run_audits(names, "short", silent, config=config, seed=3, processes=1))
@@ -233,4 +235,4 @@ def test_an_error_in_a_child_process_is_told(config):
 
     rewrite(config, (COLUMNS, ""))
     with pytest.raises(ConfigError, match="no schema"):
-        list(_parallel(["exact", "counters"], "short", str(config), 1, 2, silent))
+        list(_parallel(["exact", "counters"], "short", str(config), 1.0, 1, 2, silent))

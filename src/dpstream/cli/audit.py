@@ -26,43 +26,62 @@ __all__ = ["command"]
     "--only",
     metavar="LIST",
     help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
-    "streams, turnover (CONFIG: counters, exact, selection).",
+    "streams, turnover (CONFIG: attacks, counters, exact, selection).",
 )
-@click.option("--out", type=FilePath("folder"), help="Folder for audit.md and audit.json.")
+@click.option(
+    "--minutes",
+    type=float,
+    help="With CONFIG: the limit of CPU of the attacks on its releases, in minutes (2).",
+)
+@click.option("--out", type=FilePath("folder"), help="Folder for audit.html, audit.md and audit.json.")
 @click.option(
     "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
 )
 @json_option
 def command(
-    config: str | None, is_long: bool, only: str | None, out: str | None, processes: int, as_json: bool
+    config: str | None,
+    is_long: bool,
+    only: str | None,
+    minutes: float | None,
+    out: str | None,
+    processes: int,
+    as_json: bool,
 ) -> None:
     """Does any mechanism lose more privacy than it claims? Reads no private data.
 
     Losses are computed exactly where that is possible, and bounded from below by many runs on pairs of
     neighbouring streams elsewhere. Mechanisms that are broken on purpose run beside the real ones and must be
-    caught. With CONFIG, audits the counter and the selector exactly as that file configures them.
+    caught.
+
+    With CONFIG, audits the counter and the selector exactly as that file configures them, and attacks its releases:
+    invents a stream of its schema and size, plants records, runs the mechanism on it again and again, and guesses from
+    all releases who was there and what the values of a known record are. The same without noise must be caught.
 
     Exit code 3: something loses more than it claims, or a broken mechanism was not caught.
 
     \b
     Examples:
       dpstream audit
+      dpstream audit dpstream.toml --minutes 10 --out audit
       dpstream audit dpstream.toml --only exact
       dpstream audit --long --out audit
     """
-    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_audit_report
-    from dpstream.lab.audits.runner import audit_names, run_audits
+    from dpstream.lab.audits.attacks import MINUTES
+    from dpstream.lab.audits.audit_html import write_audit_report
+    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder
+    from dpstream.lab.audits.runner import run_audits
 
-    names = (
-        audit_names(configured=config is not None)
-        if only is None
-        else tuple(word.strip() for word in only.split(",") if word.strip())
-    )
+    names = None if only is None else tuple(word.strip() for word in only.split(",") if word.strip())
+    if minutes is not None and config is None:
+        raise ConfigError(
+            "it belongs to the attacks on a configuration", where="--minutes", allowed="with CONFIG"
+        )
     folder = None if out is None else prepare_folder(out)
+    limit = MINUTES if minutes is None else minutes
     began = time.perf_counter()
     findings: list[AuditFinding] = []
     length: AuditLength = "long" if is_long else "short"
-    audited = run_audits(names, length, _say_progress, config=config, processes=processes)
+    audited = run_audits(names, length, _say_progress, config=config, minutes=limit, processes=processes)
     for finding in audited:
         if not as_json:
             if not findings:
@@ -123,10 +142,12 @@ def _say_progress(text: str) -> None:
 def _command() -> str:
     context = click.get_current_context()
     words = ["dpstream audit"]
-    for key, flag in (("is_long", "--long"), ("only", "--only"), ("out", "--out")):
+    for key, flag in (("is_long", "--long"), ("only", "--only"), ("minutes", "--minutes"), ("out", "--out")):
         value = context.params[key]
         if value:
-            words.append(flag if value is True else f"{flag} {value}")
+            words.append(
+                flag if value is True else f"{flag} {value:g}" if key == "minutes" else f"{flag} {value}"
+            )
     config = context.params["config"]
     return " ".join([words[0], *([config] if config else []), *words[1:]])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import dpstream
-from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.lab.audits.finding import AuditFinding, AuditLength
 
-__all__ = ["AuditReport", "verdict", "write_audit_report"]
+__all__ = ["AuditReport", "amount", "prepare_folder", "rounded_up", "verdict"]
 
 AUDIT_FORMAT = 1
 
@@ -84,7 +82,11 @@ class AuditReport:
         controls = [f for f in self.findings if f.control]
         lines = ["# Audit: does the program lose more privacy than it says?", "", *self._summary(), ""]
         lines += self._how()
-        for title, kind in (("Exact losses", "exact"), ("Lower bounds from runs", "empirical")):
+        for title, kind in (
+            ("Attacks on releases", "attack"),
+            ("Exact losses", "exact"),
+            ("Lower bounds from runs", "empirical"),
+        ):
             rows = [f for f in honest if f.kind == kind]
             if rows:
                 lines += [f"## {title}", "", *_table(rows), ""]
@@ -93,43 +95,73 @@ class AuditReport:
         lines += ["## Make it again", "", "```sh", self.command, "```", "", self._made(), ""]
         return "\n".join(lines)
 
-    def _summary(self) -> list[str]:
+    def answer(self) -> tuple[str, str]:
+        """The verdict in a word, and in a sentence."""
         honest = sum(not f.control for f in self.findings)
-        broken = len(self.findings) - honest
+        if self.exceeding:
+            return "no", f"Do not use this version: {'; '.join(self.complaints())}."
+        if self.missed:
+            return "worthless", f"The audit is worth nothing: {'; '.join(self.complaints())}."
+        if not self.findings:
+            return "none", "Nothing was audited."
+        return "holds", f"Nothing lost more than it claims, in {_count(honest, 'audit', 'audits')}."
+
+    def seen(self) -> str:
+        """Whether the audit can see anything; empty where nothing was broken on purpose, or not all of it was
+        caught."""
+        broken = sum(f.control for f in self.findings)
+        if not broken or self.missed:
+            return ""
+        return (
+            f"Can the audit see anything? Yes: {_count(broken, 'audit', 'audits')} of mechanisms that we broke on "
+            "purpose were run in the same way, and every one was caught."
+        )
+
+    def asked(self) -> str:
+        """What was asked."""
         what = (
-            f"the counter and the selector that the stream `{self.config}` is configured with"
+            f"the stream {self.config} as it is configured"
             if self.config
             else "the counters, selectors, panels, points, schedulers, classifiers, questions and whole streams of "
             "this program"
         )
-        lines = [
-            f"**What was asked.** dpstream promises a number, epsilon (or rho): the most that everything it publishes "
-            f"may tell about one record. This audit attacks {what} on invented data and measures how much they "
-            "really tell. It reads no private data, and this page may be published. (With epsilon 1, whether one "
-            "record was there or not makes no outcome more than 2.72 times likelier.)",
-            "",
+        return (
+            "dpstream promises a number, epsilon (or rho): the most that everything it publishes may tell about one "
+            f"record. This audit attacks {what} on invented data and measures how much they really tell. It reads no "
+            "private data, and this page may be published. (With epsilon 1, whether one record was there or not makes "
+            "no outcome more than 2.72 times likelier.)"
+        )
+
+    def limits(self) -> list[str]:
+        """What an audit does not show."""
+        told = [
+            "An audit can find a leak; it cannot prove that there is none. The proofs are on the theory pages. "
+            "Nothing here "
+            "looks at the time a step takes, at your machine, or at what else you publish about the same people."
         ]
-        if self.exceeding:
-            lines += ["**Answer: NO, do not use this version.** " + "; ".join(self.complaints()) + "."]
-        elif self.missed:
-            lines += ["**Answer: the audit is worth nothing.** " + "; ".join(self.complaints()) + "."]
-        elif not self.findings:
-            lines += ["**Answer: none.** Nothing was audited."]
-        else:
-            lines += [f"**Answer: nothing lost more than it claims** in {_count(honest, 'audit', 'audits')}."]
-        if broken and not self.missed:
-            lines += [
-                "",
-                f"**Can the audit see anything?** Yes: {_count(broken, 'audit', 'audits')} of mechanisms that we "
-                "broke on purpose were run in the same way, and every one was caught.",
-            ]
-        lines += [
+        if self.false_alarm > 0:
+            told.append(
+                f"Chance alone accuses a real mechanism of this page with probability {rounded_up(self.false_alarm)} "
+                "at most: "
+                "limits are exact (Clopper and Pearson), and each attack is chosen on other runs than it is judged on."
+            )
+        return told
+
+    def _summary(self) -> list[str]:
+        word, sentence = self.answer()
+        seen = self.seen()
+        return [
+            f"**What was asked.** {self.asked()}",
             "",
-            "**What this does not show.** An audit can find a leak; it cannot prove that there is none. The proofs are "
-            "on the theory pages. Nothing here looks at the time a step takes, at your machine, or at what else you "
-            "publish about the same people.",
+            f"**Answer: {word}.** {sentence}",
+            *(
+                ["", seen.replace("Can the audit see anything?", "**Can the audit see anything?**")]
+                if seen
+                else []
+            ),
+            "",
+            f"**What this does not show.** {self.limits()[0]}",
         ]
-        return lines
 
     def _how(self) -> list[str]:
         lines = [
@@ -146,7 +178,7 @@ class AuditReport:
                 "of those that were tried, so a loss above the claim would be certain, and one below it is no proof.",
                 "",
             ]
-        if any(f.kind == "empirical" for f in self.findings):
+        if any(f.kind != "exact" for f in self.findings):
             lines += [
                 "Bounds from runs: the attack is chosen on one part of the runs and judged on the others, by exact "
                 "binomial limits (Clopper and Pearson). The confidence stands in each row; chance alone accuses any "
@@ -167,7 +199,7 @@ class AuditReport:
 
 
 def _table(findings: Sequence[AuditFinding]) -> list[str]:
-    empirical = any(f.kind == "empirical" for f in findings)
+    empirical = any(f.kind != "exact" for f in findings)
     heads = (
         ["subject", "claimed", "found", "verdict"] + (["runs", "confidence"] if empirical else []) + ["where"]
     )
@@ -234,12 +266,3 @@ def prepare_folder(folder: str | Path) -> Path:
         raise ConfigError(f"{str(taken)!r} is not a folder", where="--out", allowed="a folder, or a new name")
     place.mkdir(parents=True, exist_ok=True)
     return place
-
-
-def write_audit_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
-    """Write ``audit.md`` and ``audit.json``, and return their paths. Each replaces an older file atomically."""
-    page, data = folder / "audit.md", folder / "audit.json"
-    durable.replace_file(page, report.markdown().encode(), mode=0o644)
-    body = json.dumps(report.as_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    durable.replace_file(data, body.encode(), mode=0o644)
-    return page, data

@@ -1,7 +1,8 @@
-"""Audits of the counter and the selector of one configuration file, exactly as its plan runs them."""
+"""Audits of one configuration file: its counter and selector as its plan runs them, and attacks on its releases."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from dpstream.families.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPl
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.pooled_run import Design
 from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.attack_families import NothingToAttackError
+from dpstream.lab.audits.attacks import MINUTES, attacks_of
 from dpstream.lab.audits.controls import broken_quiet_counter, broken_quiet_selector
 from dpstream.lab.audits.counters_audit import audit_counter
 from dpstream.lab.audits.exact import exact_counter, exact_selector
@@ -68,16 +71,36 @@ class _Parts:
     headline: float = 0.0
 
 
-def configured_audits(config: Config) -> dict[str, Audit]:
-    """Audits of the parts of one plan, by the names of the general audits ("exact", "counters", "selection").
+def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Audit]:
+    """Audits of one plan: of its parts, by the names of the general audits ("exact", "counters", "selection"), where
+    the parts of the mechanism are known; and attacks on its releases ("attacks"), where it publishes tables.
 
     The counter with its noise, the selector's budget and the scores' sensitivity come from the plan. No data are read;
     scores and streams are invented. The exact audits have controls. The empirical ones have none, because few runs
     would not catch them at a small epsilon.
 
+    Args:
+        minutes: the limit of CPU of the attacks.
+
     Errors:
-        ConfigError: the audit does not know the parts of this mechanism.
+        ConfigError: the audit neither knows the parts of this mechanism nor can attack its releases; or a wrong limit.
     """
+    audits: dict[str, Audit] = {}
+    try:
+        audits |= _audits_of_parts(config)
+    except _UnknownPartsError:
+        audits["attacks"] = attacks_of(config, minutes)
+        return audits
+    with contextlib.suppress(NothingToAttackError):
+        audits["attacks"] = attacks_of(config, minutes)
+    return audits
+
+
+class _UnknownPartsError(ConfigError):
+    """A mechanism whose parts the exact audits do not know."""
+
+
+def _audits_of_parts(config: Config) -> dict[str, Audit]:
     plan = config.plan()
     parts = _parts(plan)
 
@@ -189,11 +212,8 @@ def _parts(plan: object) -> _Parts:
         )
     if isinstance(plan, PooledPlan):
         return _pooled_parts(plan)
-    raise ConfigError(
-        "the audit of a configuration does not know the parts of this mechanism",
-        where="audit",
-        allowed='pooled, dpstabs, or baseline with offline = "mwem-pgm"; all others are audited without a '
-        "configuration (dpstream audit)",
+    raise _UnknownPartsError(
+        f"the audit does not know the parts of the mechanism {getattr(plan, 'name', '')!r}", where="audit"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["TOLERANCE", "Audit", "AuditFinding", "AuditLength", "AuditProgress", "Largest"]
+__all__ = ["TOLERANCE", "Attacked", "Audit", "AuditFinding", "AuditLength", "AuditProgress", "Largest"]
 
 AuditLength = Literal["short", "long"]
 
@@ -48,12 +48,43 @@ class Largest:
 
 
 @dataclass(frozen=True)
+class Attacked:
+    """What an attack on releases guessed, for pictures; shares are of right guesses.
+
+    Attributes:
+        right, made: how many guesses were right, of how many. values: among how many possibilities.
+        interval: exact limits of 95 % of the share.
+        without_noise: the share on releases without noise.
+        allowed: the largest share that the claim allows.
+        curve: false and true positive rates of all thresholds; empty where no presence was guessed.
+        allowed_curve: the largest true positive rates that the claim allows.
+        stream: what was attacked, in words.
+    """
+
+    right: int
+    made: int
+    values: int
+    interval: tuple[float, float]
+    without_noise: float
+    allowed: float
+    curve: tuple[tuple[float, float], ...]
+    allowed_curve: tuple[tuple[float, float], ...]
+    stream: str
+
+    @property
+    def share(self) -> float:
+        """Of right guesses."""
+        return self.right / self.made if self.made else 1 / self.values
+
+
+@dataclass(frozen=True)
 class AuditFinding:
     """The result for one subject. It is public, because audits read invented data only.
 
     Attributes:
         subject: what was audited, such as ``"counter tree, T = 16"``.
-        kind: ``"exact"`` where ``found`` is the true loss, ``"empirical"`` where it is a lower bound from runs.
+        kind: ``"exact"`` where ``found`` is the true loss, ``"empirical"`` where it is a lower bound from runs, and
+            ``"attack"`` where these runs are releases of a whole configured stream.
         claimed: the most that the mechanism claims to lose, in ``unit``.
         found: the exact loss, or the lower confidence bound, in ``unit``; may be infinite.
         confidence: the confidence of the lower bound; None for an exact loss.
@@ -62,10 +93,11 @@ class AuditFinding:
         detail: the neighbours with the largest loss, in words.
         seconds: wall-clock time of this audit.
         unit: ``"epsilon"`` or ``"rho"``.
+        attack: of an attack: what it guessed.
     """
 
     subject: str
-    kind: Literal["exact", "empirical"]
+    kind: Literal["exact", "empirical", "attack"]
     claimed: float
     found: float
     confidence: float | None
@@ -74,6 +106,7 @@ class AuditFinding:
     detail: str
     seconds: float
     unit: Literal["epsilon", "rho"] = "epsilon"
+    attack: Attacked | None = None
 
     @classmethod
     def exact(
@@ -128,6 +161,8 @@ class AuditFinding:
     def as_json(self) -> dict[str, Any]:
         """All fields, ``caught`` and ``passed``, as JSON values; an infinite loss is the text ``"infinite"``."""
         facts = asdict(self) | {"caught": self.caught, "passed": self.passed}
+        if self.attack is None:
+            del facts["attack"]
         for key in ("claimed", "found"):
             if facts[key] in (float("inf"), float("-inf")):
                 facts[key] = "infinite"

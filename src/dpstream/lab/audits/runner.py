@@ -12,6 +12,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.lab.audits.aim_audit import audit_aim
 from dpstream.lab.audits.asking_audit import audit_asking
+from dpstream.lab.audits.attacks import MINUTES
 from dpstream.lab.audits.census_audit import audit_census
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.counters_audit import audit_counters
@@ -48,42 +49,33 @@ AUDITS: dict[str, Audit] = {
     "questions": audit_asking,
 }
 
-#: Audits that have no part for the counter and the selector of a configuration file.
-_PROGRAM_ONLY = {
-    "aim",
-    "census",
-    "classifiers",
-    "panels",
-    "points",
-    "pooled",
-    "questions",
-    "schedulers",
-    "streams",
-    "turnover",
-}
+#: Audits of a configuration file, the longest first.
+_CONFIGURED = ("attacks", "counters", "selection", "exact")
 _POLL_SECONDS = 0.5
 
 
 def audit_names(*, configured: bool) -> tuple[str, ...]:
     """The names of all audits; with ``configured``, of those that audit a configuration file."""
-    return tuple(sorted(set(AUDITS) - (_PROGRAM_ONLY if configured else set())))
+    return tuple(sorted(_CONFIGURED if configured else AUDITS))
 
 
 def run_audits(
-    names: Sequence[str],
+    names: Sequence[str] | None,
     length: AuditLength,
     progress: AuditProgress,
     *,
     config: str | Path | None = None,
+    minutes: float = MINUTES,
     seed: int | None = None,
     processes: int = 2,
 ) -> Iterator[AuditFinding]:
     """Run some audits, and give findings as they come.
 
     Args:
-        names: names of ``AUDITS``.
+        names: of ``audit_names``; None: all, of a configuration file those that there are for its mechanism.
         progress: is called with each subject.
         config: audit the parts of this file's plan instead of the program's own subjects.
+        minutes: the limit of CPU of the attacks on a configuration.
         seed: for tests; None: the operating system's entropy.
         processes: how many processes to use.
 
@@ -91,29 +83,36 @@ def run_audits(
         ConfigError: no name, an unknown name, a name of an audit that no configuration file has, or a wrong file.
     """
     known = audit_names(configured=config is not None)
-    for name in names:
+    for name in names or ():
         if name not in known:
             what = f"there is no audit {name!r}" + (" of a configuration file" if config is not None else "")
             raise ConfigError(what, where="audit", allowed=", ".join(known))
-    chosen = [name for name in AUDITS if name in names]
-    if not chosen:
+    if names is not None and not names:
         raise ConfigError("no audit is named", where="audit", allowed=", ".join(known))
     place = None if config is None else str(config)
-    if place is not None:
-        _audits(place)  # raises for a wrong file before anything starts
+    there = _audits(place, minutes)  # raises for a wrong file before anything starts
+    for name in names or ():
+        if name not in there:
+            raise ConfigError(
+                f"there is no audit {name!r} of this file's mechanism",
+                where="audit",
+                allowed=", ".join(there),
+            )
+    order = AUDITS if place is None else _CONFIGURED
+    chosen = [name for name in order if name in (there if names is None else names)]
     if processes == 1 or len(chosen) == 1:
         for name in chosen:
-            yield from _audits(place)[name](length, _randomness(seed, name), progress)
+            yield from there[name](length, _randomness(seed, name), progress)
     else:
-        yield from _parallel(chosen, length, place, seed, processes, progress)
+        yield from _parallel(chosen, length, place, minutes, seed, processes, progress)
 
 
-def _audits(config: str | None) -> dict[str, Audit]:
+def _audits(config: str | None, minutes: float) -> dict[str, Audit]:
     if config is None:
         return AUDITS
     from dpstream.project import Config
 
-    return configured_audits(Config.load(config))
+    return configured_audits(Config.load(config), minutes)
 
 
 def _randomness(seed: int | None, name: str) -> Randomness:
@@ -124,6 +123,7 @@ def _parallel(
     names: list[str],
     length: AuditLength,
     config: str | None,
+    minutes: float,
     seed: int | None,
     processes: int,
     progress: AuditProgress,
@@ -137,7 +137,9 @@ def _parallel(
         while waiting or running:
             while waiting and len(running) < processes:
                 name = waiting.pop(0)
-                running[name] = context.Process(target=_work, args=(name, length, config, seed, results))
+                running[name] = context.Process(
+                    target=_work, args=(name, length, config, minutes, seed, results)
+                )
                 running[name].start()
             try:
                 name, kind, value = results.get(timeout=_POLL_SECONDS)
@@ -165,11 +167,13 @@ def _check_alive(running: dict[str, Any]) -> None:
             raise RuntimeError(f"the audit {name!r} ended with exit code {process.exitcode}")
 
 
-def _work(name: str, length: AuditLength, config: str | None, seed: int | None, results: Any) -> None:
+def _work(
+    name: str, length: AuditLength, config: str | None, minutes: float, seed: int | None, results: Any
+) -> None:
     # Ctrl-C reaches all processes of the group; only the parent handles it, and ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        audit = _audits(config)[name]
+        audit = _audits(config, minutes)[name]
         for finding in audit(
             length, _randomness(seed, name), lambda text: results.put((name, "progress", text))
         ):
