@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 from collections import Counter
 from statistics import median
 
@@ -171,6 +172,21 @@ def test_learning_counts_what_is_ranked_right():
     assert lost_share(targets, "real") == 0
     assert 0.0 < lost_share(targets, "synthetic") < 0.6 < lost_share(targets, "nothing")
     assert math.isnan(lost_share(targets, "offline"))
+
+
+def test_a_column_of_many_values_needs_no_more_room_than_one_of_fifty():
+    rng = np.random.default_rng(9)
+    many = rng.integers(0, 100_000, 4000)
+    rows = np.column_stack([many, many % 2]).astype(np.int32)
+    rows[:2000, 0] = rng.integers(0, 60, 2000) * 2 + rows[:2000, 1]
+    training, test = split_records(rows)
+    tracemalloc.start()
+    found = learn_targets(Domain(("id", "odd"), (100_000, 2)), test, {"real": training})
+    assert tracemalloc.get_traced_memory()[1] < 2e8
+    tracemalloc.stop()
+    assert [one.column for one in found] == ["id", "odd"]
+    # Half of the ids are told by whether they are odd.
+    assert 0.6 < found[0].areas["real"] < 0.9
 
 
 def counts(step: int, true: list[int], made: list[int]) -> ColumnCounts:

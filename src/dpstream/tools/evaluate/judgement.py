@@ -290,7 +290,7 @@ def _measures(
         Measure(
             "inconsistencies",
             "combinations that nobody has",
-            "of the rows",
+            "of the rows have one",
             own.unseen,
             unique,
             math.nan if ceiling is None else ceiling.unseen,

@@ -76,7 +76,8 @@ def _number(one: Measure) -> list[Html | str]:
         for name, value in ((_SAMPLES, one.floor), (_ONCE, one.ceiling))
         if not math.isnan(value)
     ]
-    small = [element("br"), element("small", "; ".join(beside))] if beside else []
+    whole = "; ".join(beside).replace(" %", "\N{NO-BREAK SPACE}%")
+    small = [element("br"), element("small", whole)] if beside else []
     return [f"{one.text(one.value)} {one.unit}", *small]
 
 
