@@ -63,8 +63,8 @@ class Judgement:
         measures: in the order of their questions.
         columns: total variation, floor and ceiling of each column, by name.
         pairs: those that are furthest off.
-        groups, floor_groups, ceiling_groups: errors of groups by their size, those of samples of real records, and those
-            of the offline run.
+        groups, floor_groups, ceiling_groups: errors of groups by their size; those of samples of real records, and of
+            the offline run.
         targets: what can be learned, column by column.
         trends: change over time.
         broken: rows of the released table that break a declared constraint, by its words; empty without constraints.
