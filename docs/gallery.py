@@ -1,7 +1,7 @@
 """Make the pictures of the gallery: every kind of page, light, dark and on a phone. ``make gallery``
 
-It simulates streams, runs them, writes their reports and a statement, and lets Chromium (``make browser``) take
-pictures. The data are invented; the noise is real, so pictures differ a little each time. Three minutes.
+It simulates streams, runs them, writes their reports, a statement and an evaluation, and lets Chromium (``make
+browser``) take pictures. The data are invented; the noise is real, so pictures differ a little each time. 3 minutes.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ def main() -> None:
         for name, config in configs.items():
             dpstream("report", config, "--out", pages[name])
         dpstream("statement", configs["table"], "--out", pages["statement"])
+        dpstream("evaluate", configs["table"], "--out", folder / "evaluation")
+        pages["evaluation"] = folder / "evaluation" / "evaluation.html"
         for name, page in pages.items():
             for view in VIEWS:
                 picture(page, OUT / f"{name}-{view}.webp", view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import shutil
@@ -24,8 +25,12 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import read
 from dpstream.project import Config
-from dpstream.tools.evaluate import LABEL, evaluate_run, true_steps
+from dpstream.tools import evaluate
+from dpstream.tools.evaluate import LABEL, true_steps
 from dpstream.tools.evaluate.synthetic_side import alike_as_missing, alike_together, read_codes
+
+#: What it finds besides is the subject of ``test_judgement``.
+evaluate_run = functools.partial(evaluate.evaluate_run, judged=False)
 
 STEPS = typical(14)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import re
+import tracemalloc
 from collections import Counter
 from statistics import median
 
@@ -14,7 +17,8 @@ from evaluated_runs import run, typical, write_run
 from dpstream.core.errors import LimitError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.tools.evaluate import evaluate_run, judgement
+from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
+from dpstream.tools.evaluate.evaluation_files import result_of
 from dpstream.tools.evaluate.judgement import broken_rules, judge
 from dpstream.tools.evaluate.learning import learn_targets, lost_share, split_records
 from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows
@@ -27,6 +31,7 @@ from dpstream.tools.evaluate.table_comparison import (
     unseen_share,
 )
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
+from dpstream.tools.report.evaluation_page import evaluation_page
 
 SCHEMA = Schema(
     [
@@ -173,6 +178,21 @@ def test_learning_counts_what_is_ranked_right():
     assert math.isnan(lost_share(targets, "offline"))
 
 
+def test_a_column_of_many_values_needs_no_more_room_than_one_of_fifty():
+    rng = np.random.default_rng(9)
+    many = rng.integers(0, 100_000, 4000)
+    rows = np.column_stack([many, many % 2]).astype(np.int32)
+    rows[:2000, 0] = rng.integers(0, 60, 2000) * 2 + rows[:2000, 1]
+    training, test = split_records(rows)
+    tracemalloc.start()
+    found = learn_targets(Domain(("id", "odd"), (100_000, 2)), test, {"real": training})
+    assert tracemalloc.get_traced_memory()[1] < 2e8
+    tracemalloc.stop()
+    assert [one.column for one in found] == ["id", "odd"]
+    # Half of the ids are told by whether they are odd.
+    assert 0.6 < found[0].areas["real"] < 0.9
+
+
 def counts(step: int, true: list[int], made: list[int]) -> ColumnCounts:
     return ColumnCounts(step, np.array(true), np.array(made))
 
@@ -222,6 +242,8 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     assert all(one.value > 3 * one.floor for one in other.measures if one.name in ("pairs", "sets", "rows"))
     assert other.measures[0].value == 0, "its single columns are the true ones"
     assert "The weakest: " in other.words
+    few = judge(SCHEMA, 1, REAL, REAL, dataclasses.replace(NO_TRENDS, changes=4, wrong=0.5, floor=0.1))
+    assert few.measures[6].word == "not known", "of four changes a share says nothing"
 
 
 def test_words_have_the_limits_of_verdicts_and_none_is_worse_than_two_samples():
@@ -313,3 +335,25 @@ def test_points_are_held_against_points_that_are_spread_evenly():
         ("distance", pytest.approx(0.2), pytest.approx(0.1)),
         ("cells 2", 0.02, 0.02),
     ]
+
+
+def test_the_page_says_first_that_it_is_private_and_explains_each_short_name_once(tmp_path):
+    config = write_run(tmp_path / "s", typical(6))
+    run(config)
+    page = evaluation_page(result_of(evaluate_run(config)))
+    body = page[page.index("<body") :]
+    assert (
+        body.index(LABEL) < body.index("<h1>") < body.index('class="lead"') < body.index('class="verdicts"')
+    )
+    words = re.sub(r"<[^>]+>", "", body)
+    for short, said in (
+        ("(TV)", "total variation (TV)"),
+        ("(pMSE)", "propensity score mean-squared error (pMSE)"),
+        ("TSTR", "train on synthetic, test on real: TSTR"),
+    ):
+        assert words.count(short) == 1
+        assert said in words
+    for name in ("AvgWE", "RelWEFloor", "MaxL1"):
+        assert name not in words
+    assert not re.search(r"(?:src|href)=.(?!#)", page), "nothing is loaded"
+    assert len(page.encode()) < 400_000

@@ -38,6 +38,8 @@ __all__ = ["JudgedPair", "Judgement", "broken_rules", "judge"]
 #: Draws of samples of real records; of large tables fewer, whose errors hardly differ from draw to draw.
 _DRAWS: Final = 5
 _LARGE: Final = 200_000
+#: Of fewer changes a share says nothing.
+_FEWEST_CHANGES: Final = 5
 #: Pairs that are told one by one.
 _MOST_PAIRS: Final = 10
 
@@ -61,7 +63,8 @@ class Judgement:
         measures: in the order of their questions.
         columns: total variation, floor and ceiling of each column, by name.
         pairs: those that are furthest off.
-        groups, floor_groups: errors of groups by their size, and those of samples of real records.
+        groups, floor_groups, ceiling_groups: errors of groups by their size; those of samples of real records, and of
+            the offline run.
         targets: what can be learned, column by column.
         trends: change over time.
         broken: rows of the released table that break a declared constraint, by its words; empty without constraints.
@@ -75,6 +78,7 @@ class Judgement:
     pairs: tuple[JudgedPair, ...]
     groups: tuple[GroupError, ...]
     floor_groups: tuple[GroupError, ...]
+    ceiling_groups: tuple[GroupError, ...]
     targets: tuple[LearnedTarget, ...]
     trends: Trends
     broken: Mapping[str, int]
@@ -184,6 +188,7 @@ def judge(
         ),
         own.groups,
         floors[0].groups,
+        () if ceiling is None else ceiling.groups,
         targets,
         trends,
         broken_rules(schema, made),
@@ -281,8 +286,7 @@ def _measures(
             "changes",
             "change over time",
             "of the changes go another way",
-            trends.wrong,
-            trends.floor,
+            *((trends.wrong, trends.floor) if trends.changes >= _FEWEST_CHANGES else (math.nan, math.nan)),
             math.nan,
             "Share of the changes of 1 % of the table or more, between evaluated steps, that go another way in the "
             "released tables or do not show.",
@@ -290,7 +294,7 @@ def _measures(
         Measure(
             "inconsistencies",
             "combinations that nobody has",
-            "of the rows",
+            "of the rows have one",
             own.unseen,
             unique,
             math.nan if ceiling is None else ceiling.unseen,

@@ -98,9 +98,13 @@ def _area(table: Codes, test: Codes, position: int) -> float:
     features = [i for i in range(table.shape[1]) if i != position]
     values, counts = np.unique(test[:, position], return_counts=True)
     values = np.sort(values[np.argsort(-counts, kind="stable")[:_MOST_VALUES]])
+    # All other values are one: a column of a hundred thousand values would need as many columns of probabilities.
+    taught = np.where(np.isin(table[:, position], values), table[:, position], -1)
     tree: Any = DecisionTreeClassifier(min_samples_leaf=max(5, len(table) // 400), random_state=SEED)
-    tree.fit(table[:, features], table[:, position])
-    expected = np.zeros((len(test), int(max(values.max(), tree.classes_.max())) + 1))
-    expected[:, tree.classes_] = tree.predict_proba(test[:, features])
+    tree.fit(table[:, features], taught)
+    guessed = tree.predict_proba(test[:, features])
+    expected = np.zeros((len(test), len(values)))
+    known = np.isin(values, tree.classes_)
+    expected[:, known] = guessed[:, np.searchsorted(tree.classes_, values[known])]
     really = test[:, position][:, None] == values
-    return float(roc_auc_score(really, expected[:, values], average="weighted"))
+    return float(roc_auc_score(really, expected, average="weighted"))

@@ -76,7 +76,8 @@ def _number(one: Measure) -> list[Html | str]:
         for name, value in ((_SAMPLES, one.floor), (_ONCE, one.ceiling))
         if not math.isnan(value)
     ]
-    small = [element("br"), element("small", "; ".join(beside))] if beside else []
+    whole = "; ".join(beside).replace(" %", "\N{NO-BREAK SPACE}%")
+    small = [element("br"), element("small", whole)] if beside else []
     return [f"{one.text(one.value)} {one.unit}", *small]
 
 
@@ -84,7 +85,7 @@ _WHY_NOT = {
     "groups": "no combination of two values has so many records",
     "rows": "not known: too few rows, or no scikit-learn",
     "learning": "not known: real records teach next to nothing, are too few, or there is no scikit-learn",
-    "changes": f"nothing changed by {100 * CLEAR:g} % of the table between the evaluated steps",
+    "changes": f"fewer than five shares changed by {100 * CLEAR:g} % of the table between the evaluated steps",
 }
 
 
@@ -186,19 +187,23 @@ def groups_section(judged: Judgement) -> Html | None:
     """Errors of groups by their true size."""
     if not judged.groups:
         return None
-    real = {one.words: one for one in judged.floor_groups}
+    real, once = (
+        {one.words: percent(one.typical) for one in own}
+        for own in (judged.floor_groups, judged.ceiling_groups)
+    )
     rows = [
         [
             one.words,
             integer(one.groups),
             percent(one.typical),
             percent(one.most),
-            percent(real[one.words].typical) if one.words in real else "–",
+            real.get(one.words, "–"),
+            once.get(one.words, "–"),
             percent(one.lost),
         ]
         for one in judged.groups
     ]
-    headings = ["true size", "groups", "typical error", "nine of ten within", _SAMPLES, "lost"]
+    headings = ["true size", "groups", "typical error", "nine of ten within", _SAMPLES, _ONCE, "lost"]
     return element(
         "section",
         element("h2", "How wrong are small groups?"),
