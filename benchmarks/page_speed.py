@@ -25,6 +25,8 @@ from made_by import write_result
 
 PROGRAM = Path(sys.executable).with_name("dpstream")
 ROWS = 60
+#: Most of it is the run whose releases are drawn.
+LONG = "about 3 minutes"
 
 
 def stream(folder: Path, steps: int, columns: int) -> Path:

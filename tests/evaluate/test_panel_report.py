@@ -50,6 +50,9 @@ def test_page_repeats_the_manifests(folder: Path, tmp_path: Path) -> None:
     assert LABEL not in page.text
     assert "one person's entire history" in page.words
     assert "What all steps take together" in page.words
+    # Of one column there are no pairs, and no command makes them known.
+    assert "Counts of one column" in page.words
+    assert "Two columns together" not in page.words
     manifests = [read_manifest(folder / "releases", step) for step in range(1, STEPS + 1)]
     told = [manifest["accuracy"]["panel"]["answers"] for manifest in manifests]
     assert told[-1]

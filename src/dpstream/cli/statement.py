@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,13 @@ def command(
         date = f"{today.day} {today:%B %Y}"
         made = statement(loaded, progress, date=date, contact=contact)
         reads = sys.stdout.isatty() and out is None
-        text = _page(made, folder) if form == "html" else made.plain() if reads else made.markdown()
+        text = (
+            _page(made, folder, len(loaded.schema()))
+            if form == "html"
+            else made.plain()
+            if reads
+            else made.markdown()
+        )
     if target is None:
         click.echo(text, nl=False)
         return
@@ -95,13 +102,19 @@ def command(
     click.echo(f"wrote {target}")
 
 
-def _page(made: Statement, folder: Path) -> str:
+def _page(made: Statement, folder: Path, columns: int) -> str:
     from dpstream.project.statement_records import newest_release
     from dpstream.stream.release.fitness import fitness_of
+    from dpstream.tools.report.known_errors import beside_verdicts
     from dpstream.tools.report.statement_page import statement_page
 
-    newest = newest_release(folder)
-    return statement_page(made, fitness_of(folder), 0 if newest is None else int(newest.manifest["rows"]))
+    newest, fit = newest_release(folder), fitness_of(folder)
+    if newest is None:
+        return statement_page(made, fit, 0)
+    if columns == 1:  # there are no pairs to be known
+        fit = replace(fit, verdicts=tuple(one for one in fit.verdicts if one.use != "pairs"))
+    manifest = newest.manifest
+    return statement_page(made, fit, int(manifest["rows"]), beside_verdicts(folder, int(manifest["step"])))
 
 
 #: What a file of an ending holds where --format does not say it.

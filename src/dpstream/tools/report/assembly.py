@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dpstream
-from dpstream.core.contracts.verdicts import Use
+from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import calendar_of
+from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
 from dpstream.tools.report.opening import banner, opening, table_of_verdicts, title_of
 from dpstream.tools.report.sections_files import files_section
@@ -50,7 +52,8 @@ class Page:
         kicker: what kind of thing this is, above its name; that of synthetic data where it is None.
         card: what one may conclude, where that is not told by verdicts on tables.
         rules: for using the files, where those of tables do not fit.
-        beside: what is known of errors beside the verdicts.
+        measured: says how far the measured numbers of columns may be off; asked where the table's errors are not known.
+        columns: how many the records have, where that is known.
     """
 
     run: Told
@@ -63,7 +66,8 @@ class Page:
     kicker: str | None = None
     card: Html | None = None
     rules: Sequence[str] | None = None
-    beside: Callable[[Fitness], Mapping[Use, str]] | None = None
+    measured: Callable[[], str | None] | None = None
+    columns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,9 @@ class FamilyPage:
             )
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
         about = None if folder.config is None else folder.config.publication
-        return assemble(self.draw(folder, pairs, private), private=private, fit=fit, about=about)
+        return assemble(
+            self.draw(folder, pairs, private), folder.releases, private=private, fit=fit, about=about
+        )
 
 
 def charts_of(run: Told) -> Charts:
@@ -106,10 +112,13 @@ def charts_of(run: Told) -> Charts:
     return Charts(calendar_of(run))
 
 
-def assemble(made: Page, *, private: bool, fit: Fitness, about: Publication | None = None) -> str:
+def assemble(
+    made: Page, releases: Path, *, private: bool, fit: Fitness, about: Publication | None = None
+) -> str:
     """The whole page as text.
 
     Args:
+        releases: the folder, for published errors by simulation.
         private: whether it holds private truth.
         fit: what the newest table is fit for.
         about: what the owner says to readers, where that is known.
@@ -118,8 +127,14 @@ def assemble(made: Page, *, private: bool, fit: Fitness, about: Publication | No
     links = [(name, title) for name, title, _ in made.sections if title]
     links += [("promise", "Privacy and cost"), ("files", "Use the files")]
     size = run.shown[-1].rows if made.size is None else made.size
-    beside = None if made.beside is None else made.beside(fit)
-    card = table_of_verdicts(fit.verdicts, size, beside) if made.card is None else made.card
+    card = made.card
+    if card is None:
+        unknown = any(one.use == "columns" and one.word == NOT_KNOWN for one in fit.verdicts)
+        measured = made.measured() if unknown and made.measured is not None else None
+        beside = beside_verdicts(releases, run.shown[-1].step, measured)
+        # Of one column there are no pairs, and no command would make them known.
+        judged = [one for one in fit.verdicts if one.use != "pairs" or made.columns != 1]
+        card = table_of_verdicts(judged, size, beside)
     head = opening(run, dates, made.what, card, links, kicker=made.kicker, private=private, about=about)
     body = [*(content for _, _, content in made.sections), promise(run), files_section(run, made.rules)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN, Use
-from dpstream.io.sinks.simulated_errors import SimulatedErrors
-from dpstream.stream.release.fitness import Fitness
+from dpstream.core.contracts.verdicts import Use
+from dpstream.io.sinks.simulated_errors import SimulatedErrors, error_steps, simulated_errors
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import integer
@@ -21,21 +19,28 @@ __all__ = ["beside_verdicts", "measured_words", "reach_of_counts"]
 _PART = 0.95
 
 
-def beside_verdicts(run: ReportedRun, fit: Fitness, dates: Calendar) -> dict[Use, str]:
-    """For the first card: what the verdict on columns or pairs does not say; empty where there is nothing."""
+def beside_verdicts(releases: Path, step: int, measured: str | None = None) -> dict[Use, str]:
+    """For the first card: what the verdicts on columns and pairs do not say; empty where there is nothing.
+
+    Args:
+        step: of the newest table.
+        measured: how far the measured numbers of columns may be off, where how wrong the table's are is not known.
+
+    Errors:
+        StoreDamagedError: published errors that cannot be read.
+    """
+    known = [one for one in error_steps(releases) if one <= step]
+    simulated = simulated_errors(releases, max(known)) if known else None
+    if simulated is None:
+        return {} if measured is None else {"columns": f"{measured}; how wrong the table's are is not known"}
     found: dict[Use, str] = {}
-    if run.simulated is not None:
-        names = run.schema.names
-        reaches: dict[Use, float | None] = {
-            "columns": reach_of_counts(run.simulated, [(name,) for name in names]),
-            "pairs": reach_of_counts(run.simulated, combinations(names, 2)),
-        }
-        for use, reach in reaches.items():
-            if reach is not None:
-                found[use] = f"19 of 20 single counts to within {integer(reach)} records"
-    unknown = any(one.use == "columns" and one.word == NOT_KNOWN for one in fit.verdicts)
-    if "columns" not in found and unknown and (measured := measured_words(run, dates)) is not None:
-        found["columns"] = f"{measured}; how wrong the table's are is not known"
+    reaches: dict[Use, float | None] = {
+        "columns": reach_of_counts(simulated, 1),
+        "pairs": reach_of_counts(simulated, 2),
+    }
+    for use, reach in reaches.items():
+        if reach is not None:
+            found[use] = f"19 of 20 single counts to within {integer(reach)} records"
     return found
 
 
@@ -60,14 +65,16 @@ def measured_words(run: ReportedRun, dates: Calendar) -> str | None:
     return f"{which} are right to within {to} records {when}"
 
 
-def reach_of_counts(found: SimulatedErrors, marginals: Iterable[Sequence[str]]) -> float | None:
-    """In records: as far as 19 of 20 cells of these marginals are off at most; None where none was simulated.
+def reach_of_counts(found: SimulatedErrors, width: int) -> float | None:
+    """In records: as far as 19 of 20 cells of all marginals of so many columns are off at most; None where none was
+    simulated.
 
     Each cell is off by Student's t times its own standard error, as in the published intervals: this is the 95 %
     quantile of all of them together.
     """
     from scipy.special import stdtr
 
+    marginals = [one["columns"] for one in found.facts["cells"]["marginals"] if len(one["columns"]) == width]
     cells = [one.ravel() for names in marginals if (one := found.of_cells(names)) is not None]
     if not cells:
         return None

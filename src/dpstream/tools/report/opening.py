@@ -203,7 +203,7 @@ def _error(one: Verdict, size: int, first_unknown: bool, more: str | None) -> li
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
     }.get(one.use, f"in half of the {one.use} an average count is right to within {by}")
     if more:
-        words += f"; {more}"
+        words += f"; {more}" + ("" if one.how == SIMULATED else " by simulation")
     # An error that the mechanism's model gives says so itself.
     how = "by its model" if "(by its model)" in one.words else _HOW.get(one.how or "", "")
     return [words, " ", element("small", how) if how else ""]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from dpstream.core.contracts.verdicts import Use
 from dpstream.project.statement_words import Statement
 from dpstream.stream.release.fitness import Fitness
 from dpstream.tools.report.assembly import frame
@@ -16,12 +19,13 @@ _MARKER = "<!-- a privacy statement by dpstream -->"
 _FOLDED = 6
 
 
-def statement_page(made: Statement, fit: Fitness, size: int) -> str:
+def statement_page(made: Statement, fit: Fitness, size: int, beside: Mapping[Use, str] | None = None) -> str:
     """The whole page as text: no script, no address, for reading and for printing.
 
     Args:
         fit: what the newest table is fit for.
         size: how many records it stands for.
+        beside: what else is known of its errors.
     """
     (first, opening, _), *rest = made.sections
     kicker, title = made.title.split(": ", 1)
@@ -31,7 +35,7 @@ def statement_page(made: Statement, fit: Fitness, size: int) -> str:
         element("h1", element("bdi", title)),
         element("h2", first, class_="quiet"),
         [element("p", text) for text in opening],
-        table_of_verdicts(fit.verdicts, size),
+        table_of_verdicts(fit.verdicts, size, beside),
     )
     sections = [_section(*one) for one in rest if one[0] != "What it is fit for" or not fit.verdicts]
     above = []

@@ -9,7 +9,7 @@ from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.report import sections_error, sections_tables, sections_time
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.collect import collect
-from dpstream.tools.report.known_errors import beside_verdicts
+from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import integer
 from dpstream.tools.report.private_side import collect_truth
 
@@ -35,8 +35,16 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     ]
     what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(run.schema))} columns"
     heat = sections_tables.heat_json(run, chosen, truth)
-    beside = partial(beside_verdicts, run, dates=dates)
-    return Page(run, sections, what, charts, tables=len(run.tables), heat=heat, beside=beside)
+    return Page(
+        run,
+        sections,
+        what,
+        charts,
+        tables=len(run.tables),
+        heat=heat,
+        measured=partial(measured_words, run, dates),
+        columns=len(run.schema),
+    )
 
 
 TABLES_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)

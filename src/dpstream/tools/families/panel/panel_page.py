@@ -107,7 +107,7 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
         ("releases", "People", _releases(run, charts)),
         ("errors", "Errors", _errors(run)),
     ]
-    return Page(run, sections, what, charts, size=run.people[-1])
+    return Page(run, sections, what, charts, size=run.people[-1], columns=len(columns))
 
 
 PANEL_PAGE: Final = FamilyPage(
