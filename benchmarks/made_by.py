@@ -21,7 +21,7 @@ _LINE = re.compile(
     r"^Made by `(?P<command>[^`]+)` at commit (?P<commit>[0-9a-f]{7,40})(?: with changes)?, \d{4}-\d\d-\d\d\.$"
 )
 #: Folders of the program that hold other parts.
-_HALLS = ("core", "families", "io", "tools", "lab")
+_HALLS = ("core", "families", "io", "service", "tools", "lab")
 #: What the verbs of the program measure, where no script does.
 _VERBS = {
     "dpstream reproduce kumar": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),

@@ -40,7 +40,7 @@ def test_requests_made_from_the_document(made: Path) -> None:
             ):
 
                 @settings(
-                    max_examples=6,
+                    max_examples=3,
                     derandomize=True,
                     database=None,
                     phases=[Phase.generate],

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,24 @@ def test_a_table_in_every_form(made: Path, feed: httpx.Client, step: int, form: 
     assert rows(few, form) == table.select(["paid", "zip"]).slice(0, 5).to_pylist()
     changes = feed.get(f"{BASE}/steps/3/changes.{form}")
     assert rows(changes, form) == read_changes(made / "releases", 3).to_pylist()
+
+
+def test_tables_in_csv_files_have_their_types(tmp_path: Path) -> None:
+    """A panel of an earlier version, whose tables and changes lie there as CSV."""
+    with tarfile.open(Path(__file__).parents[2] / "streams/data/panel-window.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    with served(f"invented={tmp_path / 'releases'}") as feed:
+        for kind, table in (
+            ("table", read_table(tmp_path / "releases", 3, ids=True)),
+            ("changes", read_changes(tmp_path / "releases", 3)),
+        ):
+            assert (
+                pa.ipc.open_stream(feed.get(f"{BASE}/steps/3/{kind}.arrows").content).read_all().equals(table)
+            )
+            assert rows(feed.get(f"{BASE}/steps/3/{kind}.parquet"), "parquet") == table.to_pylist()
+        lines = [json.loads(one) for one in feed.get(f"{BASE}/changes?after=2&limit=1").iter_lines()]
+        assert lines[1] == {"step": 3, **table.slice(0, 1).to_pylist()[0]}
+        assert "no table of records" in problem(feed.get(f"{BASE}/answer?q=x"), 400)["detail"]
 
 
 def test_a_file_of_the_folder_is_given_byte_for_byte(made: Path, feed: httpx.Client) -> None:

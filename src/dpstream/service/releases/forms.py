@@ -7,6 +7,7 @@ parts (``Range``), a slow reader holds an open file and nothing else, and memory
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import tempfile
@@ -16,18 +17,19 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-from pyarrow import ipc, parquet
+from pyarrow import ipc
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.feed import Piece, StandardOutput
 from dpstream.io.sinks.publisher import MANIFEST
-from dpstream.io.sinks.release_reader import read_changes, read_table
+from dpstream.io.sinks.release_reader import read_table
 from dpstream.io.sinks.staged_file import StagedFile
-from dpstream.io.sinks.table_files import FORMATS, BlockWriter
+from dpstream.io.sinks.table_files import FORMATS, BlockWriter, blocks_of, from_bytes
 from dpstream.service.releases.places import Listing, OpenFile, Place
 from dpstream.service.releases.problems import Problem
 
-__all__ = ["FORMS", "Made", "feed", "table"]
+__all__ = ["FORMS", "Made", "check_whole", "feed", "table"]
 
 #: Endings and media types.
 FORMS = {
@@ -114,26 +116,25 @@ def table(
     own = f"{kind}.{form}"
     if own in files and not columns and limit is None:
         return place.step_file(step, own)
-    stored = f"{kind}.parquet"
-    if stored not in files:
-        _check_whole(place, step, kind, files)
+    stored = next((one for one in FORMATS if f"{kind}.{one}" in files), None)
+    if stored is None and kind == "changes":
+        raise Problem(404, f"step {step} has no changes: its table is there")
+    if stored is None:
+        check_whole(place, step)
 
     def write(out: BinaryIO) -> None:
-        if stored in files:
-            with place.step_file(step, stored) as file:
-                source = parquet.ParquetFile(str(file.path))
-                names = _chosen(source.schema_arrow, columns)
-                blocks = source.iter_batches(ROWS, columns=names)
-                _write(source.schema_arrow, names, _first(blocks, limit), form, out)
-        else:
-            whole = (
-                read_changes(place.root, step)
-                if kind == "changes"
-                else read_table(place.root, step, ids=True)
-            )
-            names = _chosen(whole.schema, columns)
-            blocks = whole.select(names).to_batches(ROWS)
-            _write(whole.schema, names, _first(blocks, limit), form, out)
+        if stored is None:
+            whole = read_table(place.root, step, ids=True)
+            _write(whole.schema, columns, _first(whole.to_batches(ROWS), limit), form, out)
+            return
+        with place.step_file(step, f"{kind}.{stored}") as file:
+            fields = [*_fields(place), {"name": ID, "type": "integer"}, {"name": OP, "type": "string"}]
+            blocks = blocks_of(file.path, stored, fields)
+            first = next(blocks, None)
+            if first is None:
+                _write(from_bytes(file.path, stored, fields).schema, columns, blocks, form, out)
+            else:
+                _write(first.schema, columns, _first(itertools.chain([first], blocks), limit), form, out)
 
     return made.get((place.name, step, entry["manifest_sha256"], kind, form, columns, limit), write)
 
@@ -175,47 +176,38 @@ def _publish(out: StandardOutput, place: Place, step: int, follows: bool) -> boo
         return False
     with place.step_file(step, names[0]) as file:
         staged = StagedFile(files[names[0]]["sha256"], file.size, file.path)
-        out.publish(Piece(step, {MANIFEST: manifest, names[0]: staged}, _fields(place.codebook())))
+        out.publish(Piece(step, {MANIFEST: manifest, names[0]: staged}, _fields(place)))
     return True
 
 
-def _fields(book: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of a codebook, which give the types of CSV files."""
+def _fields(place: Place) -> list[dict[str, Any]]:
+    """The fields of the codebook, which give the types of CSV files."""
+    book = place.codebook()
     return [*book["resources"][0]["schema"]["fields"], *book["dpstream"].get("panel", {}).get("fields", [])]
 
 
-def _check_whole(place: Place, step: int, kind: str, files: dict[str, Any]) -> None:
-    """Check that a table that lies there in another form, or only as changes, may be put together in memory."""
-    if kind == "changes" and "changes.csv" not in files:
-        raise Problem(404, f"step {step} has no changes: its table is there")
-    if kind == "table" and "table.json" in files:
-        raise Problem(404, f"the table of step {step} was drawn elsewhere, and is not among these files")
-    if kind == "table" and step not in place.listing().readable:
-        raise Problem(410, f"step {step} is a change, and a table that it builds on was withdrawn or dropped")
-    manifest = place.manifest(step)[1]
-    rows = int(manifest.get("rows_in_table") or manifest.get("rows") or 0)
-    if rows > MOST_ROWS:
-        raise Problem(
-            413,
-            f"the table of step {step} is too large to be put together here; take its files",
-            most=MOST_ROWS,
-        )
-    place.codebook()
-
-
-def _chosen(schema: Any, columns: tuple[str, ...]) -> list[str]:
-    """The names of the columns that are wanted, each once.
+def check_whole(place: Place, step: int) -> None:
+    """Check that the table of a step can be put together in memory, from files that are as they were published.
 
     Errors:
-        ConfigError: an unknown one.
+        Problem: it cannot be, or not any more.
     """
-    for name in columns:
-        if name not in schema.names:
-            shown = name if len(name) <= 40 else f"{name[:37]}..."
-            raise ConfigError(
-                f"there is no column {shown!r}", where="columns", allowed=", ".join(schema.names)
-            )
-    return list(dict.fromkeys(columns)) or list(schema.names)
+    manifest = place.manifest(step)[1]
+    if "table.json" in manifest["files"]:
+        raise Problem(404, f"the table of step {step} was drawn elsewhere, and is not among these files")
+    listing = place.listing()
+    if step not in listing.readable:
+        raise Problem(410, f"step {step} is a change, and a table that it builds on was withdrawn or dropped")
+    if int(manifest.get("rows_in_table") or manifest["rows"]) > MOST_ROWS:
+        raise Problem(413, f"the table of step {step} is too large to be put together here; take its files")
+    for number in range(step, 0, -1):
+        kind = "table." if listing.entries[number]["state"] == "full" else "changes."
+        for name in place.manifest(number)[1]["files"]:
+            if name.startswith(kind):
+                place.step_file(number, name).close()
+        if kind == "table.":
+            break
+    place.codebook()
 
 
 def _first(blocks: Iterator[Any] | list[Any], limit: int | None) -> Iterator[Any]:
@@ -229,8 +221,21 @@ def _first(blocks: Iterator[Any] | list[Any], limit: int | None) -> Iterator[Any
             return
 
 
-def _write(schema: Any, names: list[str], blocks: Iterator[Any], form: str, out: BinaryIO) -> None:
-    """Write blocks in a form, one after the other."""
+def _write(
+    schema: pa.Schema, columns: tuple[str, ...], blocks: Iterator[Any], form: str, out: BinaryIO
+) -> None:
+    """Write blocks in a form, one after the other.
+
+    Errors:
+        ConfigError: unknown columns.
+    """
+    for name in columns:
+        if name not in schema.names:
+            shown = name if len(name) <= 40 else f"{name[:37]}..."
+            raise ConfigError(
+                f"there is no column {shown!r}", where="columns", allowed=", ".join(schema.names)
+            )
+    names = list(dict.fromkeys(columns)) or list(schema.names)
     schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
     if form == "ndjson":
         for block in blocks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -27,6 +28,7 @@ __all__ = ["Listing", "OpenFile", "Place", "find_places"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV, errno.EISDIR)
 #: Bytes of a block that is read or sent.
 BLOCK = 2**16
 
@@ -113,6 +115,7 @@ class Place:
         self.name = name
         self.root = root
         self._lock = threading.Lock()
+        self._hashing = threading.Lock()
         self._known: tuple[object, Listing] | None = None
         self._digests: dict[object, str] = {}
 
@@ -187,14 +190,15 @@ class Place:
         """The SHA-256 of a file; remembered for this version of it."""
         known = os.fstat(file.fd)
         key = known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
-        if key not in self._digests:
-            found = hashlib.sha256()
-            for block in file.again().blocks():
-                found.update(block)
-            if len(self._digests) >= 10_000:
-                self._digests.clear()
-            self._digests[key] = found.hexdigest()
-        return self._digests[key]
+        with self._hashing:
+            if key not in self._digests:
+                found = hashlib.sha256()
+                for block in file.again().blocks():
+                    found.update(block)
+                if len(self._digests) >= 10_000:
+                    self._digests.clear()
+                self._digests[key] = found.hexdigest()
+            return self._digests[key]
 
     def open(self, *parts: str) -> OpenFile:
         """A file below the folder: no part of the way is a link, and it is a plain file.
@@ -204,20 +208,21 @@ class Place:
         """
         if not all(_PART.fullmatch(part) for part in parts):
             raise FileNotFoundError
-        at = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        at = -1
         try:
+            at = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             for i, part in enumerate(parts):
                 kind = os.O_NONBLOCK if i == len(parts) - 1 else os.O_DIRECTORY
                 inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=at)
                 os.close(at)
                 at = inner
             if not stat.S_ISREG(os.fstat(at).st_mode):
-                raise NotADirectoryError
+                raise NotADirectoryError(errno.ENOTDIR, "no file")
             file, at = OpenFile(at), -1
             return file
-        except FileNotFoundError:
-            raise
-        except OSError:
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
             raise StoreDamagedError("what is there is no file of a release, or must not be read") from None
         finally:
             if at >= 0:

@@ -1,0 +1,193 @@
+"""The consumers' feed under load: 1,000 readers in a bounded loop, the slowest answers and the memory of the server.
+
+    python benchmarks/service_load.py [--readers 1000] [--rounds 20] [--write]
+
+The command ``dpstream serve releases`` runs in a process of its own, over the releases of an invented stream. Each
+reader has one connection and asks again as soon as it has an answer: mostly what readers ask who come often (the list,
+with the entity tag that they know), sometimes a table, a part of one, or an answer to a question. As many other readers
+listen to the events, and a step that is withdrawn at the end is told to each of them once. Beside it stands the same
+loop against an address that does nothing (``/health``): what HTTP, Python and this machine cost alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import httpx
+import numpy as np
+from made_by import HERE, write_result
+
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import Baseline
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
+
+LONG = "about 3 minutes, and only on a machine that does nothing else"
+STEPS, RECORDS = 20, 1000
+AT = "/v1/streams/invented"
+SCHEMA = Schema(
+    (Categorical("zip", [f"z{i}" for i in range(20)]), Categorical("rooms", list("12345")), Boolean("paid"))
+)
+#: How many in a hundred requests are of a kind.
+KINDS = {
+    "the list, known already (304)": (70, f"{AT}/steps?after={STEPS - 5}"),
+    "a table (Parquet)": (15, f"{AT}/steps/{{step}}/table.parquet"),
+    "a part of a table (Range)": (10, f"{AT}/steps/{{step}}/table.csv"),
+    "a question": (5, f"{AT}/answer?q=paid and rooms = '3'"),
+}
+
+
+def opened(folder: Path) -> Stream:
+    """The invented stream."""
+    plan = Baseline(Workload.all_k_way(SCHEMA.domain, 1)).calibrate(epsilon=4)
+    return open_stream(
+        plan,
+        SCHEMA,
+        folder / "state",
+        name="invented",
+        publish_to=Publisher(folder / "releases"),
+        publishing=Publishing(records="persistent", publish="both"),
+    )
+
+
+def make(folder: Path) -> None:
+    """Its releases."""
+    drawn = np.random.default_rng(1)
+    with opened(folder) as stream:
+        for step in range(1, STEPS + 1):
+            rows = {
+                column.name: drawn.choice(column.labels(), RECORDS).tolist() for column in SCHEMA.columns[:2]
+            }
+            stream.step(Batch(rows | {"paid": drawn.random(RECORDS) < 0.5}), str(step))
+
+
+def memory(pid: int) -> tuple[float, float]:
+    """MB that the process has now, and had at most."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    now, most = (int(re.search(rf"{key}:\s+(\d+) kB", text)[1]) / 1024 for key in ("VmRSS", "VmHWM"))  # type: ignore[index]
+    return now, most
+
+
+async def load(client: httpx.AsyncClient, readers: int, rounds: int, idle: bool) -> dict[str, list[float]]:
+    """Seconds of each request by kind."""
+    took: dict[str, list[float]] = defaultdict(list)
+    names = [name for name, (share, _) in KINDS.items() for _ in range(share)]
+
+    async def reader(number: int) -> None:
+        drawn = np.random.default_rng(number)
+        tag = ""
+        for _ in range(rounds):
+            kind = names[drawn.integers(100)]
+            path = "/health" if idle else KINDS[kind][1].format(step=int(drawn.integers(2, STEPS + 1)))
+            headers = {"If-None-Match": tag} if tag and "304" in kind else {}
+            headers |= {"Range": "bytes=-2000"} if "Range" in kind else {}
+            start = time.perf_counter()
+            answer = await client.get(path, headers=headers)
+            took["nothing" if idle else kind].append(time.perf_counter() - start)
+            if answer.status_code not in (200, 206, 304):
+                raise SystemExit(f"{path}: {answer.status_code} {answer.text}")
+            if "304" in kind and answer.status_code == 200:
+                tag = answer.headers.get("etag", "")
+
+    await asyncio.gather(*(reader(number) for number in range(readers)))
+    return took
+
+
+async def listen(client: httpx.AsyncClient, ready: asyncio.Semaphore, told: Counter[str]) -> None:
+    """Count the events of one listener until the withdrawal is told."""
+    async with client.stream("GET", f"{AT}/events", timeout=None) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("retry"):
+                ready.release()
+            if line.startswith("event: "):
+                told[line.removeprefix("event: ")] += 1
+                return
+
+
+async def measure(address: str, folder: Path, pid: int, readers: int, rounds: int) -> list[str]:
+    """The lines of the result."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    lines = [
+        f"{readers} readers, {rounds} requests each, without a pause; {readers} more listen to the events.",
+        "",
+    ]
+    lines += ["| request | number | median, ms | p99, ms | slowest, ms |", "|---|---|---|---|---|"]
+    async with httpx.AsyncClient(base_url=address, timeout=600, limits=limits) as client:
+        await load(client, 10, 20, idle=False)
+        before = memory(pid)[0]
+        ready, told = asyncio.Semaphore(0), Counter[str]()
+        listeners = [asyncio.create_task(listen(client, ready, told)) for _ in range(readers)]
+        for _ in listeners:
+            await ready.acquire()
+        for idle in (True, False):
+            start = time.perf_counter()
+            took = await load(client, readers, rounds, idle)
+            rate = readers * rounds / (time.perf_counter() - start)
+            for kind, each in sorted(took.items()):
+                ms = 1000 * np.array(each)
+                median, slow = np.percentile(ms, [50, 99])
+                lines.append(f"| {kind} | {len(ms)} | {median:,.0f} | {slow:,.0f} | {ms.max():,.0f} |")
+            lines.append(
+                f"| all {'that ask for nothing' if idle else 'of these'}: {rate:,.0f} a second | | | | |"
+            )
+        start = time.perf_counter()
+        with opened(folder) as stream:
+            stream.withdraw(1, "a test")
+        await asyncio.gather(*listeners)
+        late = time.perf_counter() - start
+        lines += ["", f"A withdrawal was told to {told['withdrawn']} listeners {late:.1f} s after it began."]
+    lines.append(
+        f"Memory of the server: {before:,.0f} MB before the readers came, {memory(pid)[1]:,.0f} MB at most."
+    )
+    return lines
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--readers", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/service_load.txt")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(folder)
+        command = [
+            sys.executable,
+            "-m",
+            "dpstream",
+            "serve",
+            "releases",
+            str(folder / "releases"),
+            "--port",
+            "0",
+        ]
+        command += ["--readers", str(options.readers)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                address = server.stdout.readline().split()[-1]
+                lines = asyncio.run(measure(address, folder, server.pid, options.readers, options.rounds))
+            finally:
+                server.terminate()
+    text = "\n".join(lines) + "\n"
+    print(text, end="")
+    if options.write:
+        write_result(HERE / "results" / "service_load.txt", text)
+
+
+if __name__ == "__main__":
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    main()
