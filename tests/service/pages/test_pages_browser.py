@@ -135,6 +135,13 @@ def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Offi
     browser.script(f"htmx.ajax('GET', {place}, {{target: '#tasks', swap: 'outerHTML'}})")
     browser.until("document.querySelector('#tasks').innerText.includes('waiting')")
     assert "turn=2" in browser.script(place)
+    cookies = browser.send("Network.getCookies", urls=[office.address])["cookies"]
+    office.desk.sign_out(next(one["value"] for one in cookies if one["name"] == "dpstream_login"))
+    before = browser.loads
+    browser.script(f"htmx.ajax('GET', {place}, {{target: '#tasks', swap: 'outerHTML'}})")
+    browser.loaded(before)
+    assert browser.place.startswith("/sign-in?next=%2Fstream%3F")
+    sign_in(browser, office, "Anna")
     browser.go(f"{office.address}/cards?turn=20")
     assert browser.script("document.querySelector('#cards').getAttribute('hx-get')") is None
 

@@ -33,6 +33,8 @@ __all__ = ["ROUTES", "create_app", "serve", "server_of"]
 ROUTES = (*stream_views.ROUTES, *people_views.ROUTES)
 
 
+#: Places in errors that a reader of a page knows.
+_FIELDS = ("reason", "question", "password", "person", "label", "role", "roles", "token")
 _WITHOUT_TEXTS = WithoutTexts()
 #: Files of ours, by name, with their kind.
 _ASSETS = {
@@ -146,7 +148,9 @@ def _refused(visit: Visit, error: DpstreamError) -> Response:
         )
     status = 413 if isinstance(error, TooLargeError) else 400 if isinstance(error, InputError) else 503
     status = 409 if isinstance(error, RefusedError) else status
-    words = f"{error.where}: {error.what}" if isinstance(error, ConfigError) and error.where else error.what
+    # A place is told where it is a field; paths of the machine are not for everybody.
+    field = error.where if error.where in _FIELDS else None
+    words = f"{field}: {error.what}" if field else error.what
     return _told(visit, "This did not work", f"{words[:1].upper()}{words[1:]}.", status, error.allowed)
 
 
