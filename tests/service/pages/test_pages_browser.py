@@ -131,6 +131,7 @@ def test_an_ended_login_leads_back(browser: Browser, office: Office, scripts: bo
 def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Office) -> None:
     sign_in(browser, office, "Anna", f"/stream?{STREAM}")
     office.desk.run_now(office.desk.operator("root"), EVIL)
+    assert "waiting" not in browser.words
     place = "document.querySelector('#tasks').getAttribute('hx-get')"
     browser.script(f"htmx.ajax('GET', {place}, {{target: '#tasks', swap: 'outerHTML'}})")
     browser.until("document.querySelector('#tasks').innerText.includes('waiting')")
