@@ -9,10 +9,33 @@ from pathlib import Path
 import pytest
 from cli_stream import certain, dpstream, released, status
 
+from dpstream.cli import shared
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import read, read_catalogue, read_manifest
 from dpstream.project import Config
+
+
+def test_a_decision_waits_for_the_step_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(tmp_path, "approve = true", steps=1)
+    dpstream("run", config)
+    stream = Config.load(config).open_stream()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            stream.close()
+
+    monkeypatch.setattr(shared.time, "sleep", wait)
+    done = dpstream("approve", config, "--all")
+    assert (len(waits), done.stdout) == (3, "published: step 1\n")
+    assert done.stderr.count("waiting until it lets go") == 1
+    with Config.load(config).open_stream():
+        monkeypatch.setattr(shared, "_PATIENCE", -1.0)
+        assert "has this stream open" in dpstream("approve", config, "--all", code=4).stderr
 
 
 def configured(folder: Path, *lines: str, steps: int = 4) -> Path:

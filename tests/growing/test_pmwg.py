@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
+from dpstream.families.growing.pmwg_plan import PMWGState
 from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
 
 HALF = Fraction(1, 2)
@@ -183,8 +185,23 @@ def test_against_the_listing_without_noise() -> None:
 
 @pytest.mark.parametrize("amounts", [{}, {"rho": "0.05"}, {"delta": "1e-6"}], ids=["pure", "rho", "delta"])
 @pytest.mark.parametrize("options", [{}, {"hard_questions": 7}], ids=["theory", "seven"])
-def test_nobody_can_spend_more_than_the_budget(amounts: dict[str, str], options: dict[str, int]) -> None:
-    """Analysts who ask what was hard once more, ask after each arrival, or search for the threshold by bisection."""
+def test_nobody_can_spend_more_than_the_budget(
+    amounts: dict[str, str], options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Analysts who ask what was hard once more, ask after each arrival, or search for the threshold by bisection.
+    No answer costs more than was told before."""
+    dearest: list[bool] = []
+    real = PMWGPlan.ask
+
+    def priced(plan: PMWGPlan, state: PMWGState, *arguments: Any) -> Any:
+        most, before = plan.most(state), state.books.spent
+        answer = real(plan, state, *arguments)
+        cost = state.books.spent - before
+        assert cost <= most
+        dearest.append(0 < cost == most)
+        return answer
+
+    monkeypatch.setattr(PMWGPlan, "ask", priced)
     for seed, analyst in enumerate((_repeats, _after_each_arrival, _bisects)):
         which = plan(start=30, alpha="0.3", **amounts, **options)
         made = asker(which, [30] + [0] * (CELLS - 1), seed)
@@ -193,6 +210,7 @@ def test_nobody_can_spend_more_than_the_budget(amounts: dict[str, str], options:
         assert made.standing.hard <= which.hard_limit(made.standing.t) + 1
         if options:
             assert made.standing.hard >= 7
+    assert any(dearest), "the price is no larger than it has to be"
 
 
 def _almost(i: int, value: float = 0.9) -> LinearQuery:

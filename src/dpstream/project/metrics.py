@@ -25,6 +25,7 @@ _ABOUT = {
     "dpstream_planned": "Privacy loss that the plan allows, in the unit of the label loss.",
     "dpstream_health": "1 for the word that dpstream status --health says, 0 for all others.",
     "dpstream_release_time_seconds": "When the newest release was written, as Unix time.",
+    "dpstream_told_time_seconds": "When the worker of a service last looked at the stream, as Unix time.",
 }
 
 

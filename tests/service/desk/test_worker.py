@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from desks import ANNA, OWNER, ROWS, make_service
+from desks import ANNA, OWNER, PASSWORD, ROWS, make_service
 
-from dpstream.core.errors import StoreLockedError
+from dpstream.core.errors import ConfigError, StoreLockedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.service.desk import Desk
@@ -63,6 +63,11 @@ def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
     card = desk.card(OWNER, "test")
     assert (card.held, card.withdrawn, card.pending) == ((), (1,), ())
     assert len(desk.ledger(OWNER, "test")["spends"]) == 3
+    metrics = desk.metrics()
+    assert 'dpstream_steps{stream="test"} 3' in metrics
+    assert "dpstream_told_time_seconds{" in metrics
+    assert desk.health() == {"test": card.health}
+    assert desk.accounts(OWNER) == []
 
 
 def test_no_private_value_is_told(tmp_path: Path) -> None:
@@ -161,3 +166,67 @@ def test_what_is_not_due_is_not_taken(tmp_path: Path) -> None:
     card = desk.card(OWNER, "test")
     assert card.next_due == f"{last + datetime.timedelta(days=7)}T00:00+00:00"
     assert (card.steps, card.health) == (0, "not-started")
+
+
+def test_names_and_reasons_are_data_and_nothing_else(tmp_path: Path) -> None:
+    """Quotes, markup and other scripts go through and come back; what breaks lines or hides is refused."""
+    hostile = [
+        "'; DROP TABLE people; --",
+        "<script>alert(1)</script>",
+        "{{ 7 * 7 }}",
+        "../../etc",
+        "Ана Мейер",
+    ]
+    desk = Desk.open(make_service(tmp_path / "names", steps=1))
+    work(desk)
+    for name in hostile:
+        desk.add_person(OWNER, name, ["approver"], PASSWORD)
+        secret = desk.sign_in(name, PASSWORD, name)
+        found = desk.person(secret or "")
+        assert found is not None
+        assert found.name == name
+        desk.decide(found, "test", 1, "approve", name)
+    assert sorted(one.name for one in desk.people(OWNER)) == sorted(hostile)
+    assert [one.reason for one in desk.decisions(OWNER) if one.kind == "approve"] == hostile
+    assert desk.check_log()[0] == []
+    work(desk)
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["done"]
+    for name in ("two\nlines", "hidden\u202eright", "", " ", "x" * 101, "nul\x00"):
+        with pytest.raises(ConfigError):
+            desk.add_person(OWNER, name, ["approver"])
+        if name.strip() and len(name) < 100:
+            with pytest.raises(ConfigError):
+                desk.decide(ANNA, "test", 1, "approve", name)
+
+
+def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path) -> None:
+    """The rejection came when the worker had begun: its reason, which is for inside, is not published."""
+    folder = make_service(tmp_path / "late", steps=1)
+    desk = Desk.open(folder)
+    work(desk)
+    desk.decide(ANNA, "test", 1, "approve")
+    with desk.database.writing() as db:
+        db.execute("UPDATE tasks SET state = 'begun'")
+    desk.decide(OWNER, "test", 1, "reject", "inside only")
+    work(desk)
+    assert [(one.kind, one.state) for one in desk.tasks(OWNER, "test")] == [
+        ("approve", "done"),
+        ("reject", "failed"),
+    ]
+    assert (
+        desk.tasks(OWNER, "test")[1].why == "step 1 was published before it was rejected; it can be withdrawn"
+    )
+    assert "inside only" not in "".join(p.read_text() for p in (folder / "releases").rglob("*.json"))
+    assert desk.card(OWNER, "test").withdrawn == ()
+
+
+def test_what_was_looked_at_is_what_is_decided_about(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "other", steps=1))
+    work(desk)
+    desk.decide(ANNA, "test", 1, "approve")
+    with desk.database.writing() as db:
+        db.execute("UPDATE tasks SET what = replace(what, 'manifest_sha256\":\"', 'manifest_sha256\":\"0')")
+    work(desk)
+    (task,) = desk.tasks(OWNER, "test")
+    assert (task.state, task.why) == ("failed", "step 1 is not the one that was looked at any more")
+    assert desk.card(OWNER, "test").held == (1,)

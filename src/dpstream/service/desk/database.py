@@ -8,16 +8,18 @@ Every use opens a connection and closes it, so that any thread of a server may u
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.service.desk.settings import DATABASE, Settings
+from dpstream.service.desk.settings import DATABASE, FILE, Settings
 from dpstream.stream.store.postgres import PostgresDatabase
 from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
-from dpstream.stream.store.store_database import StoreDatabase
+from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
 __all__ = ["ServiceDatabase"]
 
@@ -42,7 +44,7 @@ CREATE TABLE tasks (
   number INTEGER PRIMARY KEY, stream TEXT NOT NULL, kind TEXT NOT NULL, what TEXT NOT NULL, person TEXT NOT NULL,
   made TEXT NOT NULL, decision INTEGER, state TEXT NOT NULL, result TEXT, why TEXT, ended TEXT
 ) STRICT;
-CREATE INDEX tasks_by_state ON tasks (state, number);
+CREATE INDEX tasks_by_stream ON tasks (stream, state, number);
 CREATE TABLE board (stream TEXT PRIMARY KEY, told TEXT NOT NULL, facts TEXT NOT NULL) STRICT;
 CREATE TABLE held (
   stream TEXT NOT NULL, step INTEGER NOT NULL, sha256 TEXT NOT NULL, manifest TEXT NOT NULL, rows BLOB,
@@ -103,17 +105,24 @@ class ServiceDatabase:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._path = settings.folder / DATABASE
+        self._path, self._settings_file = settings.folder / DATABASE, settings.folder / FILE
         self._server = settings.database
         self.where = str(self._path) if self._server is None else f"PostgreSQL, schema {self._server.schema}"
 
     def create(self) -> bool:
         """Make it, whole; False where it is there already."""
         if self._server is None:
-            if self._path.is_file():
-                return False
-            create_file(self._path, _fill)
-            return True
+            # The worker and the pages may begin at the same time.
+            descriptor = os.open(self._settings_file, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if self._path.is_file():
+                    return False
+                with file_errors("the service's database could not be made", self._path):
+                    create_file(self._path, _fill)
+                return True
+            finally:
+                os.close(descriptor)
         session = _Server(self._server, self.where)
         try:
             with session.errors():

@@ -19,7 +19,7 @@ from dpstream.service.desk import people as persons
 from dpstream.service.desk.board import card_of, held_row, read_facts
 from dpstream.service.desk.database import ServiceDatabase
 from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions
-from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token
+from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token, unix_time
 from dpstream.service.desk.people import People
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError, require
 from dpstream.service.desk.settings import Settings
@@ -190,7 +190,11 @@ class Desk:
         with self.database.reading() as db:
             told = {one.name: read_facts(db, one.name) for one in self.settings.streams}
         return metrics_text(
-            {name: facts["metrics"] for name, (_, facts) in told.items() if "metrics" in facts}
+            {
+                name: {**facts.get("metrics", {}), "dpstream_told_time_seconds": [({}, unix_time(moment))]}
+                for name, (moment, facts) in told.items()
+                if moment is not None
+            }
         )
 
     # Deciding

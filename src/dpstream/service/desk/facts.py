@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Card", "Decision", "Held", "Person", "Price", "Task", "Token", "canonical", "now"]
+__all__ = ["Card", "Decision", "Held", "Person", "Price", "Task", "Token", "canonical", "now", "unix_time"]
 
 
 def now() -> str:
     """The present second, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def unix_time(moment: str) -> float:
+    """A time of ``now`` as Unix time."""
+    return datetime.datetime.fromisoformat(moment).timestamp()
 
 
 def canonical(value: Any) -> str:
