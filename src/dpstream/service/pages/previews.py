@@ -62,7 +62,7 @@ class Preview:
     """What an approver looks at.
 
     Attributes:
-        rows, last_rows: of the tables as released (``last_rows`` None: no earlier table); ``rows_error``: one standard
+        rows, last_rows: of the tables (``last_rows`` None: no earlier table); ``rows_error``: one standard
             error of the number of records, None where it is not known.
         verdicts, unfit: of the held table.
         first: the differences that matter most; ``columns``: every column with all its values.
@@ -93,7 +93,7 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
     every = [one for column in found.values() for one in (column[-1:] if len(column) == 2 else column)]
     first = sorted(every, key=lambda one: (not one.matters, -_weight(one)))[:_SHOWN]
     return Preview(
-        int(manifest["rows"]),
+        int(manifest["rows_in_table"]),
         None if held.last is None else held.last.num_rows,
         _rows_error(manifest),
         tuple(Verdict(**one) for one in told.get("verdicts", ())),
@@ -106,6 +106,8 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
 
 def _rows_error(manifest: Mapping[str, Any]) -> float | None:
     told = manifest.get("accuracy") or {}
+    if manifest["rows"] != manifest["rows_in_table"]:
+        return None  # a person of a panel has several rows
     if told.get("total_standard_error") is not None:
         return float(told["total_standard_error"])
     share = _share_of("totals", manifest)

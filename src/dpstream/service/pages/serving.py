@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import socket
 import threading
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -177,6 +178,14 @@ def serve(folder: str | Path, listen: str | None = None, stop: threading.Event |
     """
     desk = Desk.open(folder)
     host, port = _address(desk.settings.listen if listen is None else listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        why = error.strerror or "it is no address of this machine"
+        raise ConfigError(
+            f"nothing can listen at {host} port {port}: {why}", where="listen", allowed="another"
+        ) from None
     server = server_of(desk, host, port)
     if stop is not None:
         event = stop
@@ -186,7 +195,8 @@ def serve(folder: str | Path, listen: str | None = None, stop: threading.Event |
             server.should_exit = True
 
         threading.Thread(target=wait, daemon=True).start()
-    server.run()
+    with listening:
+        server.run(sockets=[listening])
 
 
 def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:
