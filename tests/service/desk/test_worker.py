@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,38 @@ def test_no_private_value_is_told(tmp_path: Path) -> None:
     for private in (planted, "step-1", "step-2", f'"{len(ROWS * 2)}"'):
         assert private.encode() not in files
         assert private not in json.dumps(log)
+
+
+def test_no_name_of_a_batch_and_no_exact_number_is_told(tmp_path: Path) -> None:
+    """Batches are files here, so that their names are those of files; and the numbers of records are odd ones."""
+    folder = make_service(tmp_path / "numbers", steps=2)
+    config = folder / "dpstream.toml"
+    text = config.read_text().replace('time_column = "step"\nend = 2', 'every = "files"')
+    config.write_text(text, encoding="utf-8")
+    for step, rows in ((1, 731), (2, 1913)):
+        (folder / "data" / f"{step}.csv").unlink()
+        lines = "\n".join(ROWS[row % 5] for row in range(rows))
+        (folder / "data" / f"{step}-PLANTED.csv").write_text(f"zip,paid\n{lines}\n", encoding="utf-8")
+    desk = Desk.open(folder)
+    log = json.dumps(work(desk))
+    assert desk.card(OWNER, "test").steps == 2
+    desk.decide(ANNA, "test", 1, "approve")
+    log += json.dumps(work(desk))
+    db = sqlite3.connect(folder / "service.sqlite")
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    texts = [
+        repr([v for v in row if not isinstance(v, bytes)])
+        for t in tables
+        for row in db.execute(f"SELECT * FROM {t}")
+    ]
+    db.close()
+    for told in (log, desk.metrics(), *texts):
+        assert "PLANTED" not in told
+        assert not re.search(r"\b(731|1913|2644)\b", told)
+    data = b"".join(path.read_bytes() for path in folder.glob("service.sqlite*"))
+    assert b"PLANTED" not in data
+    # The control: the state, which nobody reads, has both.
+    assert b"1-PLANTED" in b"".join(path.read_bytes() for path in (folder / "state").glob("stream.sqlite*"))
 
 
 def test_a_source_that_cannot_be_read_is_tried_again_later(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _LONGEST = 1000
 #: Wrong tries in so many seconds, by name and by address; after them every try is refused.
 _WINDOW = 15 * 60
 _BY_NAME = 10
-_BY_ADDRESS = 30
+_BY_ADDRESS = 100
 #: Argon2 takes 64 MB each time.
 _HASHING = threading.BoundedSemaphore(2)
 
