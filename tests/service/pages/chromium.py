@@ -117,9 +117,10 @@ class Browser:
         """Open an address, and wait until it is there."""
         before = self.loads
         self.send("Page.navigate", url=address)
-        self._loaded(before)
+        self.loaded(before)
 
-    def _loaded(self, before: int) -> None:
+    def loaded(self, before: int) -> None:
+        """Wait until one page more was loaded than ``before``."""
         while self.loads == before:
             self._next()
 
@@ -132,7 +133,7 @@ class Browser:
         """Click on what leads to another page, and wait for it."""
         before = self.loads
         self.script(f"document.querySelector({json.dumps(selector)}).click()")
-        self._loaded(before)
+        self.loaded(before)
 
     def press(self, key: str, code: int, *, loads: bool = False) -> None:
         """A key of the keyboard."""
@@ -143,7 +144,7 @@ class Browser:
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text
             )
         if loads:
-            self._loaded(before)
+            self.loaded(before)
 
     @property
     def words(self) -> str:

@@ -131,10 +131,18 @@ def test_an_ended_login_leads_back(browser: Browser, office: Office, scripts: bo
 def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Office) -> None:
     sign_in(browser, office, "Anna", f"/stream?{STREAM}")
     office.desk.run_now(office.desk.operator("root"), EVIL)
+    assert "waiting" not in browser.words
     place = "document.querySelector('#tasks').getAttribute('hx-get')"
     browser.script(f"htmx.ajax('GET', {place}, {{target: '#tasks', swap: 'outerHTML'}})")
     browser.until("document.querySelector('#tasks').innerText.includes('waiting')")
     assert "turn=2" in browser.script(place)
+    cookies = browser.send("Network.getCookies", urls=[office.address])["cookies"]
+    office.desk.sign_out(next(one["value"] for one in cookies if one["name"] == "dpstream_login"))
+    before = browser.loads
+    browser.script(f"htmx.ajax('GET', {place}, {{target: '#tasks', swap: 'outerHTML'}})")
+    browser.loaded(before)
+    assert browser.place.startswith("/sign-in?next=%2Fstream%3F")
+    sign_in(browser, office, "Anna")
     browser.go(f"{office.address}/cards?turn=20")
     assert browser.script("document.querySelector('#cards').getAttribute('hx-get')") is None
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import html
 import logging
 import re
+import threading
+import time
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 from offices import EVIL, EVIL_VALUE, PASSWORD, PLANTED, Office
 
+from dpstream.core.errors import ConfigError
+from dpstream.service.pages import serve
 from dpstream.service.pages.guard import LARGEST, POLICY
 from dpstream.service.pages.serving import ROUTES
 
@@ -294,3 +299,23 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
             assert http.get("/", headers={"x-remote-user": "Anna", **more}).status_code == status
         assert http.get("/", headers={"x-remote-user": "Nobody"}).status_code == 303
         behind.close()
+
+
+def test_serving_ends_when_it_is_told_to_and_says_what_is_wrong(office: Office) -> None:
+    taken = office.address.removeprefix("http://")
+    for listen in (taken, "localhost", "localhost:http", "300.1.1.1:80", "127.0.0.1:99999"):
+        with pytest.raises(ConfigError, match="listen"):
+            serve(office.folder, listen)
+    office.close()
+    stop = threading.Event()
+    thread = threading.Thread(target=serve, args=(office.folder, taken, stop))
+    thread.start()
+    for _ in range(200):
+        try:
+            assert httpx.get(f"{office.address}/health").json() == {"pages": "ok"}
+            break
+        except httpx.ConnectError:
+            time.sleep(0.05)
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()

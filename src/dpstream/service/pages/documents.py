@@ -116,5 +116,5 @@ def _state_of(releases: Path) -> tuple[Hashable, ...]:
     try:
         catalogue = (releases / "catalogue.json").read_bytes()
     except OSError:
-        return (str(releases), b"")
+        raise ConfigError("nothing is released yet", where="releases", allowed="a released step") from None
     return (str(releases), hashlib.sha256(catalogue).digest(), tuple(error_steps(releases)))

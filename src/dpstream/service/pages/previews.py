@@ -62,7 +62,7 @@ class Preview:
     """What an approver looks at.
 
     Attributes:
-        rows, last_rows: of the tables as released (``last_rows`` None: no earlier table); ``rows_error``: one standard
+        rows, last_rows: of the tables (``last_rows`` None: no earlier table); ``rows_error``: one standard
             error of the number of records, None where it is not known.
         verdicts, unfit: of the held table.
         first: the differences that matter most; ``columns``: every column with all its values.
@@ -93,15 +93,32 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
     every = [one for column in found.values() for one in (column[-1:] if len(column) == 2 else column)]
     first = sorted(every, key=lambda one: (not one.matters, -_weight(one)))[:_SHOWN]
     return Preview(
-        int(manifest["rows"]),
+        int(manifest["rows_in_table"]),
         None if held.last is None else held.last.num_rows,
-        told.get("total_standard_error"),
+        _rows_error(manifest),
         tuple(Verdict(**one) for one in told.get("verdicts", ())),
         _unfit(held, releases),
         tuple(first) if held.last is not None else (),
         found,
         why,
     )
+
+
+def _rows_error(manifest: Mapping[str, Any]) -> float | None:
+    told = manifest.get("accuracy") or {}
+    if manifest["rows"] != manifest["rows_in_table"]:
+        return None  # a person of a panel has several rows
+    if told.get("total_standard_error") is not None:
+        return float(told["total_standard_error"])
+    share = _share_of("totals", manifest)
+    return None if share is None else share * int(manifest["rows"])
+
+
+def _share_of(use: str, manifest: Mapping[str, Any]) -> float | None:
+    """One standard error of a use, as its verdict tells it."""
+    told = (manifest.get("accuracy") or {}).get("verdicts", ())
+    found = next((one["share"] for one in told if one["use"] == use), None)
+    return None if found is None else float(found)
 
 
 def _weight(one: Difference) -> float:
@@ -162,7 +179,6 @@ def _error(manifest: Mapping[str, Any], accuracy: Accuracy | None, name: str, ce
         return None
     cell = accuracy.cell if frozenset([name]) in accuracy.marginals else None
     if cell is None:
-        told = (manifest.get("accuracy") or {}).get("verdicts", ())
-        typical = next((one["share"] for one in told if one["use"] == "columns"), None)
-        cell = None if typical is None else float(typical) * rows / cells
+        typical = _share_of("columns", manifest)
+        cell = None if typical is None else typical * rows / cells
     return None if cell is None else math.sqrt(2) * cell / rows

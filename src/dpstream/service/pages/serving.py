@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import socket
 import threading
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -33,6 +34,8 @@ __all__ = ["ROUTES", "create_app", "serve", "server_of"]
 ROUTES = (*stream_views.ROUTES, *people_views.ROUTES)
 
 
+#: Places in errors that a reader of a page knows.
+_FIELDS = ("reason", "question", "password", "person", "label", "role", "roles", "token")
 _WITHOUT_TEXTS = WithoutTexts()
 #: Files of ours, by name, with their kind.
 _ASSETS = {
@@ -146,7 +149,9 @@ def _refused(visit: Visit, error: DpstreamError) -> Response:
         )
     status = 413 if isinstance(error, TooLargeError) else 400 if isinstance(error, InputError) else 503
     status = 409 if isinstance(error, RefusedError) else status
-    words = f"{error.where}: {error.what}" if isinstance(error, ConfigError) and error.where else error.what
+    # A place is told where it is a field; paths of the machine are not for everybody.
+    field = error.where if error.where in _FIELDS else None
+    words = f"{field}: {error.what}" if field else error.what
     return _told(visit, "This did not work", f"{words[:1].upper()}{words[1:]}.", status, error.allowed)
 
 
@@ -173,6 +178,14 @@ def serve(folder: str | Path, listen: str | None = None, stop: threading.Event |
     """
     desk = Desk.open(folder)
     host, port = _address(desk.settings.listen if listen is None else listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        why = error.strerror or "it is no address of this machine"
+        raise ConfigError(
+            f"nothing can listen at {host} port {port}: {why}", where="listen", allowed="another"
+        ) from None
     server = server_of(desk, host, port)
     if stop is not None:
         event = stop
@@ -182,7 +195,8 @@ def serve(folder: str | Path, listen: str | None = None, stop: threading.Event |
             server.should_exit = True
 
         threading.Thread(target=wait, daemon=True).start()
-    server.run()
+    with listening:
+        server.run(sockets=[listening])
 
 
 def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:

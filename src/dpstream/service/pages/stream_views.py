@@ -42,11 +42,11 @@ def cards(visit: Visit) -> Response:
     return visit.page("cards.html", cards=visit.desk.cards(_me(visit)), turn=visit.number("turn"))
 
 
-def _of_stream(visit: Visit) -> dict[str, Any]:
-    """What every page of one stream shows."""
+def _of_stream(visit: Visit, kind: str = "") -> dict[str, Any]:
+    """What every page of one stream shows; ``kind``: of tasks, only these."""
     name = visit.asked("stream")
-    told = visit.desk.tasks(_me(visit), name)[::-1][:_LINES]
-    return {"card": visit.desk.card(_me(visit), name), "tasks": told, "turn": 0}
+    told = [one for one in visit.desk.tasks(_me(visit), name)[::-1] if kind in ("", one.kind)]
+    return {"card": visit.desk.card(_me(visit), name), "tasks": told[:_LINES], "kind": kind, "turn": 0}
 
 
 @page(ROUTES, "GET /stream")
@@ -58,7 +58,9 @@ def stream(visit: Visit) -> Response:
 @page(ROUTES, "GET /tasks")
 def tasks(visit: Visit) -> Response:
     """Its tasks alone, for a page that refreshes itself."""
-    return visit.page("tasks.html", **{**_of_stream(visit), "turn": visit.number("turn")})
+    return visit.page(
+        "tasks.html", **{**_of_stream(visit, visit.asked("kind")), "turn": visit.number("turn")}
+    )
 
 
 @page(ROUTES, "GET /report")
@@ -156,7 +158,7 @@ def ask(visit: Visit) -> Response:
     question, name = visit.asked("question"), visit.asked("stream")
     visit.require("price")
     price = visit.desk.price(_me(visit), name, question) if question else None
-    return visit.page("ask.html", question=question, price=price, **_of_stream(visit))
+    return visit.page("ask.html", question=question, price=price, **_of_stream(visit, "ask"))
 
 
 @page(ROUTES, "POST /ask")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ __all__ = [
     "read_form",
 ]
 
+#: Of this process: who has no login loads a page again after a restart.
+_KEY = secrets.token_bytes(32)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 #: Fields of one form at most.
 _FIELDS = 100
@@ -165,13 +168,16 @@ class Visit:
     @cached_property
     def _visitor(self) -> str:
         """A secret of the browser, for the forms of those who have no login of ours."""
-        return self.request.cookies.get("dpstream_form", "") or secrets.token_urlsafe(32)
+        return self.request.cookies.get(cookie_name(self.request, "form"), "") or secrets.token_urlsafe(32)
 
     @property
     def token(self) -> str:
         """What each form of this visitor holds, and no other site can know."""
-        secret = self.session or self._visitor
-        return hmac.new(secret.encode(), b"a form of the pages", hashlib.sha256).hexdigest()
+        if self.session:
+            return hmac.new(self.session.encode(), b"a form of the pages", hashlib.sha256).hexdigest()
+        # Who has no login of ours is bound to a cookie and, behind a proxy, to a name; both may be known to others.
+        who = [self._visitor, "" if self.person is None else self.person.name]
+        return hmac.new(_KEY, json.dumps(who).encode(), hashlib.sha256).hexdigest()
 
     def check_form(self) -> None:
         """Refuse a form that another site sent in this visitor's name.
@@ -218,8 +224,9 @@ class Visit:
         values = {"visit": self, "me": self.person, "here": self.request.url.path, **values}
         text = self.templates.get_template(template).render(values)
         answer = HTMLResponse(text.encode("utf-8", "replace"), status)
-        if not self.session and "dpstream_form" not in self.request.cookies:
-            self._set(answer, "dpstream_form", self._visitor)
+        form = cookie_name(self.request, "form")
+        if not self.session and form not in self.request.cookies:
+            self._set(answer, form, self._visitor)
         return answer
 
     def to(self, place: str) -> Response:
@@ -242,7 +249,7 @@ class Visit:
         answer.set_cookie(name, value, path="/", secure=self.secure, httponly=True, samesite="strict")
 
 
-def cookie_name(request: Request) -> str:
+def cookie_name(request: Request, kind: str = "login") -> str:
     """With the prefix that no other host of the same site can set, where there is https."""
     local = (request.url.hostname or "") in _LOOPBACK
-    return "dpstream_login" if local else "__Host-dpstream_login"
+    return f"{'' if local else '__Host-'}dpstream_{kind}"

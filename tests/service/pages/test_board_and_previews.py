@@ -1,0 +1,175 @@
+"""The planning board, held tables beside released ones, and documents made from releases."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from offices import EVIL, EVIL_VALUE, Office
+
+from dpstream.core.errors import ConfigError
+from dpstream.project import Config
+from dpstream.project.plan_description import describe
+from dpstream.service.desk import Held
+from dpstream.service.pages.board import Wanted, changed_text, draft, plan_board
+from dpstream.service.pages.documents import Documents, policy_of
+from dpstream.service.pages.previews import preview
+
+
+def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> None:
+    """With the same numbers in a file, ``dpstream plan`` predicts the same; nothing is written anywhere."""
+    path = template / "stream" / "dpstream.toml"
+    before = sorted(str(one) for one in template.rglob("*"))
+    wanted = Wanted("0.5", "6000", "1000", "total within 5 %")
+    board = plan_board(path, wanted)
+    assert board.has == wanted
+    assert [(row.name, row.amount) for row in board.rows] == [
+        ("as the file has it", "1"),
+        ("half of it", "0.25"),
+        ("chosen", "0.5"),
+        ("twice as much", "1"),
+    ]
+    text = draft(path, wanted)
+    file = tmp_path / "dpstream.toml"
+    file.write_text(text, encoding="utf-8")
+    facts = describe(Config.load(file))["expected_errors"]
+    chosen = board.rows[2]
+    assert chosen.total == facts["steps"][-1]["total_share"]
+    assert chosen.verdicts == tuple((one["use"], one["word"]) for one in facts["verdicts"])
+    assert [row.odds for row in board.rows] == ["73.2", "56.3", "62.3", "73.2"]
+    totals = [row.total for row in board.rows[1:]]
+    assert totals == sorted(totals, key=lambda share: -(share or 0))
+    assert board.smallest is not None
+    assert board.smallest["smallest"] is not None
+    # Only the numbers differ, the comment stays, and the old file is as it was.
+    documents = [tomllib.loads(one) for one in (text, path.read_text(encoding="utf-8"))]
+    assert documents[0].pop("budget") == {"epsilon": "0.5"}
+    assert documents[0].pop("expect") == {"size": 6000, "records_per_step": 1000}
+    assert [
+        documents[1].pop(key)["epsilon" if key == "budget" else "size"] for key in ("budget", "expect")
+    ] == ["1", 60]
+    assert documents[0] == documents[1]
+    assert "# decided" in text
+    assert sorted(str(one) for one in template.rglob("*")) == before
+    # As it is, there is one row less.
+    assert [row.name for row in plan_board(path, Wanted()).rows] == [
+        "half of it",
+        "as the file has it",
+        "twice as much",
+    ]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [Wanted("1e9"), Wanted("1e999999999"), Wanted("-1"), Wanted("0"), Wanted("1/0"), Wanted("1\n[state]"), Wanted('1"'),
+     Wanted(size="x"), Wanted(size="0"), Wanted(records_per_step="1.5"), Wanted(size="9" * 13)],
+)  # fmt: skip
+def test_the_board_refuses_what_is_no_number(template: Path, wanted: Wanted) -> None:
+    path = template / "stream" / "dpstream.toml"
+    for call in (plan_board, draft):
+        with pytest.raises(Exception, match="allowed") as found:
+            call(path, wanted)
+        assert type(found.value).__module__ == "dpstream.core.errors"
+
+
+def test_a_draft_that_nobody_confirmed_is_as_private_as_the_data(template: Path, tmp_path: Path) -> None:
+    text = (template / "stream" / "dpstream.toml").read_text(encoding="utf-8")
+    file = tmp_path / "dpstream.toml"
+    file.write_text(text.replace("confirmed = true", "confirmed = false"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="as private as the data"):
+        draft(file, Wanted())
+
+
+TEXTS = st.text(st.sampled_from('[]budget="#\n 1epsilon.x{},\\' + "'"), max_size=60)
+
+
+@given(TEXTS, st.sampled_from(["2", 'a"b', "\\", "x\ny"]))
+def test_only_the_wanted_key_changes(text: str, value: str) -> None:
+    """Whatever the file looks like: it says what was wanted and all else as before, or the board refuses."""
+    try:
+        before = tomllib.loads(text)
+    except ValueError:
+        return
+    if not isinstance(before.get("budget", {}), dict):
+        return
+    try:
+        after = tomllib.loads(changed_text(text, {"budget": {"epsilon": value}}))
+    except ConfigError:
+        return
+    assert after.pop("budget") == {**before.pop("budget", {}), "epsilon": value}
+    assert after == before
+
+
+def _held(office: Office) -> tuple[Held, Config]:
+    owner = office.desk.operator("root")
+    return office.desk.held(owner, EVIL, 5), office.desk.config(owner, EVIL)
+
+
+def test_what_is_beyond_noise_comes_first(office: Office) -> None:
+    """A planted shift of one value stands on top; its control, the same shares, has nothing beyond noise."""
+    held, config = _held(office)
+    draws = np.random.default_rng(1).permutation(8000)
+    paid, names = draws % 2 == 0, np.array(["a", EVIL_VALUE, "c"])[draws % 3]
+
+    def table(values: Any, truth: Any) -> pa.Table:
+        return pa.table({EVIL_VALUE: pa.array(values.tolist()), "paid": pa.array(truth.tolist())})
+
+    told = {
+        "total_standard_error": 20.0,
+        "measured_every_step": {"standard_error": 20.0, "marginals": [[EVIL_VALUE], ["paid"]]},
+        "words": "noise",
+        "verdicts": [],
+    }
+    manifest = {**held.manifest, "rows": 8000, "rows_in_table": 8000, "accuracy": told}
+    same = dataclasses.replace(held, manifest=manifest, table=table(names, paid), last=table(names, paid))
+    made = preview(same, config.schema(), config.output.dir)
+    assert not any(one.matters for one in made.first)
+    assert made.unfit is None
+    names = names.copy()
+    names[:400] = "c"
+    shifted = dataclasses.replace(same, table=table(names, paid))
+    made = preview(shifted, config.schema(), config.output.dir)
+    assert (made.first[0].column, made.first[0].value, made.first[0].matters) == (EVIL_VALUE, "c", True)
+    assert sum(one.now for one in made.columns[EVIL_VALUE]) == pytest.approx(1)
+    # A first step has nothing beside it; other columns are said to be others.
+    first = preview(dataclasses.replace(same, last=None), config.schema(), config.output.dir)
+    assert (first.first, first.last_rows) == ((), None)
+    other = dataclasses.replace(same, table=pa.table({"x": [1]}))
+    assert "are not those of the configuration" in preview(other, config.schema(), config.output.dir).why_not
+    bad = {**manifest, "rows": 30, "rows_in_table": 30}
+    assert "noise alone" in str(
+        preview(dataclasses.replace(same, manifest=bad), config.schema(), config.output.dir).unfit
+    )
+
+
+def test_documents_are_made_once_from_releases(office: Office) -> None:
+    """The state is elsewhere, and what changes the releases changes the page."""
+    _, config = _held(office)
+    documents = Documents()
+    statement, report = documents.statement(config), documents.report(config)
+    assert "4 tables have been published so far" in statement
+    for page in (statement, report):
+        assert "sandbox allow-scripts" in policy_of(page)
+    assert documents.report(config) is report
+    assert documents.statement(config) is statement
+    releases = config.output.dir
+    catalogue = json.loads((releases / "catalogue.json").read_text(encoding="utf-8"))
+    (releases / "catalogue.json").write_text(
+        json.dumps({**catalogue, "steps": catalogue["steps"][:3]}), encoding="utf-8"
+    )
+    assert "3 tables have been published so far" in documents.statement(config)
+    other = dataclasses.replace(config, name="another")
+    with pytest.raises(ConfigError, match="another plan"):
+        Documents().statement(other)
+    shutil.rmtree(releases)
+    with pytest.raises(ConfigError, match="nothing is released yet"):
+        documents.report(config)
