@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +25,6 @@ from dpstream.families.growing.pmwg_plan import PMWGState
 from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
 
 HALF = Fraction(1, 2)
-
-
-# The noise rule.
 
 
 @given(
@@ -190,10 +186,9 @@ def test_nobody_can_spend_more_than_the_budget(
 ) -> None:
     """Analysts who ask what was hard once more, ask after each arrival, or search for the threshold by bisection.
     No answer costs more than was told before."""
-    dearest: list[bool] = []
-    real = PMWGPlan.ask
+    dearest, real = [], PMWGPlan.ask
 
-    def priced(plan: PMWGPlan, state: PMWGState, *arguments: Any) -> Any:
+    def priced(plan: PMWGPlan, state: PMWGState, *arguments: object) -> object:
         most, before = plan.most(state), state.books.spent
         answer = real(plan, state, *arguments)
         cost = state.books.spent - before
