@@ -259,7 +259,7 @@ def test_evaluation_agrees_with_the_files(plane: Path, tmp_path: Path) -> None:
     facts = json.loads(dpstream("evaluate", plane / "dpstream.toml", "--out", out, "--json").stdout)
     rows = rows_of(plane)
     assert {path.name for path in out.iterdir()} == {
-        *("steps.csv", "cells.csv", "summary.md", "summary.json"),
+        *("steps.csv", "cells.csv", "measures.csv", "evaluation.html", "summary.md", "summary.json"),
         "NOT-RELEASABLE.txt",
     }
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in out.iterdir())
