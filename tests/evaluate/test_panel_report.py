@@ -53,6 +53,7 @@ def test_page_repeats_the_manifests(folder: Path, tmp_path: Path) -> None:
     # Of one column there are no pairs, and no command makes them known.
     assert "Counts of one column" in page.words
     assert "Two columns together" not in page.words
+    assert "in half of the columns" not in page.words
     manifests = [read_manifest(folder / "releases", step) for step in range(1, STEPS + 1)]
     told = [manifest["accuracy"]["panel"]["answers"] for manifest in manifests]
     assert told[-1]

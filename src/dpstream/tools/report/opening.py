@@ -102,8 +102,11 @@ def table_of_verdicts(
     Args:
         size: how many records there are.
         beside: what else is known of the errors of a use.
+
+    Without a verdict on pairs the table has one column.
     """
     more = beside or {}
+    one_column = all(one.use != "pairs" for one in verdicts)
     if not verdicts:
         return None
     # What nobody knows is said once.
@@ -112,7 +115,7 @@ def table_of_verdicts(
         (
             _USES[one.use].format(group=integer(size * SMALL_GROUP)),
             one.word,
-            _error(one, size, one.use == unknown, more.get(one.use)),
+            _error(one, size, one.use == unknown, more.get(one.use), one_column),
             _picture(one),
         )
         for one in verdicts
@@ -185,7 +188,9 @@ _USES = {
 _HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
 
 
-def _error(one: Verdict, size: int, first_unknown: bool, more: str | None) -> list[Html | str]:
+def _error(
+    one: Verdict, size: int, first_unknown: bool, more: str | None, one_column: bool
+) -> list[Html | str]:
     if one.share is None:
         if one.word == NOT_KNOWN:
             command = "how wrong is not known; the publisher can find out with dpstream errors"
@@ -201,7 +206,10 @@ def _error(one: Verdict, size: int, first_unknown: bool, more: str | None) -> li
     words = {
         "totals": f"{integer(size)}, give or take {by}",
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
-    }.get(one.use, f"in half of the {one.use} an average count is right to within {by}")
+    }.get(
+        one.use,
+        f"{'' if one_column else f'in half of the {one.use} '}an average count is right to within {by}",
+    )
     if more:
         words += f"; {more}" + ("" if one.how == SIMULATED else " by simulation")
     # An error that the mechanism's model gives says so itself.
