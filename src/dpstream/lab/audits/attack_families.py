@@ -66,7 +66,7 @@ def check_attackable(config: Config) -> None:
             read_domain(config)
         except ConfigError:
             raise NothingToAttackError(
-                f"no stream can be invented for the mechanism {plan.name!r}, so there are no releases to attack",
+                "its releases are no tables of the declared columns, and only such are attacked",
                 where=str(config.path),
                 allowed="dpstream audit without a file, which attacks streams of its own",
             ) from None

@@ -8,7 +8,8 @@
 - *Shadow models* (Groundhog; Stadler et al. 2022): a linear discriminant of several such numbers of all steps,
   learnt on the shadow runs of all targets.
 - *Noisy counts*: the likelihood ratio of the noisy counts that are published beside the tables, by the noise's own
-  law. They are attacked where they are not published, too: the guarantee is theirs.
+  law, and all targets at once by least squares. They are attacked where they are not published, too: the guarantee is
+  theirs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Run:
         alike: shape (steps, rows, 3): how much a table looks like a row: by columns, by pairs, as a whole.
         closest: shape (steps, rows): columns in which the most alike record differs.
         density: shape (rows,): of the last table, over that of the reference; its logarithm.
-        counts: shape (rows, groups): log-likelihood ratios of noisy counts.
+        counts: shape (rows, groups + 1): log-likelihood ratios of noisy counts, each target by itself; in the last
+            column all targets at once, by least squares.
         counted: whether there were any.
     """
 
@@ -127,6 +129,7 @@ class Watcher:
             newest[one.draw if one.series is None else one.series] = one
         targets, stream = self._stream.targets, self._stream
         many = len(targets.members)
+        squares, sums = np.zeros((len(self.rows),) * 2), np.zeros(len(self.rows))
         for one in newest.values():
             base = stream.expected(one)
             if base is None:
@@ -135,10 +138,14 @@ class Watcher:
             added = np.array([targets.copies * stream.added(one, row) for row in self.rows])
             own = added[many:].reshape(*targets.known.shape[:2], added.shape[1]).mean(axis=1)
             others = 0.5 * added[:many].sum(axis=0) + own.sum(axis=0)
-            fillers = None
+            fillers, apart, rest = None, chance * added, np.zeros(added.shape[1])
             if targets.fillers is not None:
                 fillers = np.array([targets.copies * stream.added(one, row) for row in targets.fillers])
                 others = others + 0.5 * fillers.sum(axis=0)
+                apart[:many] -= chance * fillers
+                rest = chance * fillers.sum(axis=0)
+            squares += apart @ apart.T / max(one.variance, 1e-9)
+            sums += apart @ (one.values - base - rest) / max(one.variance, 1e-9)
             for place, more in enumerate(added):
                 if place < many:
                     mean = 0.5 * more + (0.0 if fillers is None else 0.5 * fillers[place])
@@ -152,7 +159,10 @@ class Watcher:
                 found[place, stream.group(one)] += (
                     ratio if chance == 1.0 else math.log1p(chance * math.expm1(ratio))
                 )
-        return found, counted
+        # All targets at once, by least squares: what is left where there is next to no noise.
+        ridge = 1e-6 * max(1e-9, float(np.trace(squares))) * np.eye(len(squares))
+        together = np.linalg.solve(squares + ridge, sums)
+        return np.concatenate([found, together[:, None]], axis=1), counted
 
 
 def _kernel(rows: Codes, codes: Codes, weights: Floats | None) -> tuple[Floats, Floats]:
@@ -257,8 +267,6 @@ def member_scores(name: str, taught: Sequence[Run], asked: Sequence[Run]) -> Flo
         if not taught[0].counted:
             return None
         counts = [np.array([run.counts[:many] for run in runs]) for runs in (taught, asked)]
-        if counts[0].shape[2] == 1:
-            return counts[1][:, :, 0]
         return _learn(counts[0], there, own=False).scores(counts[1])
     own = name == "likelihood ratio (LiRA)"
 

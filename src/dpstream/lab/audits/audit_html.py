@@ -33,6 +33,7 @@ def audit_html(report: AuditReport) -> str:
             sentence,
             class_="lead",
         ),
+        element("p", _best(report)) if _best(report) else None,
         element("p", report.seen()) if report.seen() else None,
         element("p", report.asked(), class_="note"),
     )
@@ -55,6 +56,22 @@ def audit_body(report: AuditReport) -> str:
     parts += [element("p", text) for text in _footer(report)]
     # A blank line would end the block of HTML.
     return "\n".join(line for line in join(parts).splitlines() if line.strip())
+
+
+def _best(report: AuditReport) -> str:
+    """The attack that gets furthest, in a sentence; empty without attacks."""
+    own = [(one, one.attack) for one in report.findings if one.attack is not None and one.attack.curve]
+    if not own:
+        return ""
+    one, made = max(own, key=lambda pair: (pair[0].found, pair[1].share))
+    proved = f"proves a loss of epsilon {amount(one.found)} of the {amount(one.claimed)} that are claimed"
+    if one.found == 0:
+        proved = f"proves no loss in {one.runs:,} runs (claimed is epsilon {amount(one.claimed)})"
+    return (
+        f"The best of {len(own)} attacks on who is there ({one.subject.removeprefix('attack: ')}) guesses "
+        f"{100 * made.share:.0f} % right where the claim allows {100 * made.allowed:.0f} % and chance gives 50 %: it "
+        f"{proved}."
+    )
 
 
 def _sections(report: AuditReport) -> list[tuple[str, list[Html]]]:
@@ -88,12 +105,14 @@ def _attacks(attacks: Sequence[AuditFinding]) -> list[Html]:
     words = (
         f"Attacked: {stream.stream}. The attacker knows all other records, the program and its settings, has as many "
         "runs to learn from as are judged, and sees all releases. A coin decided of each planted record whether it was "
-        "there; of a known record, which value one column has."
+        "there; of a known record, which value one column has. Limits of 95 % count guesses as independent; what is "
+        "proved does not."
     )
     parts = [element("p", words), attack_dots(attacks)]
     if members:
         best = max(members, key=lambda one: (one.found, one.attack.share if one.attack else 0.0))
-        parts.append(fold(f"Finding who is there, and taking others for it: {best.subject}", rates(best)))
+        name = best.subject.removeprefix("attack: ")
+        parts.append(fold(f"How often {name} finds who is there, and is wrong", rates(best)))
     explained = [element("li", element("strong", name), f": {what}") for name, what in _EXPLAINED.items()]
     parts.append(fold("What each attack does", element("ul", explained, class_="prose")))
     return parts

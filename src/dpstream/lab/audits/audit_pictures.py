@@ -218,23 +218,24 @@ def rates(finding: AuditFinding) -> Html:
     side, edge = 300, 34
 
     def path(points: Sequence[tuple[float, float]]) -> str:
-        return "M" + "L".join(f"{edge + side * f:.0f} {10 + side * (1 - t):.0f}" for f, t in points)
+        return "M" + "L".join(f"{edge + side * f:.1f} {10 + side * (1 - t):.1f}" for f, t in points)
 
     allowed = list(made.allowed_curve)
     # The mirror of the region: who guesses the other way round.
     under = [(1 - f, 1 - t) for f, t in allowed]
     name = finding.subject.removeprefix("attack: ")
+    middle = min(made.curve, key=lambda point: abs(point[0] - 0.3))
     svg = element(
         "svg",
         element("path", d=path([*allowed, *under]) + "Z", class_="allowed"),
         element("path", d=path([(0, 0), (1, 1)]), class_="even"),
         element("path", d=path(sorted(made.curve)), class_="own"),
         element("text", "what the claim allows", x=edge + 0.08 * side, y=10 + 0.16 * side),
-        element("text", name, x=edge + 0.5 * side, y=10 + 0.56 * side),
+        element("text", name, x=edge + side * middle[0] + 8, y=10 + side * (1 - middle[1]) + 16),
         element("text", "taken for there, of those who are not", x=edge, y=side + 40),
         element("text", "found, of those who are there", x=-(side + 10), y=14, transform="rotate(-90)"),
         [element("text", f"{100 * x:.0f} %", x=edge + side * x - 9, y=side + 24) for x in (0.0, 0.5, 1.0)],
-        viewBox=f"0 0 {side + edge + 24} {side + 48}",
+        viewBox=f"0 0 {side + edge + 36} {side + 48}",
         class_="au-roc",
         role="img",
         aria_label=f"{name}: true and false positive rates, inside the region that the claim allows",
