@@ -20,8 +20,8 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
+from urllib.parse import quote
 
-import httpx
 import numpy as np
 from made_by import HERE, write_result
 
@@ -78,78 +78,105 @@ def memory(pid: int) -> tuple[float, float]:
     return now, most
 
 
-async def load(client: httpx.AsyncClient, readers: int, rounds: int, idle: bool) -> dict[str, list[float]]:
+class Connection:
+    """One connection that is kept, with as little work as possible: clients of packages cost more than the server."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def ask(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
+        """Send a request; the status and the headers of the answer, whose body was not read."""
+        if not hasattr(self, "_writer"):
+            self.reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        told = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._writer.write(f"GET {quote(path, safe='/?=&')} HTTP/1.1\r\nHost: here\r\n{told}\r\n".encode())
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = (line.partition(": ") for line in lines[1:] if line)
+        return int(lines[0].split()[1]), {name.lower(): value for name, _, value in fields}
+
+    async def get(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
+        """The same, with the body read and thrown away."""
+        status, told = await self.ask(path, headers)
+        if status != 304:
+            await self.reader.readexactly(int(told["content-length"]))
+        return status, told
+
+    def close(self) -> None:
+        """End it."""
+        self._writer.close()
+
+
+async def load(port: int, readers: int, rounds: int, idle: bool) -> dict[str, list[float]]:
     """Seconds of each request by kind."""
     took: dict[str, list[float]] = defaultdict(list)
     names = [name for name, (share, _) in KINDS.items() for _ in range(share)]
 
     async def reader(number: int) -> None:
-        drawn = np.random.default_rng(number)
-        tag = ""
+        drawn, tag, connection = np.random.default_rng(number), "", Connection(port)
         for _ in range(rounds):
             kind = names[drawn.integers(100)]
             path = "/health" if idle else KINDS[kind][1].format(step=int(drawn.integers(2, STEPS + 1)))
             headers = {"If-None-Match": tag} if tag and "304" in kind else {}
             headers |= {"Range": "bytes=-2000"} if "Range" in kind else {}
             start = time.perf_counter()
-            answer = await client.get(path, headers=headers)
+            status, told = await connection.get(path, headers)
             took["nothing" if idle else kind].append(time.perf_counter() - start)
-            if answer.status_code not in (200, 206, 304):
-                raise SystemExit(f"{path}: {answer.status_code} {answer.text}")
-            if "304" in kind and answer.status_code == 200:
-                tag = answer.headers.get("etag", "")
+            if status not in (200, 206, 304):
+                raise SystemExit(f"{path}: {status}")
+            if "304" in kind:
+                tag = told.get("etag", "")
+        connection.close()
 
     await asyncio.gather(*(reader(number) for number in range(readers)))
     return took
 
 
-async def listen(client: httpx.AsyncClient, ready: asyncio.Semaphore, told: Counter[str]) -> None:
-    """Count the events of one listener until the withdrawal is told."""
-    async with client.stream("GET", f"{AT}/events", timeout=None) as answer:
-        async for line in answer.aiter_lines():
-            if line.startswith("retry"):
-                ready.release()
-            if line.startswith("event: "):
-                told[line.removeprefix("event: ")] += 1
-                return
+async def listen(port: int, ready: asyncio.Semaphore, told: Counter[str]) -> None:
+    """Listen until the first event comes, and count it."""
+    connection = Connection(port)
+    await connection.ask(f"{AT}/events", {})
+    while not (line := (await connection.reader.readline()).decode()).startswith("event: "):
+        if line.startswith("retry"):
+            ready.release()
+    told[line.removeprefix("event: ").strip()] += 1
+    connection.close()
 
 
-async def measure(address: str, folder: Path, pid: int, readers: int, rounds: int) -> list[str]:
+async def measure(port: int, folder: Path, pid: int, readers: int, rounds: int) -> list[str]:
     """The lines of the result."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     lines = [
         f"{readers} readers, {rounds} requests each, without a pause; {readers} more listen to the events.",
         "",
     ]
     lines += ["| request | number | median, ms | p99, ms | slowest, ms |", "|---|---|---|---|---|"]
-    async with httpx.AsyncClient(base_url=address, timeout=600, limits=limits) as client:
-        await load(client, 10, 20, idle=False)
-        before = memory(pid)[0]
-        ready, told = asyncio.Semaphore(0), Counter[str]()
-        listeners = [asyncio.create_task(listen(client, ready, told)) for _ in range(readers)]
-        for _ in listeners:
-            await ready.acquire()
-        for idle in (True, False):
-            start = time.perf_counter()
-            took = await load(client, readers, rounds, idle)
-            rate = readers * rounds / (time.perf_counter() - start)
-            for kind, each in sorted(took.items()):
-                ms = 1000 * np.array(each)
-                median, slow = np.percentile(ms, [50, 99])
-                lines.append(f"| {kind} | {len(ms)} | {median:,.0f} | {slow:,.0f} | {ms.max():,.0f} |")
-            lines.append(
-                f"| all {'that ask for nothing' if idle else 'of these'}: {rate:,.0f} a second | | | | |"
-            )
+    await load(port, 10, 20, idle=False)
+    before = memory(pid)[0]
+    ready, told = asyncio.Semaphore(0), Counter[str]()
+    listeners = [asyncio.create_task(listen(port, ready, told)) for _ in range(readers)]
+    for _ in listeners:
+        await ready.acquire()
+    rates = []
+    for idle in (True, False):
         start = time.perf_counter()
-        with opened(folder) as stream:
-            stream.withdraw(1, "a test")
-        await asyncio.gather(*listeners)
-        late = time.perf_counter() - start
-        lines += ["", f"A withdrawal was told to {told['withdrawn']} listeners {late:.1f} s after it began."]
-    lines.append(
-        f"Memory of the server: {before:,.0f} MB before the readers came, {memory(pid)[1]:,.0f} MB at most."
-    )
-    return lines
+        took = await load(port, readers, rounds, idle)
+        rates.append(readers * rounds / (time.perf_counter() - start))
+        for kind, each in sorted(took.items()):
+            ms = 1000 * np.array(each)
+            median, slow = np.percentile(ms, [50, 99])
+            lines.append(f"| {kind} | {len(ms)} | {median:,.0f} | {slow:,.0f} | {ms.max():,.0f} |")
+    start = time.perf_counter()
+    with opened(folder) as stream:
+        stream.withdraw(1, "a test")
+    await asyncio.gather(*listeners)
+    late = time.perf_counter() - start
+    most = memory(pid)[1]
+    return [
+        *lines,
+        "",
+        f"{rates[1]:,.0f} answers a second; {rates[0]:,.0f} where nothing is asked for (/health).",
+        f"A withdrawal was told to {told['withdrawn']} listeners {late:.1f} s after it began.",
+        f"Memory of the server: {before:,.0f} MB before the readers came, {most:,.0f} MB at most.",
+    ]
 
 
 def main() -> None:
@@ -176,8 +203,8 @@ def main() -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None
-                address = server.stdout.readline().split()[-1]
-                lines = asyncio.run(measure(address, folder, server.pid, options.readers, options.rounds))
+                port = int(server.stdout.readline().rpartition(":")[2])
+                lines = asyncio.run(measure(port, folder, server.pid, options.readers, options.rounds))
             finally:
                 server.terminate()
     text = "\n".join(lines) + "\n"

@@ -15,11 +15,13 @@ from toy_stream import run, start
 
 import dpstream as dp
 from dpstream.cli import main
+from dpstream.core.errors import LimitError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Pooled
-from dpstream.stream import Publishing
+from dpstream.families.tabular import Baseline, Pooled
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Batch, Publishing, open_stream
 from dpstream.stream.release.answers import measured_answer
 from dpstream.stream.release.estimates import Estimate, Published
 
@@ -236,3 +238,15 @@ def test_the_guide_runs_as_it_stands(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert "exact: from the law of the noise" in result.stdout
+
+
+def test_a_question_about_too_many_cells_is_refused(tmp_path: Path) -> None:
+    """Readers are refused as owners are, before anything of the size of all combinations is made."""
+    schema = Schema(tuple(Categorical(name, list("0123456789")) for name in "abcdefghijkl"))
+    plan = Baseline(Workload.all_k_way(schema.domain, 1)).calibrate(epsilon=1)
+    folder = Publisher(tmp_path / "releases")
+    with open_stream(plan, schema, tmp_path / "state", publish_to=folder) as stream:
+        stream.step(Batch({name: ["1", "2"] for name in schema.names}), "1")
+    question = " or ".join(f"{name} = '1'" for name in schema.names)
+    with pytest.raises(LimitError, match="1000000000000 cells together"):
+        dp.read(tmp_path / "releases").answer(question)

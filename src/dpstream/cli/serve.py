@@ -41,7 +41,7 @@ register(command)
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Let pages of https://ORIGIN read in a browser (repeat it; * for all).",
+    help="Let pages of this origin, such as https://example.org, read in a browser (repeat it; * for all).",
 )
 @click.option(
     "--readers", type=Whole(1, 100_000), default=1000, show_default=True, help="Most that wait for news."
@@ -71,4 +71,4 @@ def releases(
     allowed = None if tokens is None else Tokens(Path(tokens))
     app = make_app(found, tokens=allowed, origins=origins, readers=readers)
     names = ", ".join(place.name for place in found)
-    serve(app, host, port, lambda address: click.echo(f"{names}: {address}"))
+    serve(app, host, port, lambda address: click.echo(f"serving {names} at {address}"))

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from feed_server import BASE, LAST, opened, served
+from feed_server import BASE, LAST, make_stream, opened, served
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import apply_changes
-from dpstream.io.sinks import read_changes
+from dpstream.io.sinks import catalogue, read_changes
 from dpstream.io.sinks.release_reader import read_catalogue, read_table
 from dpstream.service.releases import find_places
 from dpstream.stream.public_release import PublicRelease
@@ -219,6 +219,23 @@ def test_damage_is_said_and_not_served(stream: Path) -> None:
         told = problem(feed.get(f"{BASE}/steps/1/table.parquet"), 500)
         assert told["detail"] == "a file of step 1 differs from its published hash"
         assert str(stream) not in str(told)
+
+
+def test_a_long_catalogue_is_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A withdrawal that is written into a closed part only is known at once."""
+    monkeypatch.setattr(catalogue, "PART", 2)
+    make_stream(tmp_path)
+    with served(tmp_path / "releases") as feed:
+        assert [one["step"] for one in feed.get(f"{BASE}/steps").json()["steps"]] == [1, 2, 3, 4]
+        assert feed.get(f"{BASE}/catalogue/000001-000002.json").status_code == 200
+        tag = feed.get(f"{BASE}/steps").headers["etag"]
+        before = (tmp_path / "releases/catalogue.json").read_bytes()
+        with opened(tmp_path) as one:
+            one.withdraw(1, "wrong")
+        assert (tmp_path / "releases/catalogue.json").read_bytes() == before
+        assert problem(feed.get(f"{BASE}/steps/1/table.csv"), 410)["reason"] == "wrong"
+        assert feed.get(f"{BASE}/steps", headers={"If-None-Match": tag}).status_code == 200
+        assert len(read_catalogue(f"{feed.base_url}{BASE}")["steps"]) == LAST
 
 
 def test_changes_are_the_smallest_that_lead_on(made: Path, feed: httpx.Client) -> None:

@@ -193,7 +193,7 @@ def test_another_user_serves_without_rights_to_the_state(made: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
             try:
                 assert server.stdout is not None
-                found = re.search(r"invented: (http://127\.0\.0\.1:\d+)", server.stdout.readline())
+                found = re.search(r"serving invented at (http://127\.0\.0\.1:\d+)", server.stdout.readline())
                 assert found is not None
                 with httpx.Client(base_url=found[1], timeout=60) as client:
                     assert [client.get(BASE + path).status_code for path in paths] == [200, 200]

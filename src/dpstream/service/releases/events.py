@@ -40,14 +40,17 @@ class News:
         """Look at the catalogues until it is cancelled."""
         while True:
             for place in self._places:
-                now = None
-                with contextlib.suppress(Problem, DpstreamError, OSError):
-                    now = await asyncio.to_thread(place.listing)
-                if now is not None and now is not self._known.get(place.name):
-                    self._known[place.name] = now
-                    self._changed.set()
-                    self._changed = asyncio.Event()
+                await self._look(place)
             await asyncio.sleep(EVERY)
+
+    async def _look(self, place: Place) -> None:
+        now = self._known.get(place.name)
+        with contextlib.suppress(Problem, DpstreamError, OSError):
+            now = await asyncio.to_thread(place.listing)
+        if now is not self._known.setdefault(place.name, now):
+            self._known[place.name] = now
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     async def told(self, place: Place, last_id: str | None) -> AsyncIterator[str]:
         """The events of one stream for one reader, who gets those that were missed first.
@@ -57,15 +60,19 @@ class News:
         """
         if self._readers >= self._most:
             raise Problem(503, f"{self._most} readers wait for news already", {"Retry-After": "60"})
+        if (
+            place.name not in self._known
+        ):  # who comes back after a restart is told what is new, and not all there is
+            await self._look(place)
         return self._events(place.name, last_id)
 
     async def _events(self, name: str, last_id: str | None) -> AsyncIterator[str]:
         self._readers += 1
         try:
-            known = self._known.get(name)
+            known = self._known[name]
             yield "retry: 5000\n\n" + _missed(last_id, known)
             while True:
-                changed, now = self._changed, self._known.get(name)
+                changed, now = self._changed, self._known[name]
                 if now is not None and now is not known:
                     yield _changes(known, now)
                     known = now

@@ -188,17 +188,19 @@ class Place:
 
     def digest(self, file: OpenFile) -> str:
         """The SHA-256 of a file; remembered for this version of it."""
-        known = os.fstat(file.fd)
-        key = known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
-        with self._hashing:
-            if key not in self._digests:
+        facts = os.fstat(file.fd)
+        key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+        if (known := self._digests.get(key)) is not None:
+            return known
+        with self._hashing:  # one at a time: many readers come at once for what is new
+            if (known := self._digests.get(key)) is None:
                 found = hashlib.sha256()
                 for block in file.again().blocks():
                     found.update(block)
                 if len(self._digests) >= 10_000:
                     self._digests.clear()
-                self._digests[key] = found.hexdigest()
-            return self._digests[key]
+                known = self._digests[key] = found.hexdigest()
+            return known
 
     def open(self, *parts: str) -> OpenFile:
         """A file below the folder: no part of the way is a link, and it is a plain file.
