@@ -171,6 +171,22 @@ def test_the_worker_owns_a_stream_only_while_it_works(tmp_path: Path) -> None:
     assert [one.state for one in desk.tasks(OWNER, "test")] == ["cancelled", "done"]
 
 
+def test_a_signal_ends_it_after_the_step(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "signal"))
+    lines: list[str] = []
+
+    def log(line: str) -> None:
+        lines.append(line)
+        worker.stop()  # what the signal's handler does
+
+    worker = Worker(desk, lambda: 2e9, log)
+    worker.run()
+    worker.close()
+    assert [json.loads(line)["step"] for line in lines] == [1]
+    card = desk.card(OWNER, "test")
+    assert (card.steps, card.held) == (1, (1,)), "the step is whole, and told"
+
+
 def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
     folder = make_service(tmp_path / "asked", approve=False, mechanism=QUESTIONS, stream='total = "public"')
     desk = Desk.open(folder)

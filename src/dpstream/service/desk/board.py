@@ -18,7 +18,7 @@ _ON_CARD = {one.name for one in fields(Card)} - {"name", "needed", "told_at", "p
 
 @dataclass(frozen=True)
 class HeldRow:
-    """A held step as it is stored. ``rows``: an Arrow IPC file of its table, whole or its first rows."""
+    """A held step as it is stored. ``rows``: an Arrow IPC file of its table (``whole``), or of rows of its model."""
 
     step: int
     sha256: str

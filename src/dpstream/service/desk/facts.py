@@ -162,7 +162,8 @@ class Held:
     """A step that waits for approval, and what to compare it with.
 
     Attributes:
-        table: its table, or the first rows of a large one (then ``whole`` is False); None where the step has none.
+        table: its table; or rows drawn of the same model, where it is large or is made only when it is published (then
+            ``whole`` is False); None where the step has none.
         last, last_step: the newest released table and its step; None where there is none.
         approvals: by different persons, so far; ``needed``: how many it takes.
     """
