@@ -173,7 +173,7 @@ def test_the_keyboard_does_all(browser: Browser, office: Office) -> None:
 
 PAGES = (
     *("/", "/accounts", "/decisions", "/people", "/password", "/nowhere", f"/stream?{STREAM}"),
-    *(f"/ledger?{STREAM}", f"/held?{STREAM}", f"/held?{STREAM}&step=5", f"/withdraw?{STREAM}"),
+    *(f"/ledger?{STREAM}", f"/held?{STREAM}&step=5", f"/withdraw?{STREAM}"),
     *(f"/withdraw?{STREAM}&step=2&reason=x", f"/board?{STREAM}&amount=1/2&wish=total+within+5+%25"),
 )
 

@@ -90,11 +90,8 @@ def ledger(visit: Visit) -> Response:
 
 @page(ROUTES, "GET /held")
 def held(visit: Visit) -> Response:
-    """A held step beside the last released one; without a step, those that are held."""
+    """A held step beside the last released one."""
     me, name = _me(visit), visit.asked("stream")
-    if not visit.asked("step"):
-        visit.require("held")
-        return visit.page("held_list.html", **_of_stream(visit))
     found = visit.desk.held(me, name, visit.number("step"))
     config = visit.desk.config(me, name)
     made = preview(found, config.schema(), config.output.dir)
