@@ -61,6 +61,7 @@ audit: $(DEV) ## short privacy audits of the running code with their negative co
 torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20 POSTGRES=0.1: share on a server)
 	$(BIN)/python tests/streams/torture.py --points $(or $(POINTS),3000) --seed $(or $(SEED),1) --jobs $(JOBS) \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
+	DPSTREAM_KILL_STRIDE=1 $(BIN)/pytest -q tests/service/desk/test_worker_killed.py
 
 versions: $(DEV) ## the wheel in clean environments with the oldest and the newest versions it allows (ONLY=oldest; a few minutes)
 	$(BIN)/python tests/project/versions.py $(ONLY)

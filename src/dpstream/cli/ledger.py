@@ -85,9 +85,9 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
       dpstream ledger verify service
     """
     if Path(place).is_dir():
-        from dpstream.service.desk import Desk
+        from dpstream.service.desk import Desk, Settings
 
-        desk = Desk.open(place)
+        desk = Desk(Settings.load(place))
         wrong, lines, head = desk.check_log()
         return _tell(wrong, as_json, {"service": desk.settings.name, "decisions": lines, "head": head})
     from dpstream.stream.ledger.export import check_export, is_export

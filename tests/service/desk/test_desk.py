@@ -8,7 +8,7 @@ import pytest
 from desks import ANNA, BEN, OWNER, PASSWORD, make_service, tell
 
 from dpstream.core.errors import ConfigError
-from dpstream.service.desk import Desk, NotAllowedError, Person
+from dpstream.service.desk import Desk, NotAllowedError, Person, people
 
 
 def test_a_decision_is_logged_and_queued_once(tmp_path: Path) -> None:
@@ -86,6 +86,26 @@ def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
     assert desk.person(desk.sign_in("Anna", PASSWORD + "!", "") or "") == Person(
         "Anna", frozenset({"approver"})
     )
+
+
+def test_a_wrong_try_costs_the_same_whether_the_name_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: one comparison of passwords, also for nobody, for who left, and for who has no password."""
+    desk = Desk.open(make_service(tmp_path / "same"))
+    for name in ("Anna", "Gone"):
+        desk.add_person(OWNER, name, ["approver"], PASSWORD)
+    desk.add_person(OWNER, "Bare", ["owner"])
+    desk.remove_person(OWNER, "Gone")
+    compared: list[str] = []
+    real = people._verified
+    monkeypatch.setattr(
+        people, "_verified", lambda stored, given: compared.append(given) or real(stored, given)
+    )
+    for name in ("Anna", "Gone", "Bare", "Nobody"):
+        assert desk.sign_in(name, "wrong password", name) is None
+        assert compared == ["wrong password"]
+        compared.clear()
 
 
 def test_tokens_and_the_proxys_header(tmp_path: Path) -> None:

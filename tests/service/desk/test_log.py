@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from desks import ANNA, OWNER, make_service, tell
 
 from dpstream.cli import main
+from dpstream.core.errors import StoreDamagedError
 from dpstream.service.desk import Desk
 from dpstream.service.desk.decisions import HEAD, decision_hash, write_head
 
@@ -75,6 +76,25 @@ def test_a_changed_log_is_found(folder: Path, statement: str, finding: str) -> N
     code, told = verify(folder)
     assert code == 4
     assert finding in told
+
+
+def test_a_line_that_cannot_be_read_stops_decisions_with_a_sentence(folder: Path) -> None:
+    rewrite(folder, "UPDATE decisions SET line = '{}' WHERE number = 3")
+    desk = Desk.open(folder)
+    for act in (lambda: desk.decisions(OWNER), lambda: desk.decide(ANNA, "test", 1, "reject", "no")):
+        with pytest.raises(StoreDamagedError, match="log cannot be read"):
+            act()
+    assert "has no database yet" in CliRunner().invoke(main, ["ledger", "verify", str(_empty(folder))]).output
+
+
+def _empty(folder: Path) -> Path:
+    """A service that nobody has started."""
+    (folder / "other").mkdir()
+    text = (
+        (folder / "service.toml").read_text(encoding="utf-8").replace('"dpstream.toml"', '"../dpstream.toml"')
+    )
+    (folder / "other" / "service.toml").write_text(text, encoding="utf-8")
+    return folder / "other"
 
 
 def test_what_was_changed_with_its_hash_breaks_the_next_line(folder: Path) -> None:

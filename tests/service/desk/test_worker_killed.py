@@ -19,7 +19,7 @@ from dpstream.service.desk.tasks import end_task
 from dpstream.service.desk.worker import Worker
 from dpstream.stream import AskingStream
 
-#: Every so many calls; 1 takes all (half a minute).
+#: Every so many calls; 1 takes all (half a minute; make torture).
 STRIDE = int(os.environ.get("DPSTREAM_KILL_STRIDE", "5"))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import counted
+from dpstream.core.errors import StoreDamagedError, counted
 from dpstream.core.paths import parse_json
 from dpstream.service.desk.facts import Decision, canonical, now
 from dpstream.stream.store.store_database import StoreDatabase
@@ -44,9 +44,16 @@ def append(db: StoreDatabase, decision: Decision) -> Decision:
 
 
 def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
-    """The lines after line ``after``, in order."""
+    """The lines after line ``after``, in order.
+
+    Errors:
+        StoreDamagedError: one cannot be read.
+    """
     rows = db.execute("SELECT line FROM decisions WHERE number > ? ORDER BY number", (after,)).fetchall()
-    return [_decision(json.loads(line)) for (line,) in rows]
+    try:
+        return [_decision(json.loads(line)) for (line,) in rows]
+    except (ValueError, TypeError, KeyError):
+        raise StoreDamagedError("a line of the decisions' log cannot be read", where=db.where) from None
 
 
 def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:
