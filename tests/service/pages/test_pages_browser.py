@@ -52,6 +52,7 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert "What differs most from the last released table" in browser.words
     browser.click(APPROVE)
     assert "Your approval is kept." in browser.words
+    assert "Step 6:" in browser.words.replace(",", ":")  # the next one that is held
     assert office.tasks() == []
     browser.go(f"{office.address}{held}")
     assert "1 of 2" in browser.words
@@ -62,6 +63,7 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert "1 of 2" in browser.words
     browser.click(APPROVE)
     assert office.tasks() == [("approve", "waiting")]
+    browser.go(f"{office.address}/stream?{STREAM}")
     assert "waiting" in browser.words
     sign_in(browser, office, "Aldo", "/decisions")
     assert [one in browser.words for one in ("Anna", "Ben", "approve step 5")] == [True] * 3

@@ -112,6 +112,10 @@ def decide(visit: Visit) -> Response:
             allowed="a look at it",
         )
     visit.desk.decide(me, name, step, kind, visit.asked("reason"))
+    # On to the next one: of past steps many are held at once.
+    later = [one for one in visit.desk.card(me, name).held if one > step]
+    if later:
+        return visit.to(link("/held", stream=name, step=min(later), told=kind))
     return visit.to(link("/stream", stream=name, told=kind))
 
 
