@@ -52,6 +52,7 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert "What differs most from the last released table" in browser.words
     browser.click(APPROVE)
     assert "Your approval is kept." in browser.words
+    assert "Step 6:" in browser.words.replace(",", ":")  # the next one that is held
     assert office.tasks() == []
     browser.go(f"{office.address}{held}")
     assert "1 of 2" in browser.words
@@ -62,6 +63,7 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert "1 of 2" in browser.words
     browser.click(APPROVE)
     assert office.tasks() == [("approve", "waiting")]
+    browser.go(f"{office.address}/stream?{STREAM}")
     assert "waiting" in browser.words
     sign_in(browser, office, "Aldo", "/decisions")
     assert [one in browser.words for one in ("Anna", "Ben", "approve step 5")] == [True] * 3
@@ -173,7 +175,7 @@ def test_the_keyboard_does_all(browser: Browser, office: Office) -> None:
 
 PAGES = (
     *("/", "/accounts", "/decisions", "/people", "/password", "/nowhere", f"/stream?{STREAM}"),
-    *(f"/ledger?{STREAM}", f"/held?{STREAM}", f"/held?{STREAM}&step=5", f"/withdraw?{STREAM}"),
+    *(f"/ledger?{STREAM}", f"/held?{STREAM}&step=5", f"/withdraw?{STREAM}"),
     *(f"/withdraw?{STREAM}&step=2&reason=x", f"/board?{STREAM}&amount=1/2&wish=total+within+5+%25"),
 )
 
@@ -204,3 +206,28 @@ def test_pages_fit_a_phone_and_can_be_read(browser: Browser, office: Office) -> 
     browser.go(f"{office.address}/report?{STREAM}")
     assert browser.script("self.origin") == "null"
     assert browser.script("document.documentElement.dataset.ready") == "true"
+
+
+def test_what_was_not_there_is_stopped_or_seen(browser: Browser, office: Office) -> None:
+    """Control: a script, a style and a picture that somebody adds are refused and recorded; the rest is seen."""
+    browser.go(f"{office.address}/sign-in")
+    browser.script(
+        "(() => { const add = (name, more) => { const e = Object.assign(document.createElement(name), more);"
+        " document.querySelector('main').append(e); return e };"
+        " add('script', {textContent: \"document.documentElement.dataset.owned = '3'\"});"
+        " add('img', {src: 'http://127.0.0.1:9/x.png', alt: ''});"
+        " add('p', {textContent: 'styled'}).setAttribute('style', 'color: red');"
+        " add('p', {textContent: 'faint'}).style.color = '#999'; add('input', {});"
+        " add('p', {textContent: 'wide'}).style.minWidth = '2000px'; })()"
+    )
+    seen = browser.look()
+    assert seen["owned"] == ""
+    assert [one.split(" ", 1)[1] for one in seen["faint"]] == ["P. faint"]
+    assert [one for one in seen["wide"] if "wide" in one]
+    assert seen["unnamed"] == ["<input>"]
+    assert seen["scroll"] > seen["client"]
+    stopped = " ".join(browser.complaints)
+    for what in ("inline script", "inline style", "127.0.0.1:9"):
+        assert what in stopped
+    browser.complaints.clear()
+    browser.asked.clear()

@@ -90,11 +90,8 @@ def ledger(visit: Visit) -> Response:
 
 @page(ROUTES, "GET /held")
 def held(visit: Visit) -> Response:
-    """A held step beside the last released one; without a step, those that are held."""
+    """A held step beside the last released one."""
     me, name = _me(visit), visit.asked("stream")
-    if not visit.asked("step"):
-        visit.require("held")
-        return visit.page("held_list.html", **_of_stream(visit))
     found = visit.desk.held(me, name, visit.number("step"))
     config = visit.desk.config(me, name)
     made = preview(found, config.schema(), config.output.dir)
@@ -115,6 +112,10 @@ def decide(visit: Visit) -> Response:
             allowed="a look at it",
         )
     visit.desk.decide(me, name, step, kind, visit.asked("reason"))
+    # On to the next one: of past steps many are held at once.
+    later = [one for one in visit.desk.card(me, name).held if one > step]
+    if later:
+        return visit.to(link("/held", stream=name, step=min(later), told=kind))
     return visit.to(link("/stream", stream=name, told=kind))
 
 

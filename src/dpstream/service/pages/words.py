@@ -30,7 +30,6 @@ _MENU = (
 #: The same of one stream.
 _TABS = (
     ("ledger", "ledger", "Ledger"),
-    ("held", "held", "Held"),
     ("decide", "withdraw", "Withdraw"),
     ("price", "ask", "Questions"),
 )
