@@ -165,7 +165,10 @@ class Schema:
                     where=where,
                     allowed="the stream's own schema",
                 )
-            return data.blocks(self.encode(data.remaining(), where=where))
+            rest = data.remaining()
+            if data.num_rows and not rest.num_rows:  # its columns were looked at when they were encoded
+                return data.blocks(np.empty((0, len(self)), dtype=np.int32))
+            return data.blocks(self.encode(rest, where=where))
         self.require_exact(where)
         table = arrow.to_table(data, where)
         self._check_names(table.column_names, where, "error", False)
