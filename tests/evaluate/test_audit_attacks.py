@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -282,3 +283,15 @@ def test_a_tenth_of_the_noise_is_caught(config, monkeypatch):
     found = list(attack(Runner(stream, Randomness.seeded(2)), 4, 40, silent))
     assert found[-1].control
     assert found[-1].caught
+
+
+def test_runs_that_count_no_target_are_judged_with_the_others(config):
+    """A step may measure marginals that say nothing of the targets; in some runs that is all that attackers get."""
+    runner = Runner(attacked_stream(Config.load(config), 0), Randomness.seeded(4))
+    runs = [runner.run(silent=True) for _ in range(8)]
+    blind = [replace(run, counted=False, counts=np.zeros_like(run.counts)) for run in runs]
+    assert all(run.counted for run in runs)
+    some = attacks._judged("noisy counts", attacks._Half([blind[0], *runs[1:4]], runs[4:]), runner.stream)
+    assert some is not None
+    assert some.asked == 4 * len(runner.stream.targets.members)
+    assert attacks._judged("noisy counts", attacks._Half(blind[:4], blind[4:]), runner.stream) is None

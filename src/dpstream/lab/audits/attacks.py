@@ -29,7 +29,14 @@ from dpstream.lab.audits.attack_guesses import (
     needed_guesses,
     region,
 )
-from dpstream.lab.audits.attack_scores import MEMBER_ATTACKS, Run, Watcher, known_scores, member_scores
+from dpstream.lab.audits.attack_scores import (
+    MEMBER_ATTACKS,
+    NOISY_COUNTS,
+    Run,
+    Watcher,
+    known_scores,
+    member_scores,
+)
 from dpstream.lab.audits.attack_streams import AttackedStream
 from dpstream.lab.audits.finding import Attacked, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.transcript_tape import SameWords
@@ -116,8 +123,7 @@ def attack(runner: Runner, real: int, silent: int, progress: AuditProgress) -> I
         found = _judged(name, runs[False], stream)
         if found is None:
             continue
-        broken = _judged(name, runs[True], stream)
-        assert broken is not None
+        broken = _judged(name, runs[True], stream) or Guesses(0, 0, 0, found.values)
         two = name == RECONSTRUCTION and not _replaces(stream)
         coins = (len(stream.targets.known) if name == RECONSTRUCTION else many) * len(runs[False].asked)
         claimed, error = claimed_loss(stream.config.budget.budget, coins, two=two)
@@ -192,10 +198,10 @@ def _judged(name: str, half: _Half, stream: AttackedStream) -> Guesses | None:
         drawn, truth = (np.array([run.values for run in runs]) for runs in (half.taught, half.asked))
         taught = _folded(half.taught, lambda own, other: known_scores(own, other, shape))
         return guess_values(taught, drawn, known_scores(half.taught, half.asked, shape), truth)
+    if name == NOISY_COUNTS and not any(run.counted for run in (*half.taught, *half.asked)):
+        return None
     there, truth = (np.array([run.there for run in runs]) for runs in (half.taught, half.asked))
     asked = member_scores(name, half.taught, half.asked)
-    if asked is None:
-        return None
     taught = _folded(half.taught, lambda own, other: member_scores(name, own, other))
     return guess_members(taught, there, asked, truth)
 
