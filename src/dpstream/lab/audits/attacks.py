@@ -45,7 +45,7 @@ from dpstream.tools.evaluate.array_types import Codes, Floats
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MINUTES", "RECONSTRUCTION", "Runner", "Silence", "attack", "attacks_of"]
+__all__ = ["MINUTES", "RECONSTRUCTION", "Runner", "Silence", "TooShortError", "attack", "attacks_of"]
 
 #: The limit of CPU where nothing else is said, in minutes.
 MINUTES = 2.0
@@ -60,6 +60,10 @@ _ROOM = 1.5
 _FOLDS = 4
 #: False positive rates of the line that the claim draws.
 _RATES = tuple(round(x, 3) for x in np.linspace(0, 1, 41).tolist())
+
+
+class TooShortError(ConfigError):
+    """The limit of CPU does not do for attacks that could prove anything."""
 
 
 class Silence(SameWords):
@@ -228,7 +232,7 @@ class Runner:
         """How many runs there is time for, as configured and without noise.
 
         Errors:
-            ConfigError: too few to prove anything.
+            TooShortError: too few to prove anything.
         """
         progress("attacks: how long a run takes")
         self._kept[True].append(self._run(silent=True))  # compiles what is compiled
@@ -245,7 +249,7 @@ class Runner:
         if control > _MOST_CONTROL_SHARE * total or total - control < _LEAST_RUNS:
             wanted = max(control / _MOST_CONTROL_SHARE, control + _LEAST_RUNS)
             can = wanted <= 2 * _MOST_RUNS
-            raise ConfigError(
+            raise TooShortError(
                 f"{seconds / 60:g} minutes of CPU do not do to catch a program without noise at a claim of "
                 f"epsilon {claimed:.3g}"
                 + ("" if can else f", and {2 * _MOST_RUNS:,} runs would not: so large a claim is hardly one"),
