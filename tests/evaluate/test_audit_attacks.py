@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, CubeNoise, DiscreteGaussian, DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
-from dpstream.lab.audits import attacks
+from dpstream.lab.audits import attacks, configured
 from dpstream.lab.audits.attack_families import attacked_stream, check_attackable
 from dpstream.lab.audits.attack_guesses import (
     ERROR,
@@ -224,7 +225,7 @@ def test_known_counts_are_what_the_mechanism_measured(tmp_path):
         assert seen >= (1 if rewrite == dpstabs else 3), name
 
 
-def test_what_cannot_be_attacked_is_refused(config, tmp_path):
+def test_what_cannot_be_attacked_is_refused(config, tmp_path, monkeypatch):
     loaded = Config.load(config)
     with pytest.raises(ConfigError, match="a number above 0"):
         attacks_of(loaded, 0)
@@ -235,6 +236,15 @@ def test_what_cannot_be_attacked_is_refused(config, tmp_path):
     short = dpstream("audit", config, "--only", "attacks", "--minutes", "0.00001", code=2).stderr
     assert "minutes of CPU do not do to catch a program without noise" in short
     assert "--minutes" in dpstream("audit", "--minutes", 1, code=2).stderr
+    # Without --only the other parts go on, and everything says what was left out.
+    monkeypatch.setattr(configured, "_COUNTER_RUNS", {"short": 2_000})
+    monkeypatch.setattr(configured, "_CHOICES", {"short": 2_000})
+    rest = dpstream("audit", large, "--processes", 1, "--out", tmp_path)
+    assert "not audited: audit: 2 minutes of CPU do not do" in rest.stderr
+    assert "configured counter" in rest.stdout
+    assert "attack: " not in rest.stdout
+    for name in ("audit.html", "audit.md", "audit.json"):
+        assert "2 minutes of CPU do not do" in (tmp_path / name).read_text(encoding="utf-8")
     check_attackable(loaded)
 
 
@@ -282,3 +292,15 @@ def test_a_tenth_of_the_noise_is_caught(config, monkeypatch):
     found = list(attack(Runner(stream, Randomness.seeded(2)), 4, 40, silent))
     assert found[-1].control
     assert found[-1].caught
+
+
+def test_runs_that_count_no_target_are_judged_with_the_others(config):
+    """A step may measure marginals that say nothing of the targets; in some runs that is all that attackers get."""
+    runner = Runner(attacked_stream(Config.load(config), 0), Randomness.seeded(4))
+    runs = [runner.run(silent=True) for _ in range(8)]
+    blind = [replace(run, counted=False, counts=np.zeros_like(run.counts)) for run in runs]
+    assert all(run.counted for run in runs)
+    some = attacks._judged("noisy counts", attacks._Half([blind[0], *runs[1:4]], runs[4:]), runner.stream)
+    assert some is not None
+    assert some.asked == 4 * len(runner.stream.targets.members)
+    assert attacks._judged("noisy counts", attacks._Half(blind[:4], blind[4:]), runner.stream) is None

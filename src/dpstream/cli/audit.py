@@ -81,7 +81,21 @@ def command(
     began = time.perf_counter()
     findings: list[AuditFinding] = []
     length: AuditLength = "long" if is_long else "short"
-    audited = run_audits(names, length, _say_progress, config=config, minutes=limit, processes=processes)
+    left_out: list[str] = []
+
+    def leave_out(error: ConfigError) -> None:
+        left_out.append(str(error))
+        click.echo(f"not audited: {error}", err=True)
+
+    audited = run_audits(
+        names,
+        length,
+        _say_progress,
+        config=config,
+        minutes=limit,
+        processes=processes,
+        left_out=leave_out if names is None else None,
+    )
     for finding in audited:
         if not as_json:
             if not findings:
@@ -89,7 +103,7 @@ def command(
             click.echo(_line(finding))
         findings.append(finding)
     seconds = time.perf_counter() - began
-    report = AuditReport(tuple(findings), length, _command(), _stream(config), seconds)
+    report = AuditReport(tuple(findings), length, _command(), _stream(config), seconds, tuple(left_out))
     if as_json:
         print_json(report.as_json())
     else:

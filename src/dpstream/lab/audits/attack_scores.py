@@ -26,7 +26,7 @@ from dpstream.lab.audits.attack_queries import log_likelihood_ratio
 from dpstream.lab.audits.attack_streams import AttackedStream
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
-__all__ = ["MEMBER_ATTACKS", "Run", "Watcher", "known_scores", "member_scores"]
+__all__ = ["MEMBER_ATTACKS", "NOISY_COUNTS", "Run", "Watcher", "known_scores", "member_scores"]
 
 #: How much a column that differs takes from the kernel.
 _KERNEL = 0.25
@@ -242,17 +242,18 @@ def _means(features: Floats, chosen: NDArray[np.bool_]) -> Floats:
 
 
 #: Attacks on members, by their names on the page.
+NOISY_COUNTS = "noisy counts"
 MEMBER_ATTACKS: tuple[str, ...] = (
     "closest record",
     "density ratio (DOMIAS)",
     "likelihood ratio (LiRA)",
     "shadow models",
-    "noisy counts",
+    NOISY_COUNTS,
 )
 
 
-def member_scores(name: str, taught: Sequence[Run], asked: Sequence[Run]) -> Floats | None:
-    """Scores, shape (runs, members), higher where a member is likelier there; None where there is nothing to attack.
+def member_scores(name: str, taught: Sequence[Run], asked: Sequence[Run]) -> Floats:
+    """Scores, shape (runs, members), higher where a member is likelier there.
 
     Args:
         taught: shadow runs. asked: others.
@@ -263,9 +264,7 @@ def member_scores(name: str, taught: Sequence[Run], asked: Sequence[Run]) -> Flo
         return np.array([-run.closest[:, :many].min(axis=0) for run in asked])
     if name == "density ratio (DOMIAS)":
         return np.array([run.density[:many] for run in asked])
-    if name == "noisy counts":
-        if not taught[0].counted:
-            return None
+    if name == NOISY_COUNTS:
         counts = [np.array([run.counts[:many] for run in runs]) for runs in (taught, asked)]
         return _learn(counts[0], there, own=False).scores(counts[1])
     own = name == "likelihood ratio (LiRA)"

@@ -29,7 +29,14 @@ from dpstream.lab.audits.attack_guesses import (
     needed_guesses,
     region,
 )
-from dpstream.lab.audits.attack_scores import MEMBER_ATTACKS, Run, Watcher, known_scores, member_scores
+from dpstream.lab.audits.attack_scores import (
+    MEMBER_ATTACKS,
+    NOISY_COUNTS,
+    Run,
+    Watcher,
+    known_scores,
+    member_scores,
+)
 from dpstream.lab.audits.attack_streams import AttackedStream
 from dpstream.lab.audits.finding import Attacked, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.transcript_tape import SameWords
@@ -38,7 +45,7 @@ from dpstream.tools.evaluate.array_types import Codes, Floats
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MINUTES", "RECONSTRUCTION", "Runner", "Silence", "attack", "attacks_of"]
+__all__ = ["MINUTES", "RECONSTRUCTION", "Runner", "Silence", "TooShortError", "attack", "attacks_of"]
 
 #: The limit of CPU where nothing else is said, in minutes.
 MINUTES = 2.0
@@ -53,6 +60,10 @@ _ROOM = 1.5
 _FOLDS = 4
 #: False positive rates of the line that the claim draws.
 _RATES = tuple(round(x, 3) for x in np.linspace(0, 1, 41).tolist())
+
+
+class TooShortError(ConfigError):
+    """The limit of CPU does not do for attacks that could prove anything."""
 
 
 class Silence(SameWords):
@@ -116,8 +127,7 @@ def attack(runner: Runner, real: int, silent: int, progress: AuditProgress) -> I
         found = _judged(name, runs[False], stream)
         if found is None:
             continue
-        broken = _judged(name, runs[True], stream)
-        assert broken is not None
+        broken = _judged(name, runs[True], stream) or Guesses(0, 0, 0, found.values)
         two = name == RECONSTRUCTION and not _replaces(stream)
         coins = (len(stream.targets.known) if name == RECONSTRUCTION else many) * len(runs[False].asked)
         claimed, error = claimed_loss(stream.config.budget.budget, coins, two=two)
@@ -192,10 +202,10 @@ def _judged(name: str, half: _Half, stream: AttackedStream) -> Guesses | None:
         drawn, truth = (np.array([run.values for run in runs]) for runs in (half.taught, half.asked))
         taught = _folded(half.taught, lambda own, other: known_scores(own, other, shape))
         return guess_values(taught, drawn, known_scores(half.taught, half.asked, shape), truth)
+    if name == NOISY_COUNTS and not any(run.counted for run in (*half.taught, *half.asked)):
+        return None
     there, truth = (np.array([run.there for run in runs]) for runs in (half.taught, half.asked))
     asked = member_scores(name, half.taught, half.asked)
-    if asked is None:
-        return None
     taught = _folded(half.taught, lambda own, other: member_scores(name, own, other))
     return guess_members(taught, there, asked, truth)
 
@@ -222,7 +232,7 @@ class Runner:
         """How many runs there is time for, as configured and without noise.
 
         Errors:
-            ConfigError: too few to prove anything.
+            TooShortError: too few to prove anything.
         """
         progress("attacks: how long a run takes")
         self._kept[True].append(self._run(silent=True))  # compiles what is compiled
@@ -239,7 +249,7 @@ class Runner:
         if control > _MOST_CONTROL_SHARE * total or total - control < _LEAST_RUNS:
             wanted = max(control / _MOST_CONTROL_SHARE, control + _LEAST_RUNS)
             can = wanted <= 2 * _MOST_RUNS
-            raise ConfigError(
+            raise TooShortError(
                 f"{seconds / 60:g} minutes of CPU do not do to catch a program without noise at a claim of "
                 f"epsilon {claimed:.3g}"
                 + ("" if can else f", and {2 * _MOST_RUNS:,} runs would not: so large a claim is hardly one"),

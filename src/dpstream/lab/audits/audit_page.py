@@ -26,6 +26,7 @@ class AuditReport:
         command: the command that made the report, so that readers can repeat it.
         config: the name of the stream whose configuration was audited; None: the program itself was.
         seconds: wall-clock time of the whole audit.
+        left_out: what was not audited, and why, in sentences.
     """
 
     findings: tuple[AuditFinding, ...]
@@ -33,6 +34,7 @@ class AuditReport:
     command: str
     config: str | None
     seconds: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -73,6 +75,7 @@ class AuditReport:
             "passed": self.passed,
             "false_alarm": self.false_alarm,
             "seconds": round(self.seconds, 1),
+            **({"left_out": list(self.left_out)} if self.left_out else {}),
             "findings": [finding.as_json() for finding in self.findings],
         }
 
@@ -145,7 +148,7 @@ class AuditReport:
                 "at most: "
                 "limits are exact (Clopper and Pearson), and each attack is chosen on other runs than it is judged on."
             )
-        return told
+        return told + [f"Not audited: {sentence}." for sentence in self.left_out]
 
     def _summary(self) -> list[str]:
         word, sentence = self.answer()
@@ -161,6 +164,7 @@ class AuditReport:
             ),
             "",
             f"**What this does not show.** {self.limits()[0]}",
+            *(line for sentence in self.left_out for line in ("", f"**Not audited:** {sentence}.")),
         ]
 
     def _how(self) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.lab.audits.aim_audit import audit_aim
 from dpstream.lab.audits.asking_audit import audit_asking
-from dpstream.lab.audits.attacks import MINUTES
+from dpstream.lab.audits.attacks import MINUTES, TooShortError
 from dpstream.lab.audits.census_audit import audit_census
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.counters_audit import audit_counters
@@ -68,6 +68,7 @@ def run_audits(
     minutes: float = MINUTES,
     seed: int | None = None,
     processes: int = 2,
+    left_out: Callable[[TooShortError], None] | None = None,
 ) -> Iterator[AuditFinding]:
     """Run some audits, and give findings as they come.
 
@@ -78,6 +79,7 @@ def run_audits(
         minutes: the limit of CPU of the attacks on a configuration.
         seed: for tests; None: the operating system's entropy.
         processes: how many processes to use.
+        left_out: told where there is too little time for attacks, and the other parts go on; None: that is an error.
 
     Errors:
         ConfigError: no name, an unknown name, a name of an audit that no configuration file has, or a wrong file.
@@ -102,9 +104,14 @@ def run_audits(
     chosen = [name for name in order if name in (there if names is None else names)]
     if processes == 1 or len(chosen) == 1:
         for name in chosen:
-            yield from there[name](length, _randomness(seed, name), progress)
+            try:
+                yield from there[name](length, _randomness(seed, name), progress)
+            except TooShortError as error:
+                if left_out is None:
+                    raise
+                left_out(error)
     else:
-        yield from _parallel(chosen, length, place, minutes, seed, processes, progress)
+        yield from _parallel(chosen, length, place, minutes, seed, processes, progress, left_out)
 
 
 def _audits(config: str | None, minutes: float) -> dict[str, Audit]:
@@ -127,6 +134,7 @@ def _parallel(
     seed: int | None,
     processes: int,
     progress: AuditProgress,
+    left_out: Callable[[TooShortError], None] | None = None,
 ) -> Iterator[AuditFinding]:
     # Fresh interpreters, because a fork would copy locks that threads of numerical libraries hold.
     context: Any = multiprocessing.get_context("spawn")
@@ -150,6 +158,9 @@ def _parallel(
                 yield value
             elif kind == "progress":
                 progress(value)
+            elif kind == "error" and isinstance(value, TooShortError) and left_out is not None:
+                left_out(value)
+                running.pop(name).join()
             elif kind == "error":
                 raise value
             else:
