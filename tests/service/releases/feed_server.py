@@ -10,13 +10,12 @@ from typing import Any
 
 import httpx
 import numpy as np
-import uvicorn
 
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import Publisher
-from dpstream.service.releases import find_places, listen, make_app
+from dpstream.service.releases import Server, find_places, listen, make_app
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -55,13 +54,13 @@ def served(*places: str | Path, **options: Any) -> Iterator[httpx.Client]:
     app = make_app(find_places([str(place) for place in places]), **options)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
+        server = Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}"
             with httpx.Client(base_url=address, timeout=60) as client:
+                client.server = server  # type: ignore[attr-defined]
                 yield client
         finally:
             server.should_exit = True

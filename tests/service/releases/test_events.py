@@ -107,3 +107,11 @@ def test_no_more_readers_than_was_said(stream: Path) -> None:
                 if answer.status_code == 200:
                     return
         pytest.fail("the readers who left still count")
+
+
+def test_the_end_of_the_server_is_the_end_of_the_news(made: Path) -> None:
+    """Readers see an answer that ends, and not a connection that breaks."""
+    with served(made / "releases") as feed, listening(feed) as told:
+        next(told)
+        feed.server.should_exit = True  # type: ignore[attr-defined]
+        assert not any("event" in one for one in told)

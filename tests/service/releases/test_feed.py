@@ -7,7 +7,9 @@ import io
 import json
 import shutil
 import tarfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import catalogue, read_changes
 from dpstream.io.sinks.release_reader import read_catalogue, read_table
-from dpstream.service.releases import find_places
+from dpstream.service.releases import answering, find_places
 from dpstream.stream.public_release import PublicRelease
 
 
@@ -282,6 +284,23 @@ def test_questions_are_answered_as_by_the_library(made: Path, feed: httpx.Client
         assert "detail" in problem(feed.get(f"{BASE}/answer", params={"q": wrong}), 400)
     assert problem(feed.get(f"{BASE}/answer", params={"q": "paid or " * 300 + "paid"}), 422)
     assert problem(feed.get(f"{BASE}/answer"), 422)
+
+
+def test_many_questions_keep_nobody_else_waiting(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More wait than there are threads for them; none of them is lost."""
+    go_on = threading.Event()
+
+    def slow(*_: object) -> dict[str, Any]:
+        assert go_on.wait(60)
+        return {}
+
+    monkeypatch.setattr(answering, "answer", slow)
+    with served(made / "releases") as feed, ThreadPoolExecutor(60) as pool:
+        asked = [pool.submit(feed.get, f"{BASE}/answer?q=paid") for _ in range(60)]
+        assert feed.get(f"{BASE}/steps").status_code == 200
+        assert not any(one.done() for one in asked)
+        go_on.set()
+        assert {one.result().status_code for one in asked} == {200}
 
 
 def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:

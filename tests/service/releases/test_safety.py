@@ -188,7 +188,7 @@ def test_another_user_serves_without_rights_to_the_state(made: Path) -> None:
         (folder / "home").mkdir()
         os.chown(folder / "home", NOBODY, NOBODY)
         environment = {**os.environ, "TMPDIR": str(folder / "home")}
-        paths = ["/steps/3/table.csv", "/answer?q=paid"]
+        paths = ["/steps/3/table.csv", "/changes?after=1"]
         command = [sys.executable, "-c", AS_NOBODY, " ".join(paths), str(folder / "stream/state"), *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
             try:

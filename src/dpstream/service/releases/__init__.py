@@ -3,6 +3,6 @@
 from dpstream.service.releases.access import Tokens
 from dpstream.service.releases.app import make_app
 from dpstream.service.releases.places import Place, find_places
-from dpstream.service.releases.serving import listen, serve
+from dpstream.service.releases.serving import Server, listen, serve
 
-__all__ = ["Place", "Tokens", "find_places", "listen", "make_app", "serve"]
+__all__ = ["Place", "Server", "Tokens", "find_places", "listen", "make_app", "serve"]

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, Literal
 
+import anyio.to_thread
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -27,6 +28,8 @@ from dpstream.service.releases.sending import send_file, send_json
 __all__ = ["make_app"]
 
 _routes = APIRouter()
+#: Threads for tables and questions, beside those for everything else.
+APART = 16
 #: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
 _FILE = re.compile(r"(?:catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)")
 _STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
@@ -75,7 +78,7 @@ def _get(path: str, summary: str, *kinds: str) -> Callable[[Any], Any]:
     return add
 
 
-def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> Place:
+async def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> Place:
     place: Place | None = request.app.state.places.get(name)
     if place is None:
         raise Problem(404, "there is no such stream")
@@ -83,6 +86,11 @@ def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> Plac
 
 
 At = Annotated[Place, Depends(_place)]
+
+
+async def _apart(request: Request, work: Callable[[], Response]) -> Response:
+    """Do what may take long in threads of its own: who asks for little does not wait for it."""
+    return await anyio.to_thread.run_sync(work, limiter=request.app.state.apart)
 
 
 def _about(place: Place) -> dict[str, Any]:
@@ -166,7 +174,7 @@ def measurements(request: Request, place: At, step: Step) -> Response:
 @_get(
     "/v1/streams/{name}/steps/{step}/{kind}.{form}", "The table of a step, or its changes.", *FORMS.values()
 )
-def table(
+async def table(
     request: Request,
     place: At,
     step: Step,
@@ -175,25 +183,30 @@ def table(
     columns: Columns = None,
     limit: Records = None,
 ) -> Response:
-    digest = str(place.standing(step)["manifest_sha256"])
-    names = tuple(one.strip() for one in columns.split(",")) if columns is not None else ()
-    made = request.app.state.made
-    return send_file(
-        request, lambda: forms.table(made, place, step, kind, form, names, limit), FORMS[form], digest
-    )
+    def work() -> Response:
+        digest = str(place.standing(step)["manifest_sha256"])
+        names = tuple(one.strip() for one in columns.split(",")) if columns is not None else ()
+        made = request.app.state.made
+        return send_file(
+            request, lambda: forms.table(made, place, step, kind, form, names, limit), FORMS[form], digest
+        )
+
+    return await _apart(request, work)
 
 
 @_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
-def changes(request: Request, place: At, after: After = 0, limit: Fed = 10) -> Response:
-    listing = place.listing()
-    made = request.app.state.made
-    return send_file(
-        request, lambda: forms.feed(made, place, listing, after, limit), FORMS["ndjson"], listing.digest
-    )
+async def changes(request: Request, place: At, after: After = 0, limit: Fed = 10) -> Response:
+    def work() -> Response:
+        listing, made = place.listing(), request.app.state.made
+        return send_file(
+            request, lambda: forms.feed(made, place, listing, after, limit), FORMS["ndjson"], listing.digest
+        )
+
+    return await _apart(request, work)
 
 
 @_get("/v1/streams/{name}/answer", "How many records satisfy a question, with its error; free.")
-def answer(
+async def answer(
     request: Request,
     place: At,
     q: Question,
@@ -201,8 +214,11 @@ def answer(
     as_of: AsOf = None,
     confidence: Confidence = 0.95,
 ) -> Response:
-    with request.app.state.made.one_of_two():
-        return send_json(request, answering.answer(place, q, step, as_of, confidence))
+    def work() -> Response:
+        with request.app.state.made.one_of_two():
+            return send_json(request, answering.answer(place, q, step, as_of, confidence))
+
+    return await _apart(request, work)
 
 
 @_get("/v1/streams/{name}/events", "News: released, withdrawn, dropped, changed.", "text/event-stream")
@@ -260,6 +276,7 @@ def make_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.apart = anyio.CapacityLimiter(APART)
         watch = asyncio.create_task(app.state.news.watch())
         yield
         watch.cancel()

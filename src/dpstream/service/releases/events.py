@@ -35,6 +35,12 @@ class News:
         self._readers = 0
         self._known: dict[str, Listing | None] = {}
         self._changed = asyncio.Event()
+        self._ended = False
+
+    def end(self) -> None:
+        """Let all readers go; they come back with the last id that they know."""
+        self._ended = True
+        self._changed.set()
 
     async def watch(self) -> None:
         """Look at the catalogues until it is cancelled."""
@@ -71,7 +77,7 @@ class News:
         try:
             known = self._known[name]
             yield "retry: 5000\n\n" + _missed(last_id, known)
-            while True:
+            while not self._ended:
                 changed, now = self._changed, self._known[name]
                 if now is not None and now is not known:
                     yield _changes(known, now)

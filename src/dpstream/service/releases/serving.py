@@ -15,7 +15,7 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-__all__ = ["listen", "serve"]
+__all__ = ["Server", "listen", "serve"]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -38,6 +38,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+class Server(uvicorn.Server):
+    """The server of an application that ``make_app`` made."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+            )
+        )
+        self._news = app.state.news
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let those go who wait for news: they would wait for ever."""
+        self._news.end()
+        await super().shutdown(sockets)
+
+
 def serve(app: FastAPI, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until the process is told to stop (SIGINT, SIGTERM).
 
@@ -48,13 +65,10 @@ def serve(app: FastAPI, host: str, port: int, say: Callable[[str], None]) -> Non
         As ``listen``.
     """
     _many_files()
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
-    )
     with listen(host, port) as listening, contextlib.suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         say(f"http://{shown}:{listening.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listening])
+        Server(app).run(sockets=[listening])
 
 
 def _many_files() -> None:
