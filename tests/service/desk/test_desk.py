@@ -60,6 +60,21 @@ def test_an_approval_by_somebody_who_left_does_not_count(tmp_path: Path) -> None
     assert [one.what["by"] for one in desk.tasks(OWNER, "test")] == [["Ben", "Olga"]]
 
 
+def test_another_table_than_the_one_looked_at_is_not_decided_about(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "looked"))
+    tell(desk, held={1: "first", 2: "second"})
+    seen = {step: desk.held(ANNA, "test", step).manifest_sha256 for step in (1, 2)}
+    desk.decide(ANNA, "test", [1, 2], "approve", manifests=seen)
+    tell(desk, held={1: "another", 2: "second"})  # drawn anew, after a restored state
+    for kind in ("approve", "reject"):
+        with pytest.raises(ConfigError, match="step 1 is not the one that was looked at any more"):
+            desk.decide(ANNA, "test", [1, 2], kind, "well", manifests=seen)
+    with pytest.raises(ConfigError, match="step 2 is not the one"):
+        desk.decide(ANNA, "test", 2, "approve", manifests={1: seen[1]})
+    assert len(desk.decisions(OWNER)) == 1
+    desk.decide(BEN, "test", 2, "reject", "no", manifests={2: seen[2]})
+
+
 def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
     moment = [1_000_000.0]
     desk = Desk.open(make_service(tmp_path / "login"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,10 @@ KINDS = ("approve", "reject", "withdraw")
 #: As the stream's store keeps reasons.
 _LONGEST = 200
 _MOST_STEPS = 1000
+
+
+class _OtherStepError(ConfigError):
+    """Another table is held at the step now."""
 
 
 class Desk:
@@ -200,7 +204,13 @@ class Desk:
     # Deciding
 
     def decide(
-        self, person: Person, stream: str, steps: int | Iterable[int], kind: str, reason: str = ""
+        self,
+        person: Person,
+        stream: str,
+        steps: int | Iterable[int],
+        kind: str,
+        reason: str = "",
+        manifests: Mapping[int, str] | None = None,
     ) -> Decision:
         """Approve or reject held steps, or withdraw released ones; the worker does it.
 
@@ -210,10 +220,13 @@ class Desk:
 
         Args:
             reason: of a withdrawal public; of a rejection kept inside; of an approval optional.
+            manifests: by step, the SHA-256 of the manifest that the person looked at before approving or rejecting it;
+                compared in the transaction that writes the decision. None: whatever is held now.
 
         Errors:
-            ConfigError: a step that is not held (or not released), or no reason where one is needed; and, where several
-            must approve, somebody who comes with a password or token that another person gave them.
+            ConfigError: a step that is not held (or not released), or is not the one of ``manifests``, or no reason
+            where one is needed; and, where several must approve, somebody who comes with a password or token that
+            another person gave them.
         """
         self._require(person, "decide")
         chosen = self.settings.stream(stream)
@@ -235,13 +248,15 @@ class Desk:
                 and (kind == "approve" or one.reason == words)
             ]
             try:
-                manifests = self._looked_at(db, chosen.name, wanted, kind)
+                found = self._looked_at(db, chosen.name, wanted, kind, manifests)
+            except _OtherStepError:
+                raise
             except ConfigError:
                 if same:  # it was done meanwhile
                     return same[-1]
                 raise
-            same = [one for one in same if one.manifests == manifests]
-            new = Decision(0, "", person.name, kind, chosen.name, wanted, words, manifests)
+            same = [one for one in same if one.manifests == found]
+            new = Decision(0, "", person.name, kind, chosen.name, wanted, words, found)
             decision = same[0] if same else append(db, new)
             for step in wanted:
                 self._follow(db, decision, step, chosen.approvals)
@@ -372,17 +387,31 @@ class Desk:
     def _log(self, db: StoreDatabase, person: Person, words: str) -> None:
         append(db, Decision(0, "", person.name, "people", reason=words))
 
-    def _looked_at(self, db: StoreDatabase, stream: str, steps: tuple[int, ...], kind: str) -> dict[str, str]:
+    def _looked_at(
+        self,
+        db: StoreDatabase,
+        stream: str,
+        steps: tuple[int, ...],
+        kind: str,
+        seen: Mapping[int, str] | None,
+    ) -> dict[str, str]:
         """The manifests of held steps; what was looked at is what is decided about.
 
         Errors:
             ConfigError: a step that is not held (or, to be withdrawn, not released).
+            _OtherStepError: one whose manifest is not the one in ``seen``.
         """
         rows = {step: held_row(db, stream, step) for step in steps}
         if kind != "withdraw":
             for step, row in rows.items():
                 if row is None:
                     raise _not_held(step)
+                if seen is not None and seen.get(step) != row.sha256:
+                    raise _OtherStepError(
+                        f"step {step} is not the one that was looked at any more",
+                        where=kind,
+                        allowed="a decision after another look",
+                    )
             return {str(step): row.sha256 for step, row in rows.items() if row is not None}
         done = int(read_facts(db, stream)[1].get("steps", 0))
         for step, row in rows.items():
