@@ -221,6 +221,11 @@ def test_damage_is_said_and_not_served(stream: Path) -> None:
         told = problem(feed.get(f"{BASE}/steps/1/table.parquet"), 500)
         assert told["detail"] == "a file of step 1 differs from its published hash"
         assert str(stream) not in str(told)
+        (stream / "releases/catalogue.json").write_text('{"x":')
+        for path in ("/v1/streams", BASE, "/"):
+            listed = feed.get(path).text
+            assert "the catalogue cannot be read" in listed
+            assert str(stream) not in listed
 
 
 def test_a_long_catalogue_is_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

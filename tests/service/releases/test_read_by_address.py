@@ -108,7 +108,7 @@ def test_a_file_of_tokens_holds_hashes_only(tmp_path: Path) -> None:
     assert TOKEN not in str(told.value)
 
 
-def test_a_token_is_not_sent_to_another_host() -> None:
+def test_a_token_is_not_sent_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, str | None]] = []
 
     class Asked(BaseHTTPRequestHandler):
@@ -125,7 +125,15 @@ def test_a_token_is_not_sent_to_another_host() -> None:
 
     with web(Asked) as address:
         assert fetched(f"{address}/a", TOKEN) == b"ok"
-    assert seen == [("/a", f"Bearer {TOKEN}"), ("/b", None)]
+        asked = [("/a", f"Bearer {TOKEN}"), ("/b", None)]
+        assert seen == asked
+        # Nor to a proxy, which would read it; without one the proxy is asked, and there is none.
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert fetched(f"{address}/a", TOKEN) == b"ok"
+        with pytest.raises(StoreError, match="cannot be reached"):
+            fetched(f"{address}/a")
+        assert seen == 2 * asked
     with pytest.raises(ConfigError, match="without encryption"):
         dp.read("http://example.org/v1/streams/x", token=TOKEN)
     with pytest.raises(ConfigError, match="a token is for a web server"):

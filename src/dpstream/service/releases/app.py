@@ -97,7 +97,9 @@ def _about(place: Place) -> dict[str, Any]:
     try:
         listing = place.listing()
     except (Problem, DpstreamError) as error:
-        return {"name": place.name, "steps": 0, "last_step": None, "last_table": None, "problem": str(error)}
+        # Not the whole text: it names the file on this machine.
+        why = error.detail if isinstance(error, Problem) else error.what
+        return {"name": place.name, "steps": 0, "last_step": None, "last_table": None, "problem": why}
     return {
         "name": place.name,
         **{key: listing.facts.get(key) for key in ("stream", "stream_id", "plan_hash")},
