@@ -43,7 +43,7 @@ from dpstream.service.desk.board import known_held, read_facts, write_board
 from dpstream.service.desk.decisions import write_head
 from dpstream.service.desk.facts import Task, now
 from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manifests, held_rows
-from dpstream.service.desk.tasks import begin_task, end_task, next_task
+from dpstream.service.desk.tasks import begin_task, end_task, next_task, rejection_waits
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.release.remade_files import NotMadeError
 
@@ -242,6 +242,11 @@ class Worker:
     def _approve(self, config: Config, stream: Stream, step: int, task: Task) -> dict[str, Any]:
         if step in stream.held():
             self._same_table(config, step, task)
+            # It may have begun long ago: a full disk, or a kill, and the task is done again. Until the table is out,
+            # rejecting wins.
+            with self._desk.database.reading() as db:
+                if rejection_waits(db, task.stream, step, task.what["manifest_sha256"]):
+                    raise _RefusedTask(f"step {step} was rejected before it was published")
             stream.approve(step, by=_by(task.what["by"], task))
         elif not stream.is_given(step):
             raise _RefusedTask(f"step {step} was taken back before it was approved")
