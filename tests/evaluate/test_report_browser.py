@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import fields
+from math import inf
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,8 +16,12 @@ import pytest
 from cli_stream import dpstream, make
 from report_pages import Page, classifier
 
+from dpstream.lab.audits.audit_html import audit_html
+from dpstream.lab.audits.audit_page import AuditReport
+from dpstream.lab.audits.finding import Attacked, AuditFinding
 from dpstream.tools.report import write_report
 
+ROOT = Path(__file__).resolve().parents[2]
 BROWSER = next(
     (
         path
@@ -237,3 +243,25 @@ def test_an_evaluation_has_the_same_design(folder: Path, tmp_path: Path) -> None
     assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
     assert facts["scroll"] == facts["client"]
     assert facts["figures"] == facts["inked"] == facts["read"] == len(read.data["charts"]) == 2
+
+
+def test_an_audit_has_the_same_design(tmp_path: Path) -> None:
+    known = [field.name for field in fields(AuditFinding) if field.name != "attack"]
+    findings = [
+        AuditFinding(**{name: inf if one[name] == "infinite" else one[name] for name in known})
+        for one in json.loads((ROOT / "docs" / "audit.json").read_text(encoding="utf-8"))["findings"]
+    ]
+    curve, most = ((0.0, 0.0), (0.3, 0.5), (1.0, 1.0)), ((0.0, 0.0), (0.3, 0.8), (1.0, 1.0))
+    seen = Attacked(67, 100, 2, (0.57, 0.76), 0.99, 0.73, curve, most, HOSTILE[1])
+    findings += [
+        AuditFinding(f"attack: {name}", "attack", 1, 0.2, 0.9999999, 100, False, HOSTILE[0], 1, attack=seen)
+        for name in ("closest record", "noisy counts", "a known person's row")
+    ]
+    page = tmp_path / "audit.html"
+    report = AuditReport(tuple(findings), "short", "dpstream audit x.toml", HOSTILE[0], 1.0)
+    page.write_text(audit_html(report), encoding="utf-8")
+    for dark in (False, True):
+        facts = look(page, tmp_path, dark=dark)
+        assert "owned" not in facts
+        assert facts["faint"] == facts["unnamed"] == facts["wide"] == facts["unreached"] == []
+        assert facts["scroll"] == facts["client"]
