@@ -208,6 +208,26 @@ def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
     assert desk.price(OWNER, "test", "zip = 'b'").spent != "0"
 
 
+def test_nothing_is_answered_while_steps_are_held(tmp_path: Path) -> None:
+    """An answer would tell of the held step: the desk refuses it, and the worker where the desk did not know yet."""
+    folder = make_service(tmp_path / "asked", steps=2, mechanism=QUESTIONS, stream='total = "public"')
+    desk = Desk.open(folder)
+    work(desk)
+    for call in (desk.price, desk.ask):
+        with pytest.raises(ConfigError, match="wait for approval"):
+            call(OWNER, "test", "zip = 'a'")
+    desk.decide(ANNA, "test", [1, 2], "approve")
+    work(desk)
+    desk.ask(OWNER, "test", "zip = 'a'")
+    work(desk)
+    desk.ask(OWNER, "test", "zip = 'b'")  # the worker has told of no held step
+    with mock.patch.object(Stream, "held", return_value=[2]):
+        work(desk)
+    answered, refused = (one for one in desk.tasks(OWNER, "test") if one.kind == "ask")
+    assert (answered.state, refused.state) == ("done", "failed")
+    assert "wait for approval" in (refused.why or "")
+
+
 def test_what_is_not_due_is_not_taken(tmp_path: Path) -> None:
     folder = make_service(tmp_path / "calendar", steps=1)
     config = folder / "dpstream.toml"

@@ -16,16 +16,29 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, counted
+from dpstream.core.errors import StoreDamagedError, StoreError, counted
 from dpstream.core.paths import parse_json
 from dpstream.service.desk.facts import Decision, canonical, now
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["HEAD", "append", "approvals", "check_log", "decision_hash", "read_decisions", "write_head"]
+__all__ = [
+    "HEAD",
+    "LogChangedError",
+    "append",
+    "approvals",
+    "check_log",
+    "decision_hash",
+    "read_decisions",
+    "write_head",
+]
 
 #: The worker's witness, in the service's folder.
 HEAD = "decisions-head.json"
 _FIELDS = {one.name for one in fields(Decision)}
+
+
+class LogChangedError(StoreError):
+    """The log is not the one that the worker has seen."""
 
 
 def decision_hash(line: str) -> str:
@@ -66,14 +79,40 @@ def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[
 
 
 def write_head(folder: Path, db: StoreDatabase) -> None:
-    """Write the witness: the last line's number and hash. For the worker, before it does what decisions say."""
+    """Write the witness: the last line's number and hash. For the worker, before it does what decisions say.
+
+    Errors:
+        LogChangedError: the log has no such line as the witness names; the witness stays as it is.
+    """
+    path = folder / HEAD
+    before = path.read_bytes() if path.is_file() else None
+    if before is not None and not _has_line(db, before):
+        raise LogChangedError(
+            "the decisions' log is not what the worker saw",
+            where=str(path),
+            allowed="dpstream ledger verify, and what it finds cleared up",
+        )
     last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
     if last is None:
         return
     data = canonical({"format": 1, "number": int(last[0]), "hash": str(last[1])}).encode() + b"\n"
-    path = folder / HEAD
-    if not path.is_file() or path.read_bytes() != data:
+    if before != data:
         durable.replace_file(path, data, mode=0o600)
+
+
+def _has_line(db: StoreDatabase, witness: bytes) -> bool:
+    try:
+        number, digest = _head(witness)
+    except (ValueError, KeyError, TypeError):
+        return False
+    row = db.execute("SELECT line FROM decisions WHERE number = ?", (number,)).fetchone()
+    return row is not None and decision_hash(str(row[0])) == digest
+
+
+def _head(witness: bytes) -> tuple[int, str]:
+    """The number and the hash in it."""
+    head = parse_json(witness)
+    return int(head["number"]), str(head["hash"])
 
 
 def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
@@ -111,8 +150,7 @@ def _against_head(path: Path, hashes: dict[int, str]) -> list[str]:
     if not path.is_file():
         return []
     try:
-        head = parse_json(path.read_bytes())
-        number, digest = int(head["number"]), str(head["hash"])
+        number, digest = _head(path.read_bytes())
     except (ValueError, KeyError, TypeError):
         return [f"{path.name} cannot be read"]
     if number not in hashes:

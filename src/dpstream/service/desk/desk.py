@@ -266,20 +266,20 @@ class Desk:
         """What a question may cost. Nothing is asked.
 
         Errors:
-            ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
+            ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
         self._require(person, "price")
         from dpstream.service.desk.questions import price_of
 
         with self.database.reading() as db:
             facts = read_facts(db, self.settings.stream(stream).name)[1]
-        return price_of(self._config(stream), _text(question, "question", needed=True), facts.get("asked"))
+        return price_of(self._config(stream), _text(question, "question", needed=True), facts)
 
     def ask(self, person: Person, stream: str, question: str) -> Task:
         """Ask it; the worker answers, and the task's ``result`` is the answer. Costs what ``price`` says, at most.
 
         Errors:
-            ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
+            ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
         self._require(person, "ask")
         price = self.price(person, stream, question)
