@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError, counted
 from dpstream.core.paths import parse_json
 from dpstream.service.desk.facts import Decision, canonical, now
+from dpstream.service.desk.roles import ROLES
 from dpstream.stream.store.store_database import StoreDatabase
 
 __all__ = [
@@ -29,11 +32,13 @@ __all__ = [
     "check_log",
     "decision_hash",
     "read_decisions",
+    "since_added",
     "write_head",
 ]
 
 #: The worker's witness, in the service's folder.
 HEAD = "decisions-head.json"
+_ADDED = re.compile("added (.+) as (?:{0})(?:, (?:{0}))*".format("|".join(ROLES)))
 _FIELDS = {one.name for one in fields(Decision)}
 
 
@@ -70,12 +75,23 @@ def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
 
 
 def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:
-    """The approvals of a step whose manifest has that hash, one for each person: the first."""
+    """The approvals of a step whose manifest has that hash, one for each person: the first since they were added."""
     first: dict[str, Decision] = {}
-    for one in read_decisions(db):
+    for one in since_added(read_decisions(db)):
         if one.kind == "approve" and one.stream == stream and one.manifests.get(str(step)) == manifest:
             first.setdefault(one.person, one)
     return list(first.values())
+
+
+def since_added(decisions: Iterable[Decision]) -> list[Decision]:
+    """Without what people decided before they were added last: who was removed and comes back begins anew."""
+    kept: list[Decision] = []
+    for one in decisions:
+        added = _ADDED.fullmatch(one.reason) if one.kind == "people" else None
+        if added is not None:
+            kept = [other for other in kept if other.person != added[1]]
+        kept.append(one)
+    return kept
 
 
 def write_head(folder: Path, db: StoreDatabase) -> None:

@@ -115,10 +115,8 @@ class People:
     def of_token(self, secret: str) -> Person | None:
         """Whose token it is."""
         with self._database.reading() as db:
-            row = db.execute(
-                "SELECT person, made_by FROM tokens WHERE hash = ?", (_hashed(secret),)
-            ).fetchone()
-            return None if row is None else _person(db, str(row[0]), "token", row[0] == row[1])
+            row = db.execute("SELECT person, own FROM tokens WHERE hash = ?", (_hashed(secret),)).fetchone()
+            return None if row is None else _person(db, str(row[0]), "token", bool(row[1]))
 
     def of_header(self, name: str, address: str) -> Person | None:
         """Who the proxy says it is: only if one is configured, and ``address`` (of the connection) is its own."""
@@ -188,14 +186,14 @@ def change_roles(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
     _require_owner(db)
 
 
-def make_token(db: StoreDatabase, name: str, label: str, by: str) -> str:
-    """A new token; its secret is told once."""
+def make_token(db: StoreDatabase, name: str, label: str, by: str, *, own: bool) -> str:
+    """A new token; its secret is told once. ``own``: nobody but the person has seen it."""
     known(db, name)
     secret = secrets.token_urlsafe(32)
     (last,) = db.execute("SELECT coalesce(max(number), 0) FROM tokens").fetchone()
     db.execute(
-        "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?)",
-        (int(last) + 1, _hashed(secret), name, check_name(label), now(), by),
+        "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (int(last) + 1, _hashed(secret), name, check_name(label), now(), by, int(own)),
     )
     return secret
 
