@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from desks import ANNA, BEN, OWNER, PASSWORD, make_service, tell
@@ -144,9 +145,9 @@ def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
     assert desk.person(secret) is None
     assert desk.sign_in("Anna", "wrong", "10.0.0.2") is None
     for name in ("Anna", "Nobody"):
-        for number in range(10):
-            assert desk.sign_in(name, "wrong", f"10.0.1.{number}") is None
-    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is None
+        for _ in range(10):
+            assert desk.sign_in(name, "wrong", "10.0.1.1") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.1.1") is None
     moment[0] += 901
     secret = desk.sign_in("Anna", PASSWORD, "10.0.0.1")
     anna = desk.person(secret or "")
@@ -156,6 +157,47 @@ def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
     assert desk.person(desk.sign_in("Anna", PASSWORD + "!", "") or "") == Person(
         "Anna", frozenset({"approver"})
     )
+
+
+def test_an_outsider_locks_out_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk.open(make_service(tmp_path / "locked"))
+    desk.add_person(OWNER, "Anna", ["approver"], PASSWORD)
+    for _ in range(30):
+        assert desk.sign_in("Anna", "wrong", "10.0.0.9") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.9") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is not None
+    # One name from many addresses, and one address with many names, have limits of their own.
+    monkeypatch.setattr(people, "_MOST", (10, 20, 15))
+    for number in range(10):
+        assert desk.sign_in("Anna", "wrong", f"10.0.1.{number}") is None
+        assert desk.sign_in(f"Nobody {number}", "wrong", "10.0.0.2") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is None
+    desk.add_person(OWNER, "Ben", ["approver"], PASSWORD)
+    assert desk.sign_in("Ben", PASSWORD, "10.0.0.2") is not None
+    for number in range(10):
+        assert desk.sign_in(f"Other {number}", "wrong", "10.0.0.2") is None
+    assert desk.sign_in("Ben", PASSWORD, "10.0.0.2") is None
+    assert desk.sign_in("Ben", PASSWORD, "10.0.0.1") is not None
+
+
+@pytest.mark.parametrize(
+    ("address", "forwarded", "found"),
+    [
+        ("10.0.0.1", ["192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1, 192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1", "192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["2001:DB8:0::1"], "2001:db8::1"),
+        ("10.0.0.1", ["192.0.2.7, unknown"], "10.0.0.1"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.2", ["192.0.2.7"], "10.0.0.2"),
+    ],
+)
+def test_only_the_proxy_says_where_somebody_comes_from(
+    address: str, forwarded: list[str], found: str
+) -> None:
+    proxy = mock.Mock(address="10.0.0.1")
+    assert people.client_address(proxy, address, forwarded) == found
+    assert people.client_address(None, address, forwarded) == address
 
 
 def test_a_wrong_try_costs_the_same_whether_the_name_exists(

@@ -67,8 +67,8 @@ class Desk:
     # Who somebody is
 
     def sign_in(self, name: str, password: str, address: str = "") -> str | None:
-        """A session's secret; None: name or password is wrong, or there were too many wrong tries (by name, or from
-        ``address``, where the connection comes from) in the last quarter of an hour."""
+        """A session's secret; None: name or password is wrong, or there were too many wrong tries (of the name,
+        or from ``address``: see ``client_address``) in the last quarter of an hour."""
         return self._people.sign_in(name, password, address)
 
     def person(self, secret: str) -> Person | None:
