@@ -24,7 +24,7 @@ STRIDE = int(os.environ.get("DPSTREAM_KILL_STRIDE", "5"))
 
 
 def life(folder: Path) -> None:
-    """Two persons approve, one rejects, and one asks after that; the worker follows. May be lived again at any point."""
+    """Two persons approve, one rejects, then one asks; the worker follows. May be lived again at any point."""
     desk = Desk.open(folder)
     for person in (ANNA, BEN):
         desk.decide(person, "test", 1, "approve")
