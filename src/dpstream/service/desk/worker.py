@@ -34,13 +34,15 @@ from dpstream.core.errors import (
     RefusedError,
     SchemaError,
     StepError,
+    StoreDamagedError,
     StoreError,
+    StoreFormatError,
     StoreLockedError,
     UnconfirmedError,
 )
 from dpstream.io.sources import UnreadableError
 from dpstream.service.desk.board import known_held, read_facts, write_board
-from dpstream.service.desk.decisions import write_head
+from dpstream.service.desk.decisions import LogChangedError, write_head
 from dpstream.service.desk.facts import Task, now
 from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manifests, held_rows
 from dpstream.service.desk.tasks import begin_task, end_task, next_task, rejection_waits
@@ -57,6 +59,8 @@ __all__ = ["Worker", "public_words"]
 
 #: Seconds between two looks at the queue.
 _POLL = 1.0
+#: Where the service's database fails, or a task has to wait, that time is doubled so often at most.
+_LONGEST_POLL = 8
 #: A look that fails is repeated after the usual time, then twice as long, and so on, up to so many doublings.
 _DOUBLINGS = 4
 #: What is told of an error besides the name of its class; the first that fits.
@@ -69,6 +73,10 @@ _WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (HorizonError, "the planned steps are used up: renew the stream"),
     (RefusedError, "the guarantee does not allow it"),
     (StoreLockedError, "another command is at work on the stream"),
+    (
+        LogChangedError,
+        "the decisions' log is not what the worker saw, and no task is done: dpstream ledger verify says more",
+    ),
     (StoreError, "the state or its disk stops the work: dpstream status on the machine says more"),
     (ConfigError, "the configuration does not allow it: dpstream check on the machine says why"),
 )
@@ -126,6 +134,8 @@ class Worker:
         self._places = [_Place(one) for one in desk.settings.streams]
         self._id = desk.database.service_id()
         self._stop = threading.Event()
+        #: Why no task is done, in public words; None: they are done.
+        self._no_tasks: str | None = None
         self._folder = os.open(desk.settings.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,16 +156,34 @@ class Worker:
         self._stop.set()
 
     def run(self) -> None:
-        """Until ``stop``."""
+        """Until ``stop``. Where the service's database or its disk fails, it waits and goes on.
+
+        Errors:
+            StoreDamagedError, StoreFormatError: waiting does not help.
+        """
+        failures = 0
         while not self._stop.is_set():
-            if not self.round():
+            try:
+                busy = self.round()
+            except (StoreDamagedError, StoreFormatError):
+                raise
+            except (StoreError, OSError) as error:
+                self._log(_line("service", "waits", error=type(error).__name__))
+                for place in self._places:  # what was done, and could not be told, is told at the next look
+                    place.last_step, place.next_look = None, 0.0
+                failures = min(failures + 1, _LONGEST_POLL)
+                self._stop.wait(_POLL * 2**failures)
+                continue
+            failures = 0
+            if not busy:
                 self._stop.wait(_POLL)
 
     def round(self) -> bool:
         """Whatever there is to do now, once for each stream; False where there was nothing."""
+        self._look_at_log()
         busy = False
         for place in self._places:
-            while not self._stop.is_set() and self._task(place):
+            while not self._stop.is_set() and self._no_tasks is None and self._task(place):
                 busy = True
             if not self._stop.is_set():
                 busy = self._look(place) or busy
@@ -163,8 +191,24 @@ class Worker:
 
     # Tasks
 
+    def _look_at_log(self) -> None:
+        """Be a witness of each line, as lines about people make no task; and do no task of a log that was cut."""
+        before = self._no_tasks
+        try:
+            with self._desk.database.reading() as db:
+                write_head(self._desk.settings.folder, db)
+            self._no_tasks = None
+        except LogChangedError as error:
+            self._no_tasks = public_words(error)
+        if self._no_tasks != before:
+            for place in self._places:
+                self._event(place, "decisions", "sound" if before else "changed")
+                self._tell(place)
+
     def _task(self, place: _Place) -> bool:
         """The first task of a stream; False where there is none, or it has to wait."""
+        # A clock that was set back does not make it wait for more than it ever waits.
+        place.next_task = min(place.next_task, self._clock() + _POLL * 2**_LONGEST_POLL)
         if self._clock() < place.next_task:
             return False
         with self._desk.database.reading() as db:
@@ -180,7 +224,7 @@ class Worker:
         except _FAILURES as error:
             # It may go better later, and is not lost: the stream is in use, a disk is full, ...
             place.task_failures += 1
-            doublings = 0 if isinstance(error, StoreLockedError) else min(place.task_failures, 8)
+            doublings = 0 if isinstance(error, StoreLockedError) else min(place.task_failures, _LONGEST_POLL)
             place.next_task = self._clock() + _POLL * 2**doublings
             if not isinstance(error, StoreLockedError):
                 place.trouble = public_words(error)
@@ -262,6 +306,9 @@ class Worker:
         assert isinstance(stream, AskingStream)
         name = f"service {self._id} task {task.number}"
         known = any(one.question_id == name for one in stream.asked())
+        if not known and stream.held():
+            # Answers come from the newest state, and nobody has approved that.
+            raise _RefusedTask("steps wait for approval; ask again after they are approved or rejected")
         if not known and stream.most > Fraction(task.what["most"]):
             raise _RefusedTask("the question may cost more by now than it was told; ask again")
         asked = stream.ask(task.what["question"], name)
@@ -272,6 +319,7 @@ class Worker:
 
     def _look(self, place: _Place) -> bool:
         """Take one step, if it is time to look and one is due; True if one was taken."""
+        place.next_look = min(place.next_look, self._clock() + place.settings.look_every * 2**_DOUBLINGS)
         if self._clock() < place.next_look:
             return False
         taken = False
@@ -373,16 +421,19 @@ class Worker:
             place.next_look = min(place.next_look, self._clock() + _POLL)  # told at the next look
         except _FAILURES as error:
             facts |= {"health": "unknown", "why": public_words(error)}
-        facts["trouble"] = place.trouble
+        facts["trouble"] = self._no_tasks or place.trouble
         with database.writing() as db:
             write_board(db, name, facts, fresh, manifests)
             if task is not None:
                 end_task(db, task.number, result, why)
 
     def _event(self, place: _Place, event: str, state: str, **more: Any) -> None:
-        """One line of JSON: no message, no value."""
-        line = {"time": now(), "event": event, "stream": place.settings.name, "state": state, **more}
-        self._log(json.dumps(line))
+        self._log(_line(event, state, stream=place.settings.name, **more))
+
+
+def _line(event: str, state: str, **more: Any) -> str:
+    """One line of JSON: no message, no value."""
+    return json.dumps({"time": now(), "event": event, "state": state, **more})
 
 
 def _run_at_once(place: _Place) -> dict[str, Any]:
