@@ -8,6 +8,7 @@ the time it takes says whether somebody has that name.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
 import threading
@@ -120,10 +121,13 @@ class People:
             ).fetchone()
             return None if row is None else _person(db, str(row[0]), "token", row[0] == row[1])
 
-    def of_header(self, name: str, address: str) -> Person | None:
-        """Who the proxy says it is: only if one is configured, and ``address`` (of the connection) is its own."""
+    def of_header(self, name: str, address: str, secret: str) -> Person | None:
+        """Who the proxy says it is: only if one is configured, ``address`` (of the connection) is its own, and
+        ``secret`` is the one that it shares with the service."""
         proxy = self._settings.proxy
         if proxy is None or address != proxy.address:
+            return None
+        if not hmac.compare_digest(secret.encode("utf-8", "surrogatepass"), proxy.secret.encode()):
             return None
         with self._database.reading() as db:
             return _person(db, name, "proxy", True)
