@@ -8,7 +8,6 @@ the time it takes says whether somebody has that name.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import secrets
 import threading
@@ -125,9 +124,7 @@ class People:
         """Who the proxy says it is: only if one is configured, ``address`` (of the connection) is its own, and
         ``secret`` is the one that it shares with the service."""
         proxy = self._settings.proxy
-        if proxy is None or address != proxy.address:
-            return None
-        if not hmac.compare_digest(secret.encode("utf-8", "surrogatepass"), proxy.secret.encode()):
+        if proxy is None or not proxy.sent(address, [secret]):
             return None
         with self._database.reading() as db:
             return _person(db, name, "proxy", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import re
@@ -70,6 +71,12 @@ class Proxy:
     header: str
     secret_header: str
     secret: str = field(repr=False)
+
+    def sent(self, address: str, secrets: Sequence[str]) -> bool:
+        """Whether the proxy sent a request: ``address`` is of the connection, ``secrets`` what stands in the header."""
+        # What comes twice may come once from the proxy and once from somebody else.
+        given = secrets[0].encode("utf-8", "surrogatepass") if len(secrets) == 1 else b""
+        return hmac.compare_digest(given, self.secret.encode()) and address == self.address
 
 
 @dataclass(frozen=True)
