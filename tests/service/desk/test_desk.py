@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from desks import ANNA, BEN, OWNER, PASSWORD, make_secret, make_service, tell
@@ -60,6 +61,61 @@ def test_an_approval_by_somebody_who_left_does_not_count(tmp_path: Path) -> None
     assert [one.what["by"] for one in desk.tasks(OWNER, "test")] == [["Ben", "Olga"]]
 
 
+def test_who_was_removed_and_comes_back_begins_anew(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "back", approvals=2))
+    for name in ("Olga", "Anna", "Ben"):
+        desk.add_person(OWNER, name, ["owner"] if name == "Olga" else ["approver"], PASSWORD)
+    tell(desk, held={1: "first"})
+    before = desk.decide(ANNA, "test", 1, "approve")
+    desk.remove_person(OWNER, "Anna")
+    desk.add_person(OWNER, "Anna", ["approver", "analyst"], PASSWORD)
+    desk.add_person(OWNER, "Ben as owner", ["approver"])  # is not Ben
+    desk.decide(BEN, "test", 1, "approve")
+    assert [one.person for one in desk.held(BEN, "test", 1).approvals] == ["Ben"]
+    assert desk.tasks(OWNER, "test") == []
+    assert desk.decide(ANNA, "test", 1, "approve").number > before.number
+    assert [one.what["by"] for one in desk.tasks(OWNER, "test")] == [["Anna", "Ben"]]
+
+
+@pytest.mark.parametrize("first", ["approve", "reject"])
+@pytest.mark.parametrize("second", ["approve", "reject"])
+def test_a_step_that_is_held_again_can_be_decided_again(tmp_path: Path, first: str, second: str) -> None:
+    """The same table, of a state that was restored: what was done before does not stand in the way."""
+    desk = Desk.open(make_service(tmp_path / "again"))
+    tell(desk, held={1: "first"})
+    desk.decide(ANNA, "test", 1, first, "well")
+    with desk.database.writing() as db:
+        db.execute("UPDATE tasks SET state = 'done'")
+    tell(desk, held={1: "first"})
+    desk.decide(ANNA, "test", 1, second, "well")
+    assert [(one.kind, one.state) for one in desk.tasks(OWNER, "test")] == [
+        (first, "done"),
+        (second, "waiting"),
+    ]
+
+
+def test_what_was_made_with_a_given_password_is_not_ones_own(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "own", approvals=2))
+    desk.add_person(OWNER, "Ben", ["owner"], PASSWORD)
+    tell(desk, held={1: "first"})
+
+    def by_token(maker: Person) -> Person:
+        found = desk.person_of_token(desk.add_token(maker, "Ben", "mine"))
+        assert found is not None
+        return found
+
+    given = desk.person(desk.sign_in("Ben", PASSWORD) or "")
+    assert given is not None
+    for maker in (given, desk.operator("Ben"), Person("Ben", OWNER.roles, "token", own=True), OWNER):
+        with pytest.raises(ConfigError, match="could be both"):
+            desk.decide(by_token(maker), "test", 1, "approve")
+    desk.set_password(given, "Ben", PASSWORD + "!")
+    own = desk.person(desk.sign_in("Ben", PASSWORD + "!") or "")
+    assert own is not None
+    assert by_token(own).own
+    desk.decide(by_token(own), "test", 1, "approve")
+
+
 def test_another_table_than_the_one_looked_at_is_not_decided_about(tmp_path: Path) -> None:
     desk = Desk.open(make_service(tmp_path / "looked"))
     tell(desk, held={1: "first", 2: "second"})
@@ -89,9 +145,9 @@ def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
     assert desk.person(secret) is None
     assert desk.sign_in("Anna", "wrong", "10.0.0.2") is None
     for name in ("Anna", "Nobody"):
-        for number in range(10):
-            assert desk.sign_in(name, "wrong", f"10.0.1.{number}") is None
-    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is None
+        for _ in range(10):
+            assert desk.sign_in(name, "wrong", "10.0.1.1") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.1.1") is None
     moment[0] += 901
     secret = desk.sign_in("Anna", PASSWORD, "10.0.0.1")
     anna = desk.person(secret or "")
@@ -101,6 +157,47 @@ def test_logins_end_and_wrong_tries_are_counted(tmp_path: Path) -> None:
     assert desk.person(desk.sign_in("Anna", PASSWORD + "!", "") or "") == Person(
         "Anna", frozenset({"approver"})
     )
+
+
+def test_an_outsider_locks_out_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk.open(make_service(tmp_path / "locked"))
+    desk.add_person(OWNER, "Anna", ["approver"], PASSWORD)
+    for _ in range(30):
+        assert desk.sign_in("Anna", "wrong", "10.0.0.9") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.9") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is not None
+    # One name from many addresses, and one address with many names, have limits of their own.
+    monkeypatch.setattr(people, "_MOST", (10, 20, 15))
+    for number in range(10):
+        assert desk.sign_in("Anna", "wrong", f"10.0.1.{number}") is None
+        assert desk.sign_in(f"Nobody {number}", "wrong", "10.0.0.2") is None
+    assert desk.sign_in("Anna", PASSWORD, "10.0.0.1") is None
+    desk.add_person(OWNER, "Ben", ["approver"], PASSWORD)
+    assert desk.sign_in("Ben", PASSWORD, "10.0.0.2") is not None
+    for number in range(10):
+        assert desk.sign_in(f"Other {number}", "wrong", "10.0.0.2") is None
+    assert desk.sign_in("Ben", PASSWORD, "10.0.0.2") is None
+    assert desk.sign_in("Ben", PASSWORD, "10.0.0.1") is not None
+
+
+@pytest.mark.parametrize(
+    ("address", "forwarded", "found"),
+    [
+        ("10.0.0.1", ["192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1, 192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1", "192.0.2.7"], "192.0.2.7"),
+        ("10.0.0.1", ["2001:DB8:0::1"], "2001:db8::1"),
+        ("10.0.0.1", ["192.0.2.7, unknown"], "10.0.0.1"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.2", ["192.0.2.7"], "10.0.0.2"),
+    ],
+)
+def test_only_the_proxy_says_where_somebody_comes_from(
+    address: str, forwarded: list[str], found: str
+) -> None:
+    proxy = mock.Mock(address="10.0.0.1")
+    assert people.client_address(proxy, address, forwarded) == found
+    assert people.client_address(None, address, forwarded) == address
 
 
 def test_a_wrong_try_costs_the_same_whether_the_name_exists(

@@ -14,6 +14,7 @@ from dpstream.cli import main
 from dpstream.core.errors import StoreDamagedError
 from dpstream.service.desk import Desk
 from dpstream.service.desk.decisions import HEAD, decision_hash, write_head
+from dpstream.service.desk.worker import Worker
 
 
 @pytest.fixture
@@ -103,6 +104,33 @@ def test_what_was_changed_with_its_hash_breaks_the_next_line(folder: Path) -> No
     code, told = verify(folder)
     assert code == 4
     assert "decision 3: it does not follow from the line before it" in told
+
+
+def test_the_worker_keeps_what_it_saw_and_does_no_task_of_a_log_that_was_cut(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "cut", steps=1)
+    desk = Desk.open(folder)
+    lines: list[str] = []
+    worker = Worker(desk, lambda: 2e9, lines.append)
+    while worker.round():
+        pass
+    desk.add_person(OWNER, "Zoe", ["analyst"])
+    desk.add_person(OWNER, "Yan", ["analyst"])
+    worker.round()  # nobody is about to do a task, and the worker has seen both lines
+    head = (folder / HEAD).read_bytes()
+    rewrite(folder, "DELETE FROM decisions WHERE number = 2")
+    desk.decide(ANNA, "test", 1, "approve")
+    worker.round()
+    assert (folder / HEAD).read_bytes() == head
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["waiting"]
+    trouble = desk.card(OWNER, "test").trouble or ""
+    assert "the decisions' log is not what the worker saw" in trouble
+    assert json.loads(lines[-1])["state"] == "changed"
+    assert verify(folder)[0] == 4
+    (folder / HEAD).unlink()  # whoever owns the service has looked
+    worker.round()
+    worker.close()
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["done"]
+    assert desk.card(OWNER, "test").trouble is None
 
 
 def test_what_cannot_be_found(folder: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import json
 import re
 import sqlite3
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from desks import ANNA, OWNER, PASSWORD, ROWS, make_service
@@ -16,6 +19,7 @@ from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.service.desk import Desk
 from dpstream.service.desk.worker import Worker
+from dpstream.stream import Stream
 
 QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 20\n'
 
@@ -204,6 +208,26 @@ def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
     assert desk.price(OWNER, "test", "zip = 'b'").spent != "0"
 
 
+def test_nothing_is_answered_while_steps_are_held(tmp_path: Path) -> None:
+    """An answer would tell of the held step: the desk refuses it, and the worker where the desk did not know yet."""
+    folder = make_service(tmp_path / "asked", steps=2, mechanism=QUESTIONS, stream='total = "public"')
+    desk = Desk.open(folder)
+    work(desk)
+    for call in (desk.price, desk.ask):
+        with pytest.raises(ConfigError, match="wait for approval"):
+            call(OWNER, "test", "zip = 'a'")
+    desk.decide(ANNA, "test", [1, 2], "approve")
+    work(desk)
+    desk.ask(OWNER, "test", "zip = 'a'")
+    work(desk)
+    desk.ask(OWNER, "test", "zip = 'b'")  # the worker has told of no held step
+    with mock.patch.object(Stream, "held", return_value=[2]):
+        work(desk)
+    answered, refused = (one for one in desk.tasks(OWNER, "test") if one.kind == "ask")
+    assert (answered.state, refused.state) == ("done", "failed")
+    assert "wait for approval" in (refused.why or "")
+
+
 def test_what_is_not_due_is_not_taken(tmp_path: Path) -> None:
     folder = make_service(tmp_path / "calendar", steps=1)
     config = folder / "dpstream.toml"
@@ -249,15 +273,42 @@ def test_names_and_reasons_are_data_and_nothing_else(tmp_path: Path) -> None:
                 desk.decide(ANNA, "test", 1, "approve", name)
 
 
+def test_rejecting_wins_until_the_table_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also over an approval that has begun, has failed, and is to be done again."""
+    folder = make_service(tmp_path / "failed", steps=1)
+    desk = Desk.open(folder)
+    work(desk)
+    desk.decide(ANNA, "test", 1, "approve")
+    with monkeypatch.context() as patched:
+        patched.setattr(Stream, "approve", mock.Mock(side_effect=OSError(errno.ENOSPC, "no space left")))
+        work(desk)
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["begun"]
+    desk.decide(OWNER, "test", 1, "reject", "the wrong table")
+    work(desk)
+    approval, rejection = desk.tasks(OWNER, "test")
+    assert (approval.state, approval.why) == ("failed", "step 1 was rejected before it was published")
+    assert rejection.state == "done"
+    assert desk.card(OWNER, "test").held == ()
+    assert not (folder / "releases" / "step-000001").exists()
+
+
 def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path) -> None:
-    """The rejection came when the worker had begun: its reason, which is for inside, is not published."""
+    """The rejection came when the table was out: its reason, which is for inside, is not published."""
     folder = make_service(tmp_path / "late", steps=1)
     desk = Desk.open(folder)
     work(desk)
     desk.decide(ANNA, "test", 1, "approve")
-    with desk.database.writing() as db:
-        db.execute("UPDATE tasks SET state = 'begun'")
-    desk.decide(OWNER, "test", 1, "reject", "inside only")
+    worker = Worker(desk, lambda: 2e9, lambda line: None)
+    real = worker._do
+    with mock.patch.object(worker, "_do", side_effect=lambda *given: (real(*given), rejected())[0]):
+
+        def rejected() -> None:
+            with contextlib.suppress(ConfigError):
+                desk.decide(OWNER, "test", 1, "reject", "inside only")
+
+        while worker.round():
+            pass
+    worker.close()
     work(desk)
     assert [(one.kind, one.state) for one in desk.tasks(OWNER, "test")] == [
         ("approve", "done"),

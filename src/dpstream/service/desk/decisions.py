@@ -11,21 +11,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, counted
+from dpstream.core.errors import StoreDamagedError, StoreError, counted
 from dpstream.core.paths import parse_json
 from dpstream.service.desk.facts import Decision, canonical, now
+from dpstream.service.desk.roles import ROLES
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["HEAD", "append", "approvals", "check_log", "decision_hash", "read_decisions", "write_head"]
+__all__ = [
+    "HEAD",
+    "LogChangedError",
+    "append",
+    "approvals",
+    "check_log",
+    "decision_hash",
+    "read_decisions",
+    "since_added",
+    "write_head",
+]
 
 #: The worker's witness, in the service's folder.
 HEAD = "decisions-head.json"
+_ADDED = re.compile("added (.+) as (?:{0})(?:, (?:{0}))*".format("|".join(ROLES)))
 _FIELDS = {one.name for one in fields(Decision)}
+
+
+class LogChangedError(StoreError):
+    """The log is not the one that the worker has seen."""
 
 
 def decision_hash(line: str) -> str:
@@ -57,23 +75,60 @@ def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
 
 
 def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:
-    """The approvals of a step whose manifest has that hash, one for each person: the first."""
+    """The approvals of a step whose manifest has that hash, one for each person: the first since they were added."""
     first: dict[str, Decision] = {}
-    for one in read_decisions(db):
+    for one in since_added(read_decisions(db)):
         if one.kind == "approve" and one.stream == stream and one.manifests.get(str(step)) == manifest:
             first.setdefault(one.person, one)
     return list(first.values())
 
 
+def since_added(decisions: Iterable[Decision]) -> list[Decision]:
+    """Without what people decided before they were added last: who was removed and comes back begins anew."""
+    kept: list[Decision] = []
+    for one in decisions:
+        added = _ADDED.fullmatch(one.reason) if one.kind == "people" else None
+        if added is not None:
+            kept = [other for other in kept if other.person != added[1]]
+        kept.append(one)
+    return kept
+
+
 def write_head(folder: Path, db: StoreDatabase) -> None:
-    """Write the witness: the last line's number and hash. For the worker, before it does what decisions say."""
+    """Write the witness: the last line's number and hash. For the worker, before it does what decisions say.
+
+    Errors:
+        LogChangedError: the log has no such line as the witness names; the witness stays as it is.
+    """
+    path = folder / HEAD
+    before = path.read_bytes() if path.is_file() else None
+    if before is not None and not _has_line(db, before):
+        raise LogChangedError(
+            "the decisions' log is not what the worker saw",
+            where=str(path),
+            allowed="dpstream ledger verify, and what it finds cleared up",
+        )
     last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
     if last is None:
         return
     data = canonical({"format": 1, "number": int(last[0]), "hash": str(last[1])}).encode() + b"\n"
-    path = folder / HEAD
-    if not path.is_file() or path.read_bytes() != data:
+    if before != data:
         durable.replace_file(path, data, mode=0o600)
+
+
+def _has_line(db: StoreDatabase, witness: bytes) -> bool:
+    try:
+        number, digest = _head(witness)
+    except (ValueError, KeyError, TypeError):
+        return False
+    row = db.execute("SELECT line FROM decisions WHERE number = ?", (number,)).fetchone()
+    return row is not None and decision_hash(str(row[0])) == digest
+
+
+def _head(witness: bytes) -> tuple[int, str]:
+    """The number and the hash in it."""
+    head = parse_json(witness)
+    return int(head["number"]), str(head["hash"])
 
 
 def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
@@ -111,8 +166,7 @@ def _against_head(path: Path, hashes: dict[int, str]) -> list[str]:
     if not path.is_file():
         return []
     try:
-        head = parse_json(path.read_bytes())
-        number, digest = int(head["number"]), str(head["hash"])
+        number, digest = _head(path.read_bytes())
     except (ValueError, KeyError, TypeError):
         return [f"{path.name} cannot be read"]
     if number not in hashes:

@@ -18,12 +18,13 @@ from dpstream.core.foreign import arrow_input
 from dpstream.service.desk import people as persons
 from dpstream.service.desk.board import card_of, held_row, read_facts
 from dpstream.service.desk.database import ServiceDatabase
-from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions
+from dpstream.service.desk.deciding import OtherStepError, follow, looked_at, not_held
+from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions, since_added
 from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token, unix_time
 from dpstream.service.desk.people import People
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError, require
 from dpstream.service.desk.settings import Settings
-from dpstream.service.desk.tasks import add_task, cancel_tasks, read_tasks
+from dpstream.service.desk.tasks import add_task, read_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,10 +39,6 @@ KINDS = ("approve", "reject", "withdraw")
 #: As the stream's store keeps reasons.
 _LONGEST = 200
 _MOST_STEPS = 1000
-
-
-class _OtherStepError(ConfigError):
-    """Another table is held at the step now."""
 
 
 class Desk:
@@ -70,8 +67,8 @@ class Desk:
     # Who somebody is
 
     def sign_in(self, name: str, password: str, address: str = "") -> str | None:
-        """A session's secret; None: name or password is wrong, or there were too many wrong tries (by name, or from
-        ``address``, where the connection comes from) in the last quarter of an hour."""
+        """A session's secret; None: name or password is wrong, or there were too many wrong tries (of the name,
+        or from ``address``: see ``client_address``) in the last quarter of an hour."""
         return self._people.sign_in(name, password, address)
 
     def person(self, secret: str) -> Person | None:
@@ -140,7 +137,7 @@ class Desk:
         with self.database.reading() as db:
             row = held_row(db, chosen.name, step, rows=True)
             if row is None:
-                raise _not_held(step)
+                raise not_held(step)
             given = approvals(db, chosen.name, step, row.sha256)
         table = None
         if row.rows is not None:
@@ -244,13 +241,13 @@ class Desk:
         with self.database.writing() as db:
             same = [
                 one
-                for one in read_decisions(db)
+                for one in since_added(read_decisions(db))
                 if (one.person, one.stream, one.kind, one.steps) == (person.name, chosen.name, kind, wanted)
                 and (kind == "approve" or one.reason == words)
             ]
             try:
-                found = self._looked_at(db, chosen.name, wanted, kind, manifests)
-            except _OtherStepError:
+                found = looked_at(db, chosen.name, wanted, kind, manifests)
+            except OtherStepError:
                 raise
             except ConfigError:
                 if same:  # it was done meanwhile
@@ -260,27 +257,27 @@ class Desk:
             new = Decision(0, "", person.name, kind, chosen.name, wanted, words, found)
             decision = same[0] if same else append(db, new)
             for step in wanted:
-                self._follow(db, decision, step, chosen.approvals)
+                follow(db, decision, step, chosen.approvals)
         return decision
 
     def price(self, person: Person, stream: str, question: str) -> Price:
         """What a question may cost. Nothing is asked.
 
         Errors:
-            ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
+            ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
         self._require(person, "price")
         from dpstream.service.desk.questions import price_of
 
         with self.database.reading() as db:
             facts = read_facts(db, self.settings.stream(stream).name)[1]
-        return price_of(self._config(stream), _text(question, "question", needed=True), facts.get("asked"))
+        return price_of(self._config(stream), _text(question, "question", needed=True), facts)
 
     def ask(self, person: Person, stream: str, question: str) -> Task:
         """Ask it; the worker answers, and the task's ``result`` is the answer. Costs what ``price`` says, at most.
 
         Errors:
-            ConfigError, SchemaError: the stream is not asked, or the question cannot be read.
+            ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
         self._require(person, "ask")
         price = self.price(person, stream, question)
@@ -354,7 +351,9 @@ class Desk:
         """A token for programs of ``name``; its secret is given here and nowhere again."""
         self._require(person, "add_token")
         with self.database.writing() as db:
-            secret = persons.make_token(db, name, label, person.name)
+            # Whoever came with what another one gave them could be that one.
+            own = person.own and person.means in ("session", "proxy") and person.name == name
+            secret = persons.make_token(db, name, label, person.name, own=own)
             self._log(db, person, f"made a token for {name}: {label.strip()}")
         return secret
 
@@ -388,79 +387,6 @@ class Desk:
     def _log(self, db: StoreDatabase, person: Person, words: str) -> None:
         append(db, Decision(0, "", person.name, "people", reason=words))
 
-    def _looked_at(
-        self,
-        db: StoreDatabase,
-        stream: str,
-        steps: tuple[int, ...],
-        kind: str,
-        seen: Mapping[int, str] | None,
-    ) -> dict[str, str]:
-        """The manifests of held steps; what was looked at is what is decided about.
-
-        Errors:
-            ConfigError: a step that is not held (or, to be withdrawn, not released).
-            _OtherStepError: one whose manifest is not the one in ``seen``.
-        """
-        rows = {step: held_row(db, stream, step) for step in steps}
-        if kind != "withdraw":
-            for step, row in rows.items():
-                if row is None:
-                    raise _not_held(step)
-                if seen is not None and seen.get(step) != row.sha256:
-                    raise _OtherStepError(
-                        f"step {step} is not the one that was looked at any more",
-                        where=kind,
-                        allowed="a decision after another look",
-                    )
-            return {str(step): row.sha256 for step, row in rows.items() if row is not None}
-        done = int(read_facts(db, stream)[1].get("steps", 0))
-        for step, row in rows.items():
-            if row is not None or step > done:
-                raise ConfigError(
-                    f"step {step} is not released",
-                    where="withdraw",
-                    allowed="a released step; one that is held is rejected",
-                )
-        return {}
-
-    def _follow(self, db: StoreDatabase, decision: Decision, step: int, needed: int) -> None:
-        """Put into the queue what follows from a decision about one step, unless it is there (or was done) already.
-
-        Errors:
-            ConfigError: an approval of a step that was rejected.
-        """
-        stream, kind = decision.stream, decision.kind
-        what: dict[str, Any] = {"step": step}
-        if kind == "withdraw":
-            what |= {"reason": decision.reason}
-        else:
-            digest = what["manifest_sha256"] = decision.manifests[str(step)]
-        standing = [
-            one
-            for one in read_tasks(db, stream)
-            if what.items() <= one.what.items() and one.state not in ("failed", "cancelled")
-        ]
-        if kind != "withdraw" and any(one.kind == "reject" for one in standing):
-            if kind == "approve":
-                raise ConfigError(f"step {step} was rejected", where="approve", allowed="a step that is held")
-            return
-        if any(one.kind == kind for one in standing):
-            return
-        if kind == "reject":
-            cancel_tasks(db, stream, "approve", step, "the step was rejected before the worker came to it")
-            what |= {"reason": decision.reason}
-        if kind == "approve":
-            # Somebody who may not decide any more does not count.
-            what["by"] = sorted(
-                one.person
-                for one in approvals(db, stream, step, digest)
-                if one.number == decision.number or persons.may_decide(db, one.person)
-            )
-            if len(what["by"]) < needed:
-                return
-        add_task(db, stream, kind, what, decision.person, decision.number)
-
     def _last_table(self, stream: str) -> tuple[int | None, pa.Table | None]:
         """The newest whole table among the releases; None where there is none that can be read."""
         from dpstream.io.sinks import read_table, readable_steps
@@ -471,10 +397,6 @@ class Desk:
             return (max(steps), read_table(folder, max(steps))) if steps else (None, None)
         except (InputError, StoreError):
             return None, None
-
-
-def _not_held(step: int) -> ConfigError:
-    return ConfigError(f"step {step} is not held", where="desk", allowed="a step that waits for approval")
 
 
 def _without_reason(task: Task) -> Task:

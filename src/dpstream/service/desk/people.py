@@ -1,18 +1,20 @@
 """People, their logins and their tokens. Secrets are stored as hashes only.
 
 A password is hashed with Argon2; a login's secret and a token are 32 random bytes, so one SHA-256 is enough for them.
-Wrong tries are counted by name and by address, for names that exist and names that do not alike: neither the answer nor
-the time it takes says whether somebody has that name.
+Wrong tries are counted for names that exist and names that do not alike: neither the answer nor the time it takes says
+whether somebody has that name. They are counted by name and address together, so that an outsider locks out nobody but
+themselves; by address; and, with a limit that takes many addresses, by name.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -20,18 +22,17 @@ from dpstream.core.errors import ConfigError
 from dpstream.service.desk.database import ServiceDatabase
 from dpstream.service.desk.facts import Person, Token, now
 from dpstream.service.desk.roles import MAY, ROLES
-from dpstream.service.desk.settings import Settings
+from dpstream.service.desk.settings import Proxy, Settings
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["SHORTEST", "People", "check_name"]
+__all__ = ["SHORTEST", "People", "check_name", "client_address"]
 
 #: Characters of a password, at least.
 SHORTEST = 10
 _LONGEST = 1000
-#: Wrong tries in so many seconds, by name and by address; after them every try is refused.
+#: Wrong tries in so many seconds: of a name from an address, of an address, of a name; after them every try is refused.
 _WINDOW = 15 * 60
-_BY_NAME = 10
-_BY_ADDRESS = 100
+_MOST = (10, 100, 1000)
 #: Argon2 takes 64 MB each time.
 _HASHING = threading.BoundedSemaphore(2)
 
@@ -47,6 +48,23 @@ def check_name(name: str) -> str:
     return name.strip()
 
 
+def client_address(proxy: Proxy | None, address: str, forwarded: Iterable[str]) -> str:
+    """From where somebody comes, to count wrong tries.
+
+    Args:
+        address: of the connection.
+        forwarded: the values of X-Forwarded-For, in order; the last address in them is the proxy's own word. They are
+            believed only where the connection is the configured proxy's.
+    """
+    if proxy is None or address != proxy.address:
+        return address
+    last = ",".join(forwarded).rpartition(",")[2].strip()
+    try:
+        return str(ipaddress.ip_address(last))
+    except ValueError:
+        return address
+
+
 class People:
     """The tables of people, sessions, tokens and tries. ``clock``: Unix time; another one in tests."""
 
@@ -59,10 +77,12 @@ class People:
 
     def sign_in(self, name: str, password: str, address: str) -> str | None:
         """The secret of a new session; None where name or password is wrong, or after too many wrong tries."""
-        moment, keys = int(self._clock()), (_hashed(f"name {name}"), _hashed(f"address {address}"))
+        moment = int(self._clock())
+        both = json.dumps([name, address])
+        keys = tuple(_hashed(one) for one in (f"both {both}", f"address {address}", f"name {name}"))
         with self._database.writing() as db:
             db.execute("DELETE FROM tries WHERE time < ?", (moment - _WINDOW,))
-            if any(_tries(db, key) >= most for key, most in zip(keys, (_BY_NAME, _BY_ADDRESS), strict=True)):
+            if any(_tries(db, key) >= most for key, most in zip(keys, _MOST, strict=True)):
                 return None
             # Counted before it is known to be wrong: tries at the same time count as well.
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM tries").fetchone()
@@ -76,8 +96,10 @@ class People:
             return None
         secret = secrets.token_urlsafe(32)
         with self._database.writing() as db:
-            # This one was right; of an address the wrong ones stay, or one right name would buy more of them.
-            db.execute("DELETE FROM tries WHERE who = ? OR id = ?", (keys[0], int(last) + 2))
+            # This one was right; of an address and of a name the wrong ones stay, or it would buy more of them.
+            db.execute("DELETE FROM tries WHERE who = ?", (keys[0],))
+            for number, key in enumerate(keys, start=int(last) + 1):
+                db.execute("DELETE FROM tries WHERE id = ? AND who = ?", (number, key))
             db.execute("DELETE FROM sessions WHERE made < ?", (moment - self._settings.session_seconds,))
             same = db.execute(
                 "SELECT 1 FROM people WHERE name = ? AND password = ? AND removed = 0", (name, stored)
@@ -115,10 +137,8 @@ class People:
     def of_token(self, secret: str) -> Person | None:
         """Whose token it is."""
         with self._database.reading() as db:
-            row = db.execute(
-                "SELECT person, made_by FROM tokens WHERE hash = ?", (_hashed(secret),)
-            ).fetchone()
-            return None if row is None else _person(db, str(row[0]), "token", row[0] == row[1])
+            row = db.execute("SELECT person, own FROM tokens WHERE hash = ?", (_hashed(secret),)).fetchone()
+            return None if row is None else _person(db, str(row[0]), "token", bool(row[1]))
 
     def of_header(self, name: str, address: str, secret: str) -> Person | None:
         """Who the proxy says it is: only if one is configured, ``address`` (of the connection) is its own, and
@@ -189,14 +209,14 @@ def change_roles(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
     _require_owner(db)
 
 
-def make_token(db: StoreDatabase, name: str, label: str, by: str) -> str:
-    """A new token; its secret is told once."""
+def make_token(db: StoreDatabase, name: str, label: str, by: str, *, own: bool) -> str:
+    """A new token; its secret is told once. ``own``: nobody but the person has seen it."""
     known(db, name)
     secret = secrets.token_urlsafe(32)
     (last,) = db.execute("SELECT coalesce(max(number), 0) FROM tokens").fetchone()
     db.execute(
-        "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?)",
-        (int(last) + 1, _hashed(secret), name, check_name(label), now(), by),
+        "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (int(last) + 1, _hashed(secret), name, check_name(label), now(), by, int(own)),
     )
     return secret
 

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 __all__ = ["price_of"]
 
 
-def price_of(config: Config, question: str, asked: Mapping[str, Any] | None) -> Price:
+def price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
     """The price of a question.
 
     Args:
-        asked: ``most``, ``spent`` and ``planned`` as the worker told them; None where it has told nothing.
+        facts: what the worker told of the stream; ``asked`` has ``most``, ``spent`` and ``planned``.
 
     Errors:
-        ConfigError, SchemaError: the stream is not asked, has told nothing yet, or the question cannot be read.
+        ConfigError, SchemaError: the stream is not asked, has told nothing yet, or holds steps back; or the question
+        cannot be read.
     """
     plan = config.plan()
     asks = plan.asks
@@ -33,6 +34,13 @@ def price_of(config: Config, question: str, asked: Mapping[str, Any] | None) -> 
             allowed="another stream",
         )
     understood = asks.read_question(question, config.schema())[1]
+    if facts.get("held"):
+        raise ConfigError(
+            "steps wait for approval, and an answer would tell of them",
+            where="ask",
+            allowed="after they are approved or rejected",
+        )
+    asked = facts.get("asked")
     if asked is None:
         raise ConfigError(
             "there are no records yet, or the worker has not looked",

@@ -9,7 +9,7 @@ from typing import Any
 from dpstream.service.desk.facts import Task, canonical, now
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["add_task", "begin_task", "cancel_tasks", "end_task", "next_task", "read_tasks"]
+__all__ = ["add_task", "begin_task", "cancel_tasks", "end_task", "next_task", "read_tasks", "rejection_waits"]
 
 _COLUMNS = "number, stream, kind, what, person, made, state, decision, result, why, ended"
 
@@ -72,6 +72,14 @@ def cancel_tasks(db: StoreDatabase, stream: str, kind: str, step: int, why: str)
                 "UPDATE tasks SET state = 'cancelled', why = ?, ended = ? WHERE number = ?",
                 (why, now(), task.number),
             )
+
+
+def rejection_waits(db: StoreDatabase, stream: str, step: int, manifest: str) -> bool:
+    """Whether somebody has rejected the step with that manifest, and the worker has not come to it."""
+    return any(
+        task.kind == "reject" and task.what["step"] == step and task.what["manifest_sha256"] == manifest
+        for task in read_tasks(db, stream, only_open=True)
+    )
 
 
 def _task(row: Any) -> Task:

@@ -40,10 +40,10 @@ from dpstream.core.errors import (
 )
 from dpstream.io.sources import UnreadableError
 from dpstream.service.desk.board import known_held, read_facts, write_board
-from dpstream.service.desk.decisions import write_head
+from dpstream.service.desk.decisions import LogChangedError, write_head
 from dpstream.service.desk.facts import Task, now
 from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manifests, held_rows
-from dpstream.service.desk.tasks import begin_task, end_task, next_task
+from dpstream.service.desk.tasks import begin_task, end_task, next_task, rejection_waits
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.release.remade_files import NotMadeError
 
@@ -69,6 +69,10 @@ _WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (HorizonError, "the planned steps are used up: renew the stream"),
     (RefusedError, "the guarantee does not allow it"),
     (StoreLockedError, "another command is at work on the stream"),
+    (
+        LogChangedError,
+        "the decisions' log is not what the worker saw, and no task is done: dpstream ledger verify says more",
+    ),
     (StoreError, "the state or its disk stops the work: dpstream status on the machine says more"),
     (ConfigError, "the configuration does not allow it: dpstream check on the machine says why"),
 )
@@ -126,6 +130,8 @@ class Worker:
         self._places = [_Place(one) for one in desk.settings.streams]
         self._id = desk.database.service_id()
         self._stop = threading.Event()
+        #: Why no task is done, in public words; None: they are done.
+        self._no_tasks: str | None = None
         self._folder = os.open(desk.settings.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,15 +159,30 @@ class Worker:
 
     def round(self) -> bool:
         """Whatever there is to do now, once for each stream; False where there was nothing."""
+        self._look_at_log()
         busy = False
         for place in self._places:
-            while not self._stop.is_set() and self._task(place):
+            while not self._stop.is_set() and self._no_tasks is None and self._task(place):
                 busy = True
             if not self._stop.is_set():
                 busy = self._look(place) or busy
         return busy
 
     # Tasks
+
+    def _look_at_log(self) -> None:
+        """Be a witness of each line, as lines about people make no task; and do no task of a log that was cut."""
+        before = self._no_tasks
+        try:
+            with self._desk.database.reading() as db:
+                write_head(self._desk.settings.folder, db)
+            self._no_tasks = None
+        except LogChangedError as error:
+            self._no_tasks = public_words(error)
+        if self._no_tasks != before:
+            for place in self._places:
+                self._event(place, "decisions", "sound" if before else "changed")
+                self._tell(place)
 
     def _task(self, place: _Place) -> bool:
         """The first task of a stream; False where there is none, or it has to wait."""
@@ -242,6 +263,11 @@ class Worker:
     def _approve(self, config: Config, stream: Stream, step: int, task: Task) -> dict[str, Any]:
         if step in stream.held():
             self._same_table(config, step, task)
+            # It may have begun long ago: a full disk, or a kill, and the task is done again. Until the table is out,
+            # rejecting wins.
+            with self._desk.database.reading() as db:
+                if rejection_waits(db, task.stream, step, task.what["manifest_sha256"]):
+                    raise _RefusedTask(f"step {step} was rejected before it was published")
             stream.approve(step, by=_by(task.what["by"], task))
         elif not stream.is_given(step):
             raise _RefusedTask(f"step {step} was taken back before it was approved")
@@ -257,6 +283,9 @@ class Worker:
         assert isinstance(stream, AskingStream)
         name = f"service {self._id} task {task.number}"
         known = any(one.question_id == name for one in stream.asked())
+        if not known and stream.held():
+            # Answers come from the newest state, and nobody has approved that.
+            raise _RefusedTask("steps wait for approval; ask again after they are approved or rejected")
         if not known and stream.most > Fraction(task.what["most"]):
             raise _RefusedTask("the question may cost more by now than it was told; ask again")
         asked = stream.ask(task.what["question"], name)
@@ -368,7 +397,7 @@ class Worker:
             place.next_look = min(place.next_look, self._clock() + _POLL)  # told at the next look
         except _FAILURES as error:
             facts |= {"health": "unknown", "why": public_words(error)}
-        facts["trouble"] = place.trouble
+        facts["trouble"] = self._no_tasks or place.trouble
         with database.writing() as db:
             write_board(db, name, facts, fresh, manifests)
             if task is not None:
