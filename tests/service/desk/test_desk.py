@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from desks import ANNA, BEN, OWNER, PASSWORD, make_secret, make_service, tell
 
 from dpstream.core.errors import ConfigError
-from dpstream.service.desk import Desk, NotAllowedError, Person, people
+from dpstream.service.desk import Desk, NotAllowedError, Person, Proxy, people
 
 
 def test_a_decision_is_logged_and_queued_once(tmp_path: Path) -> None:
@@ -195,9 +194,11 @@ def test_an_outsider_locks_out_nobody_else(tmp_path: Path, monkeypatch: pytest.M
 def test_only_the_proxy_says_where_somebody_comes_from(
     address: str, forwarded: list[str], found: str
 ) -> None:
-    proxy = mock.Mock(address="10.0.0.1")
-    assert people.client_address(proxy, address, forwarded) == found
-    assert people.client_address(None, address, forwarded) == address
+    proxy = Proxy("10.0.0.1", "X-Remote-User", "X-Proxy-Secret", "s" * 32)
+    assert people.client_address(proxy, address, ["s" * 32], forwarded) == found
+    assert people.client_address(None, address, ["s" * 32], forwarded) == address
+    for secrets in ([], [""], ["s" * 31], ["s" * 32, "s" * 32]):
+        assert people.client_address(proxy, address, secrets, forwarded) == address
 
 
 def test_a_wrong_try_costs_the_same_whether_the_name_exists(

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import httpx
@@ -301,6 +302,15 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
         http = behind.client().http
         for more in ([], [("x-forwarded-for", "10.0.0.1")]):
             assert http.get("/", headers=[*known, *more]).status_code == status
+        # Wrong tries are counted by the address that the proxy tells; others tell none.
+        tried = behind.desk.sign_in = Mock(return_value=None)  # type: ignore[method-assign]
+        form = {"token": behind.client().token("/sign-in"), "name": "Ben", "password": "wrong"}
+        for heads in ([known[1]], []):
+            http.post("/sign-in", data=form, headers=[*heads, ("x-forwarded-for", "10.9.9.9")])
+        assert [call.args[2] for call in tried.call_args_list] == [
+            "10.9.9.9" if status == 200 else "127.0.0.1",
+            "127.0.0.1",
+        ]
         # Another program of the proxy's machine; nobody of that name; and what comes twice.
         for heads in (
             known[:1],
@@ -313,6 +323,9 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
             assert http.get("/", headers=heads).status_code == 303, heads
         if status == 200:
             assert "there is none to be changed here" in http.get("/password", headers=known).text
+            # The form's token of nobody, with the same cookie, is none of hers: another one's cookie gives no token.
+            answer = http.post("/withdraw", data={**form, **MATRIX["POST /withdraw"][1]}, headers=known)
+            assert "does not come from these pages" in answer.text
             page = http.get("/held", params={"stream": EVIL, "step": 5}, headers=known).text
             found = re.search(r'name="token" value="([0-9a-f]{64})"', page)
             assert found

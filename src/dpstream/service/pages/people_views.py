@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from dpstream.service.desk import client_address
 from dpstream.service.pages.visits import FormError, Route, Visit, link, local_place, page
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ def signing_in(visit: Visit) -> Response:
 
 
 def _address(visit: Visit) -> str:
-    """Where the connection comes from."""
-    return visit.request.client.host if visit.request.client else ""
+    """Where somebody comes from: what the configured proxy says, else the other end of the connection."""
+    heads, proxy = visit.request.headers, visit.desk.settings.proxy
+    secrets = heads.getlist(proxy.secret_header) if proxy else ()
+    address = visit.request.client.host if visit.request.client else ""
+    return client_address(proxy, address, secrets, heads.getlist("x-forwarded-for"))
 
 
 @page(ROUTES, "POST /sign-out", open=True)
