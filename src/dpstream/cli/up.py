@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +20,10 @@ from dpstream.core.errors import ConfigError
 __all__ = ["command"]
 
 _POLL = 0.2
+#: Seconds in which the server of pages ends, once the worker has.
+_PAGES_END = 30
+#: Of Linux (linux/prctl.h): which signal a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
 
 
 @click.command("up", short_help="Keep streams running, with pages for the people who look after them.")
@@ -80,7 +87,10 @@ def _work(folder: str) -> int:
 
 
 def _both(folder: str, listen: str | None) -> int:
-    """Two children of this process; gives the exit code of the one that ended first."""
+    """Two children of this process; gives the exit code of the one that ended first.
+
+    The worker is waited for however long its step takes; pages that do not end are killed.
+    """
     from dpstream.service.desk import Desk
 
     desk = Desk.open(folder)  # what is wrong with the settings is said once, here
@@ -96,7 +106,7 @@ def _both(folder: str, listen: str | None) -> int:
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     children = [
         # A group of its own each: Ctrl-C comes to this process, which ends them.
-        subprocess.Popen([*own, *words], start_new_session=True)
+        subprocess.Popen([*own, *words], start_new_session=True, preexec_fn=_end_with_parent())
         for words in (["up", folder, "--worker-only"], ["serve", "pages", folder, *address])
     ]
     try:
@@ -112,8 +122,30 @@ def _both(folder: str, listen: str | None) -> int:
     finally:
         for child in children:
             child.terminate()
-        for child in children:
-            child.wait()
+        worker, pages = children
+        worker.wait()
+        try:
+            pages.wait(_PAGES_END)
+        except subprocess.TimeoutExpired:
+            pages.kill()
+            pages.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
     return ended[0]
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What a child does first, so that it ends (as at SIGTERM) when this process is killed; None where only Linux can.
+
+    Made before the child is: between fork and exec it loads nothing.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def before_exec() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it was killed before that
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return before_exec

@@ -125,3 +125,20 @@ def test_both_end_together_and_the_worker_ends_at_a_signal(tmp_path: Path) -> No
         child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
     Worker(desk).close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent was killed")
+def test_children_end_when_their_parent_is_killed() -> None:
+    """The parent is killed as ``up`` can be, its child does what the children of ``up`` do first."""
+    program = (
+        "import subprocess, sys, os, signal\n"
+        "from dpstream.cli.up import _end_with_parent\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True,"
+        " preexec_fn=_end_with_parent())\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        # The pipe ends when the last process that has it does; the child would have it for a minute.
+        assert parent.communicate(timeout=30)[0] == b""
+        assert parent.returncode == -signal.SIGKILL

@@ -8,18 +8,20 @@ import errno
 import json
 import re
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from desks import ANNA, OWNER, PASSWORD, ROWS, make_service
 
-from dpstream.core.errors import ConfigError, StoreLockedError
+from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.service.desk import Desk
 from dpstream.service.desk.worker import Worker
 from dpstream.stream import Stream
+from dpstream.stream.store.store_database import StoreDatabase
 
 QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 20\n'
 
@@ -154,6 +156,63 @@ def test_a_source_that_cannot_be_read_is_tried_again_later(tmp_path: Path) -> No
         assert (desk.card(OWNER, "test").steps, desk.card(OWNER, "test").trouble) == (1, None)
     finally:
         worker.close()
+
+
+def test_a_clock_that_is_set_back_stops_nothing(tmp_path: Path) -> None:
+    folder = make_service(tmp_path / "clock", steps=1, more='look_every = "10m"')
+    file = folder / "data" / "1.csv"
+    content = file.read_bytes()
+    file.unlink()
+    desk = Desk.open(folder)
+    clock = [2e9]
+    worker = Worker(desk, lambda: clock[0], lambda line: None)
+    worker.round()
+    file.write_bytes(content)
+    clock[0] = 1e9
+    worker.round()
+    assert desk.card(OWNER, "test").steps == 0
+    clock[0] += 16 * 600
+    worker.round()
+    worker.close()
+    assert desk.card(OWNER, "test").steps == 1
+
+
+def test_it_goes_on_after_the_services_database_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a task, after one, and after a step: what was done is told later, and done once."""
+    desk = Desk.open(make_service(tmp_path / "failing", steps=1))
+    real, fails, lines = desk.database.writing, [True], []
+
+    @contextlib.contextmanager
+    def writing() -> Iterator[StoreDatabase]:
+        with real() as db:
+            yield db
+            if fails and fails.pop(0):
+                raise StoreError("the disk is full: SECRET")
+
+    worker = Worker(desk, lambda: 2e9, lambda line: lines.append(json.loads(line)))
+    # Does not wait after a failure, and ends where there is nothing to do.
+    monkeypatch.setattr(worker._stop, "wait", lambda seconds: worker.stop() if seconds == 1 else None)
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.database, "writing", writing)
+        worker.run()  # the step is taken, and cannot be told
+    assert desk.card(OWNER, "test").held == (1,)
+    desk.decide(ANNA, "test", 1, "approve")
+    fails += [False, True]
+    worker._stop.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.database, "writing", writing)
+        worker.run()  # the task is begun and done, and cannot be told
+    worker.close()
+    assert [one.state for one in desk.tasks(OWNER, "test")] == ["done"]
+    assert desk.card(OWNER, "test").held == ()
+    assert [(one["event"], one["state"], one.get("error")) for one in lines] == [
+        ("step", "taken", None),
+        ("service", "waits", "StoreError"),
+        ("service", "waits", "StoreError"),
+        ("approve", "done", None),
+    ]
 
 
 def test_the_worker_owns_a_stream_only_while_it_works(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ from dpstream.core.errors import (
     RefusedError,
     SchemaError,
     StepError,
+    StoreDamagedError,
     StoreError,
+    StoreFormatError,
     StoreLockedError,
     UnconfirmedError,
 )
@@ -57,6 +59,8 @@ __all__ = ["Worker", "public_words"]
 
 #: Seconds between two looks at the queue.
 _POLL = 1.0
+#: Where the service's database fails, or a task has to wait, that time is doubled so often at most.
+_LONGEST_POLL = 8
 #: A look that fails is repeated after the usual time, then twice as long, and so on, up to so many doublings.
 _DOUBLINGS = 4
 #: What is told of an error besides the name of its class; the first that fits.
@@ -152,9 +156,26 @@ class Worker:
         self._stop.set()
 
     def run(self) -> None:
-        """Until ``stop``."""
+        """Until ``stop``. Where the service's database or its disk fails, it waits and goes on.
+
+        Errors:
+            StoreDamagedError, StoreFormatError: waiting does not help.
+        """
+        failures = 0
         while not self._stop.is_set():
-            if not self.round():
+            try:
+                busy = self.round()
+            except (StoreDamagedError, StoreFormatError):
+                raise
+            except (StoreError, OSError) as error:
+                self._log(_line("service", "waits", error=type(error).__name__))
+                for place in self._places:  # what was done, and could not be told, is told at the next look
+                    place.last_step, place.next_look = None, 0.0
+                failures = min(failures + 1, _LONGEST_POLL)
+                self._stop.wait(_POLL * 2**failures)
+                continue
+            failures = 0
+            if not busy:
                 self._stop.wait(_POLL)
 
     def round(self) -> bool:
@@ -186,6 +207,8 @@ class Worker:
 
     def _task(self, place: _Place) -> bool:
         """The first task of a stream; False where there is none, or it has to wait."""
+        # A clock that was set back does not make it wait for more than it ever waits.
+        place.next_task = min(place.next_task, self._clock() + _POLL * 2**_LONGEST_POLL)
         if self._clock() < place.next_task:
             return False
         with self._desk.database.reading() as db:
@@ -201,7 +224,7 @@ class Worker:
         except _FAILURES as error:
             # It may go better later, and is not lost: the stream is in use, a disk is full, ...
             place.task_failures += 1
-            doublings = 0 if isinstance(error, StoreLockedError) else min(place.task_failures, 8)
+            doublings = 0 if isinstance(error, StoreLockedError) else min(place.task_failures, _LONGEST_POLL)
             place.next_task = self._clock() + _POLL * 2**doublings
             if not isinstance(error, StoreLockedError):
                 place.trouble = public_words(error)
@@ -296,6 +319,7 @@ class Worker:
 
     def _look(self, place: _Place) -> bool:
         """Take one step, if it is time to look and one is due; True if one was taken."""
+        place.next_look = min(place.next_look, self._clock() + place.settings.look_every * 2**_DOUBLINGS)
         if self._clock() < place.next_look:
             return False
         taken = False
@@ -404,9 +428,12 @@ class Worker:
                 end_task(db, task.number, result, why)
 
     def _event(self, place: _Place, event: str, state: str, **more: Any) -> None:
-        """One line of JSON: no message, no value."""
-        line = {"time": now(), "event": event, "stream": place.settings.name, "state": state, **more}
-        self._log(json.dumps(line))
+        self._log(_line(event, state, stream=place.settings.name, **more))
+
+
+def _line(event: str, state: str, **more: Any) -> str:
+    """One line of JSON: no message, no value."""
+    return json.dumps({"time": now(), "event": event, "state": state, **more})
 
 
 def _run_at_once(place: _Place) -> dict[str, Any]:
