@@ -24,11 +24,12 @@ STRIDE = int(os.environ.get("DPSTREAM_KILL_STRIDE", "5"))
 
 
 def life(folder: Path) -> None:
-    """Two persons approve, one rejects, one asks; the worker follows. May be lived again at any point."""
+    """Two persons approve, one rejects, then one asks; the worker follows. May be lived again at any point."""
     desk = Desk.open(folder)
     for person in (ANNA, BEN):
         desk.decide(person, "test", 1, "approve")
     desk.decide(ANNA, "test", 2, "reject", "cut")
+    work(desk)  # nothing is answered while steps are held
     if not any(one.kind == "ask" for one in desk.decisions(OWNER)):
         desk.ask(OWNER, "test", "zip = 'a'")
     work(desk)
