@@ -39,6 +39,14 @@ BEN = Person("Ben", frozenset({"approver"}))
 PASSWORD = "correct horse battery"
 
 
+def make_secret(file: Path) -> str:
+    """The secret of a proxy, in a file as the settings ask for it."""
+    secret = "0123456789abcdef" * 2
+    file.write_text(f"{secret}\n", encoding="ascii")
+    file.chmod(0o600)
+    return secret
+
+
 def make_service(
     folder: Path,
     *,

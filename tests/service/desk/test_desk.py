@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from desks import ANNA, BEN, OWNER, PASSWORD, make_service, tell
+from desks import ANNA, BEN, OWNER, PASSWORD, make_secret, make_service, tell
 
 from dpstream.core.errors import ConfigError
-from dpstream.service.desk import Desk, NotAllowedError, Person, people
+from dpstream.service.desk import Desk, NotAllowedError, Person, Proxy, people
 
 
 def test_a_decision_is_logged_and_queued_once(tmp_path: Path) -> None:
@@ -195,9 +194,11 @@ def test_an_outsider_locks_out_nobody_else(tmp_path: Path, monkeypatch: pytest.M
 def test_only_the_proxy_says_where_somebody_comes_from(
     address: str, forwarded: list[str], found: str
 ) -> None:
-    proxy = mock.Mock(address="10.0.0.1")
-    assert people.client_address(proxy, address, forwarded) == found
-    assert people.client_address(None, address, forwarded) == address
+    proxy = Proxy("10.0.0.1", "X-Remote-User", "X-Proxy-Secret", "s" * 32)
+    assert people.client_address(proxy, address, ["s" * 32], forwarded) == found
+    assert people.client_address(None, address, ["s" * 32], forwarded) == address
+    for secrets in ([], [""], ["s" * 31], ["s" * 32, "s" * 32]):
+        assert people.client_address(proxy, address, secrets, forwarded) == address
 
 
 def test_a_wrong_try_costs_the_same_whether_the_name_exists(
@@ -221,21 +222,26 @@ def test_a_wrong_try_costs_the_same_whether_the_name_exists(
 
 
 def test_tokens_and_the_proxys_header(tmp_path: Path) -> None:
-    more = '[proxy]\naddress = "127.0.0.1"\nheader = "X-Remote-User"'
+    more = '[proxy]\naddress = "127.0.0.1"\nheader = "X-Remote-User"\nsecret_file = "../secret"'
+    shared = make_secret(tmp_path / "secret")
     desk = Desk.open(make_service(tmp_path / "header", more=more))
+    assert shared not in repr(desk.settings)
     desk.add_person(OWNER, "Anna", ["analyst"])
     secret = desk.add_token(OWNER, "Anna", "nightly")
     assert desk.person_of_token(secret) == Person("Anna", frozenset({"analyst"}), "token", own=False)
-    assert desk.person_of_header("Anna", "127.0.0.1") == Person("Anna", frozenset({"analyst"}), "proxy")
-    assert desk.person_of_header("Anna", "10.0.0.1") is None
-    assert desk.person_of_header("Nobody", "127.0.0.1") is None
+    found = desk.person_of_header("Anna", "127.0.0.1", shared)
+    assert found == Person("Anna", frozenset({"analyst"}), "proxy")
+    assert desk.person_of_header("Anna", "10.0.0.1", shared) is None
+    assert desk.person_of_header("Nobody", "127.0.0.1", shared) is None
+    for wrong in ("", shared[:-1], f"{shared}0", "\xe4" * 32):
+        assert desk.person_of_header("Anna", "127.0.0.1", wrong) is None
     assert desk.sign_in("Anna", "", "") is None
     (token,) = desk.tokens(OWNER)
     desk.remove_token(OWNER, token.number)
     assert desk.person_of_token(secret) is None
     plain = Desk.open(make_service(tmp_path / "plain"))
     plain.add_person(OWNER, "Anna", ["analyst"])
-    assert plain.person_of_header("Anna", "127.0.0.1") is None
+    assert plain.person_of_header("Anna", "127.0.0.1", shared) is None
     files = [path.read_bytes() for path in (tmp_path / "header").glob("service.sqlite*")]
     assert not any(secret.encode() in data for data in files)
 

@@ -66,6 +66,9 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     assert "sound" in said("ledger", "verify", folder)
 
 
+PROXY = '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -77,6 +80,12 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
         ('[[stream]]\nconfig = "../stream/dpstream.toml"\napprovals = true\n', "a whole number from 1 to 10"),
         ('[proxy]\naddress = "10.0.0.0/8"\nheader = "X-User"\n', "no address of one machine"),
         ('[proxy]\naddress = "10.0.0.1"\nheader = "X User"\n', "no name of a header"),
+        ('[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n', "could be anybody"),
+        (f'{PROXY}secret_file = "short"\nsecret_header = "x-user"\n', "both headers have one name"),
+        (f'{PROXY}secret_file = "short"\nsecret_header = "X:"\n', "secret_header is no name of a header"),
+        (f'{PROXY}secret_file = "none"\n', "the proxy's secret cannot be read"),
+        (f'{PROXY}secret_file = "open"\n', "others may read the proxy's secret (mode 0640)"),
+        (f'{PROXY}secret_file = "short"\n', "no secret for a proxy"),
     ],
 )
 def test_settings_are_read_strictly(tmp_path: Path, text: str, message: str) -> None:
@@ -88,6 +97,9 @@ def test_settings_are_read_strictly(tmp_path: Path, text: str, message: str) -> 
         if "stream" in message or "[[stream]]" in text
         else '[[stream]]\nconfig = "../stream/dpstream.toml"\n'
     )
+    for name, secret, mode in (("open", "s" * 32, 0o640), ("short", "s" * 31, 0o600)):
+        (folder / name).write_text(secret)
+        (folder / name).chmod(mode)
     (folder / "service.toml").write_text(text + stream, encoding="utf-8")
     assert message in said("ledger", "verify", folder, code=2)
 

@@ -38,7 +38,8 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
         ("chosen", "0.5"),
         ("twice as much", "1"),
     ]
-    text = draft(path, wanted)
+    numbers = tomllib.loads(draft(path, wanted))
+    text = changed_text(path.read_text(encoding="utf-8"), numbers)
     file = tmp_path / "dpstream.toml"
     file.write_text(text, encoding="utf-8")
     facts = describe(Config.load(file))["expected_errors"]
@@ -50,6 +51,9 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
     assert totals == sorted(totals, key=lambda share: -(share or 0))
     assert board.smallest is not None
     assert board.smallest["smallest"] is not None
+    # The draft holds the numbers and nothing else of the file, such as places of the machine.
+    assert numbers == {"budget": {"epsilon": "0.5"}, "expect": {"size": 6000, "records_per_step": 1000}}
+    assert "decided" not in draft(path, Wanted("2"))
     # Only the numbers differ, the comment stays, and the old file is as it was.
     documents = [tomllib.loads(one) for one in (text, path.read_text(encoding="utf-8"))]
     assert documents[0].pop("budget") == {"epsilon": "0.5"}

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import httpx
@@ -290,14 +291,48 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
     office.close()
     file = office.folder / "service.toml"
     text = file.read_text(encoding="utf-8")
+    secret = "s" * 32
+    (office.folder / "secret").write_text(secret)
+    (office.folder / "secret").chmod(0o600)
+    known = [("x-remote-user", "Anna"), ("x-proxy-secret", secret)]
     for address, status in (("127.0.0.1", 200), ("10.0.0.1", 303)):
-        proxy = f'[proxy]\naddress = "{address}"\nheader = "X-Remote-User"\n'
+        proxy = f'[proxy]\naddress = "{address}"\nheader = "X-Remote-User"\nsecret_file = "secret"\n'
         file.write_text(text + proxy, encoding="utf-8")
         behind = Office.served(office.folder)
         http = behind.client().http
-        for more in ({}, {"x-forwarded-for": "10.0.0.1"}):
-            assert http.get("/", headers={"x-remote-user": "Anna", **more}).status_code == status
-        assert http.get("/", headers={"x-remote-user": "Nobody"}).status_code == 303
+        for more in ([], [("x-forwarded-for", "10.0.0.1")]):
+            assert http.get("/", headers=[*known, *more]).status_code == status
+        # Wrong tries are counted by the address that the proxy tells; others tell none.
+        tried = behind.desk.sign_in = Mock(return_value=None)  # type: ignore[method-assign]
+        form = {"token": behind.client().token("/sign-in"), "name": "Ben", "password": "wrong"}
+        for heads in ([known[1]], []):
+            http.post("/sign-in", data=form, headers=[*heads, ("x-forwarded-for", "10.9.9.9")])
+        assert [call.args[2] for call in tried.call_args_list] == [
+            "10.9.9.9" if status == 200 else "127.0.0.1",
+            "127.0.0.1",
+        ]
+        # Another program of the proxy's machine; nobody of that name; and what comes twice.
+        for heads in (
+            known[:1],
+            [known[0], ("x-proxy-secret", "s" * 31)],
+            [("x-remote-user", "Nobody"), known[1]],
+            [*known, ("x-remote-user", "Ben")],
+            [("x-remote-user", "Ben"), *known],
+            [*known, known[1]],
+        ):
+            assert http.get("/", headers=heads).status_code == 303, heads
+        if status == 200:
+            assert "there is none to be changed here" in http.get("/password", headers=known).text
+            # The form's token of nobody, with the same cookie, is none of hers: another one's cookie gives no token.
+            answer = http.post("/withdraw", data={**form, **MATRIX["POST /withdraw"][1]}, headers=known)
+            assert "does not come from these pages" in answer.text
+            page = http.get("/held", params={"stream": EVIL, "step": 5}, headers=known).text
+            found = re.search(r'name="token" value="([0-9a-f]{64})"', page)
+            assert found
+            fields = {"token": found[1], "password": "a new password", "again": "a new password"}
+            answer = http.post("/password", data=fields, headers=known)
+            assert "The proxy asks for your password" in answer.text
+            assert answer.status_code == 400
         behind.close()
 
 

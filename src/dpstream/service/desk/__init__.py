@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpstream.service.desk.desk import KINDS, Desk
 from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token
+from dpstream.service.desk.people import client_address
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError
 from dpstream.service.desk.settings import Proxy, Settings, StreamSettings
 
@@ -23,4 +24,5 @@ __all__ = [
     "StreamSettings",
     "Task",
     "Token",
+    "client_address",
 ]

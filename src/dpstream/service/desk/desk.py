@@ -79,9 +79,10 @@ class Desk:
         """Whose token it is."""
         return self._people.of_token(secret)
 
-    def person_of_header(self, name: str, address: str) -> Person | None:
-        """Who the configured proxy says it is; None where none is configured, or ``address`` is not the proxy's."""
-        return self._people.of_header(name, address)
+    def person_of_header(self, name: str, address: str, secret: str) -> Person | None:
+        """Who the configured proxy says it is; None where none is configured, or ``address`` or ``secret`` is not the
+        proxy's."""
+        return self._people.of_header(name, address, secret)
 
     def sign_out(self, secret: str) -> None:
         """End a session."""

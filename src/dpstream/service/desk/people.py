@@ -14,7 +14,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -48,15 +48,18 @@ def check_name(name: str) -> str:
     return name.strip()
 
 
-def client_address(proxy: Proxy | None, address: str, forwarded: Iterable[str]) -> str:
+def client_address(
+    proxy: Proxy | None, address: str, secrets: Sequence[str], forwarded: Iterable[str]
+) -> str:
     """From where somebody comes, to count wrong tries.
 
     Args:
         address: of the connection.
+        secrets: the values of the header with the proxy's secret.
         forwarded: the values of X-Forwarded-For, in order; the last address in them is the proxy's own word. They are
-            believed only where the connection is the configured proxy's.
+            believed only where the configured proxy has sent them.
     """
-    if proxy is None or address != proxy.address:
+    if proxy is None or not proxy.sent(address, secrets):
         return address
     last = ",".join(forwarded).rpartition(",")[2].strip()
     try:
@@ -140,10 +143,11 @@ class People:
             row = db.execute("SELECT person, own FROM tokens WHERE hash = ?", (_hashed(secret),)).fetchone()
             return None if row is None else _person(db, str(row[0]), "token", bool(row[1]))
 
-    def of_header(self, name: str, address: str) -> Person | None:
-        """Who the proxy says it is: only if one is configured, and ``address`` (of the connection) is its own."""
+    def of_header(self, name: str, address: str, secret: str) -> Person | None:
+        """Who the proxy says it is: only if one is configured, ``address`` (of the connection) is its own, and
+        ``secret`` is the one that it shares with the service."""
         proxy = self._settings.proxy
-        if proxy is None or address != proxy.address:
+        if proxy is None or not proxy.sent(address, [secret]):
             return None
         with self._database.reading() as db:
             return _person(db, name, "proxy", True)

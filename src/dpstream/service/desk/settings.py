@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +38,45 @@ idle_minutes = 60
 # Instead of the file service.sqlite beside this one (the password in PGPASSFILE, PGSERVICEFILE or PGPASSWORD):
 # database = "postgresql://user@host:5432/database"
 
-# Who somebody is, said by a proxy at one address, and by nobody else:
+# Who somebody is, said by a proxy at one address that knows a secret, and by nobody else:
 # [proxy]
 # address = "127.0.0.1"
 # header = "X-Remote-User"
+# A file of mode 0600 with 32 characters or more, which the proxy sends in the header X-Proxy-Secret:
+# secret_file = "proxy-secret"
 
 # For each stream its configuration, and how many different persons must approve a held step.
 """
 _KEYS: dict[str, tuple[str, ...]] = {
     "service": ("name", "listen", "look_every", "database", "session_hours", "idle_minutes"),
-    "proxy": ("address", "header"),
+    "proxy": ("address", "header", "secret_file", "secret_header"),
     "stream": ("config", "approvals", "look_every"),
 }
+#: Characters of the proxy's secret.
+_SHORTEST, _LONGEST = 32, 1000
 _TIME = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """The one machine whose header says who somebody is."""
+    """The one machine whose header says who somebody is, where it sends the secret, too.
+
+    Attributes:
+        secret_header: the name of the header with the secret.
+        secret: what only the proxy and the service know: other programs of that machine have its address as well.
+    """
 
     address: str
     header: str
+    secret_header: str
+    secret: str = field(repr=False)
+
+    def sent(self, address: str, secrets: Sequence[str]) -> bool:
+        """Whether the proxy sent a request: ``address`` is of the connection, ``secrets`` what stands in the header."""
+        # What comes twice may come once from the proxy and once from somebody else.
+        given = secrets[0].encode("utf-8", "surrogatepass") if len(secrets) == 1 else b""
+        return hmac.compare_digest(given, self.secret.encode()) and address == self.address
 
 
 @dataclass(frozen=True)
@@ -229,11 +248,50 @@ def _proxy(table: Mapping[str, Any], file: Path) -> Proxy:
         raise ConfigError(
             "address is no address of one machine", where=f"{file} [proxy]", allowed="such as 127.0.0.1"
         ) from None
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,99}", header):
+    other = _text(table, "secret_header", "X-Proxy-Secret", file)
+    for key, name, such in (("header", header, "X-Remote-User"), ("secret_header", other, "X-Proxy-Secret")):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,99}", name):
+            raise ConfigError(
+                f"{key} is no name of a header", where=f"{file} [proxy]", allowed=f"such as {such}"
+            )
+    if header.lower() == other.lower():
+        raise ConfigError("both headers have one name", where=f"{file} [proxy]", allowed="two names")
+    if "secret_file" not in table:
         raise ConfigError(
-            "header is no name of a header", where=f"{file} [proxy]", allowed="such as X-Remote-User"
+            "without secret_file every program that reaches the pages from the proxy's machine could be anybody",
+            where=f"{file} [proxy]",
+            allowed=f"secret_file: a file with a secret that the proxy sends in the header {other}",
         )
-    return Proxy(address, header)
+    return Proxy(address, header, other, _secret(file.parent / _text(table, "secret_file", "", file)))
+
+
+def _secret(file: Path) -> str:
+    """What the file holds, without the white space around it.
+
+    Errors:
+        ConfigError: it cannot be read, others may read it, or it is no secret that a header can hold.
+    """
+    try:
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            secret = opened.read(4 * _LONGEST).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise ConfigError(
+            f"the proxy's secret cannot be read: {error.strerror}", where=str(file), allowed="a file with it"
+        ) from None
+    if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            f"others may read the proxy's secret (mode {stat.S_IMODE(status.st_mode):04o})",
+            where=str(file),
+            allowed="mode 0600 or 0400, owned by who runs the service; another secret, if others may have read it",
+        )
+    if not re.fullmatch(f"[!-~]{{{_SHORTEST},{_LONGEST}}}", secret):
+        raise ConfigError(
+            "this is no secret for a proxy",
+            where=str(file),
+            allowed=f"{_SHORTEST} to {_LONGEST} letters, digits or signs on one line, without spaces",
+        )
+    return secret
 
 
 def _streams(given: object, base: Path, file: Path, every: int) -> tuple[StreamSettings, ...]:

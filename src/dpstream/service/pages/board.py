@@ -1,7 +1,7 @@
 """The planning board: what a budget and guesses of a table's size do to errors and to the odds of a guess.
 
 It takes the configuration of a stream, writes other numbers into its text, and plans with that. Reads no data, opens no
-state, starts nothing: what it gives is text.
+state, starts nothing: what it gives is the numbers, and never the file, which names places of the machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.paths import read_text
 from dpstream.core.privacy import decimal_text
 from dpstream.core.privacy.odds import best_guess
+from dpstream.core.schema.toml import toml_value
 from dpstream.project import Config
 from dpstream.project.planning import expected_facts, expected_table, smallest_budget
 from dpstream.project.statement_words import loss_of, odds_told
@@ -34,8 +35,9 @@ __all__ = ["Board", "Row", "Wanted", "changed_text", "draft", "plan_board"]
 
 _HEAD = """\
 # A draft of the planning board: {what}.
-# Nothing runs with it. A stream that was started keeps its plan, so another budget is for a new stream: give it a name
-# and folders of its own, look at it with `dpstream plan`, and let somebody decide.
+# Nothing runs with it. A stream that was started keeps its plan, so another budget is for a new stream: put these
+# numbers into a copy of the configuration of the stream, give it a name and folders of its own, look at it with
+# `dpstream plan`, and let somebody decide.
 """
 #: Amounts beside the chosen one, as factors.
 _BESIDE = ((Fraction(1, 2), "half of it"), (Fraction(1), ""), (Fraction(2), "twice as much"))
@@ -108,7 +110,9 @@ class Board:
 
 
 def draft(path: Path, wanted: Wanted) -> str:
-    """The text of a configuration with the wanted numbers, checked.
+    """The sections of a configuration with the wanted numbers, checked with the rest of it.
+
+    The rest is left out: it names places of the machine, and whoever runs the stream has it.
 
     Errors:
         ConfigError: a file whose schema is not confirmed, or numbers that cannot be used; and as of ``Config.load``.
@@ -118,7 +122,13 @@ def draft(path: Path, wanted: Wanted) -> str:
     text = changed_text(old, changes)
     Config.load(path, text=text).plan()
     what = ", ".join(f"{key} = {value}" for values in changes.values() for key, value in values.items())
-    return _HEAD.format(what=what or "nothing is changed") + text
+    document = tomllib.loads(text)
+    lines = _HEAD.format(what=what or "nothing is changed")
+    for section, keys in (("budget", (_key(document),)), ("expect", ("size", "records_per_step"))):
+        has = document.get(section, {})
+        told = [f"{key} = {toml_value(has[key])}\n" for key in keys if key in has]
+        lines += "".join([f"\n[{section}]\n", *told]) if told else ""
+    return lines
 
 
 def plan_board(path: Path, wanted: Wanted) -> Board:

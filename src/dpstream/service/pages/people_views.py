@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from dpstream.service.desk import client_address
 from dpstream.service.pages.visits import FormError, Route, Visit, link, local_place, page
 
 if TYPE_CHECKING:
@@ -35,14 +36,22 @@ def sign_in(visit: Visit) -> Response:
 def signing_in(visit: Visit) -> Response:
     """A login, and back to where one was."""
     place = local_place(visit.asked("next"))
-    client, name = visit.request.client, visit.asked("name")
+    name = visit.asked("name")
     # No name has a sign that cannot be printed, and not every database takes one.
     secret = visit.desk.sign_in(
-        name if name.isprintable() else "", visit.form.get("password", ""), client.host if client else ""
+        name if name.isprintable() else "", visit.form.get("password", ""), _address(visit)
     )
     if secret is None:
         return visit.page("sign_in.html", 403, wrong=True, next=place)
     return visit.signed_in(secret, place)
+
+
+def _address(visit: Visit) -> str:
+    """Where somebody comes from: what the configured proxy says, else the other end of the connection."""
+    heads, proxy = visit.request.headers, visit.desk.settings.proxy
+    secrets = heads.getlist(proxy.secret_header) if proxy else ()
+    address = visit.request.client.host if visit.request.client else ""
+    return client_address(proxy, address, secrets, heads.getlist("x-forwarded-for"))
 
 
 @page(ROUTES, "POST /sign-out", open=True)
@@ -61,10 +70,28 @@ def password(visit: Visit) -> Response:
 
 @page(ROUTES, "POST /password")
 def change_password(visit: Visit) -> Response:
-    """Another password of one's own; all logins end."""
+    """Another password of one's own; all logins end. Whoever finds an open browser does not know the present one."""
+    if not visit.session:
+        raise FormError(
+            "the proxy asks for your password; there is none to be changed here",
+            where="form",
+            allowed="a login with a password",
+        )
     if visit.form.get("password", "") != visit.form.get("again", ""):
         raise FormError("the two passwords differ; nothing was done", where="form", allowed="the same twice")
-    visit.desk.set_password(_me(visit), _me(visit).name, visit.form.get("password", ""))
+    me = _me(visit)
+    known = visit.desk.sign_in(me.name, visit.form.get("present", ""), _address(visit))
+    if known is None:
+        raise FormError(
+            "the present password is wrong, or there were too many tries in the last quarter of an hour; "
+            "nothing was done",
+            where="form",
+            allowed="the password of your login",
+        )
+    try:
+        visit.desk.set_password(me, me.name, visit.form.get("password", ""))
+    finally:
+        visit.desk.sign_out(known)
     return visit.signed_out(link("/sign-in", told="password"))
 
 

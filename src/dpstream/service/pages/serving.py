@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from dpstream.core.errors import ConfigError, DpstreamError, InputError, RefusedError
 from dpstream.service.desk import Desk, NotAllowedError
-from dpstream.service.pages import people_views, stream_views
+from dpstream.service.pages import connections, people_views, stream_views
 from dpstream.service.pages.documents import Documents
 from dpstream.service.pages.guard import Guard, WithoutTexts, seal
 from dpstream.service.pages.visits import Route, TooLargeError, Visit, cookie_name, link, read_form
@@ -108,9 +108,13 @@ def _person(desk: Desk, request: Request, token: bool) -> tuple[Person | None, s
     if token and kind.lower() == "bearer":
         return desk.person_of_token(secret.strip()), ""
     proxy = desk.settings.proxy
-    name = request.headers.get(proxy.header, "") if proxy else ""
-    address = request.client.host if request.client else ""
-    return (desk.person_of_header(name, address) if name else None), ""
+    if proxy is None or request.client is None:
+        return None, ""
+    # What comes twice may come once from the proxy and once from somebody else.
+    names, secrets = (request.headers.getlist(header) for header in (proxy.header, proxy.secret_header))
+    if len(names) != 1 or len(secrets) != 1:
+        return None, ""
+    return desk.person_of_header(names[0], request.client.host, secrets[0]), ""
 
 
 def _answer(route: Route, visit: Visit) -> Response:
@@ -207,10 +211,12 @@ def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:
         port,
         access_log=False,
         date_header=False,
-        limit_concurrency=200,
+        http=connections.Connection,
+        limit_concurrency=connections.SILENT + connections.BUSY,
         log_level="warning",
         proxy_headers=False,
         server_header=False,
+        timeout_graceful_shutdown=10,
         timeout_keep_alive=15,
         ws="none",
     )

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect
 
 from dpstream.core.errors import InputError
 from dpstream.service.desk import NotAllowedError
@@ -106,10 +107,13 @@ async def read_form(request: Request) -> dict[str, str]:
     if kind != "application/x-www-form-urlencoded":
         raise FormError("this is no form of these pages", where="form", allowed="a form of these pages")
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            raise TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST:
+                raise TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
+    except ClientDisconnect:
+        raise FormError("the form ends too early", where="form", allowed="the whole form") from None
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict"
@@ -144,13 +148,12 @@ class Visit:
     @cached_property
     def secure(self) -> bool:
         """Whether cookies are for https only: everywhere but on this machine itself."""
-        return (self.request.url.hostname or "") not in _LOOPBACK
+        return _secure(self.request)
 
     @property
     def safe(self) -> bool:
         """Whether a browser keeps our cookies here."""
-        forwarded = self.request.headers.get("x-forwarded-proto", "")
-        return not self.secure or "https" in (self.request.url.scheme, forwarded)
+        return not self.secure or _https(self.request)
 
     @property
     def here(self) -> str:
@@ -175,7 +178,8 @@ class Visit:
         """What each form of this visitor holds, and no other site can know."""
         if self.session:
             return hmac.new(self.session.encode(), b"a form of the pages", hashlib.sha256).hexdigest()
-        # Who has no login of ours is bound to a cookie and, behind a proxy, to a name; both may be known to others.
+        # Who has no login of ours is bound to a cookie and, behind a proxy, to a name; both may be known to others, so
+        # that the key of the process makes of them what others do not know.
         who = [self._visitor, "" if self.person is None else self.person.name]
         return hmac.new(_KEY, json.dumps(who).encode(), hashlib.sha256).hexdigest()
 
@@ -185,9 +189,8 @@ class Visit:
         Errors:
             FormError: the token is not this visitor's, or the browser says that another site sent it.
         """
-        site = self.request.headers.get("sec-fetch-site", "same-origin")
         same = hmac.compare_digest(self.form.get("token", "").encode(), self.token.encode())
-        if site != "same-origin" or not same:
+        if not _from_here(self.request) or not same:
             raise FormError(
                 "this form is too old, or it does not come from these pages; nothing was done",
                 where="form",
@@ -251,5 +254,26 @@ class Visit:
 
 def cookie_name(request: Request, kind: str = "login") -> str:
     """With the prefix that no other host of the same site can set, where there is https."""
-    local = (request.url.hostname or "") in _LOOPBACK
-    return f"{'' if local else '__Host-'}dpstream_{kind}"
+    return f"{'__Host-' if _secure(request) else ''}dpstream_{kind}"
+
+
+def _https(request: Request) -> bool:
+    """Whether the browser speaks https, as far as is told: whoever says it wrongly gets stricter cookies, no others."""
+    return request.url.scheme == "https" or any(
+        "https" in told.lower() for told in request.headers.getlist("x-forwarded-proto")
+    )
+
+
+def _secure(request: Request) -> bool:
+    """A proxy may pass on an address of this machine as the host: what it says of https counts as well."""
+    return (request.url.hostname or "") not in _LOOPBACK or _https(request)
+
+
+def _from_here(request: Request) -> bool:
+    """Whether a page of ours sent this form, as far as the browser says: the kind of site, or else the origin."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None or origin is None:
+        return site in ("same-origin", None)
+    sent, host = urlsplit(origin).netloc.lower(), request.headers.get("host", "").lower()
+    # A proxy may pass on the host without its port.
+    return bool(host) and host in (sent, sent.rpartition(":")[0])

@@ -1,0 +1,144 @@
+"""What people without a login, other sites and other programs of the machine can do to those who have one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from offices import EVIL, PASSWORD, Office
+
+from dpstream.service.pages import connections
+
+
+@pytest.fixture(scope="module")
+def office(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    """One for all tests here, each of which does nothing to the others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "SILENT", 20)
+        patch.setattr(connections, "BUSY", 5)
+        made = Office.of(template, tmp_path_factory.mktemp("outside") / "office")
+    yield made
+    made.close()
+
+
+def test_connections_that_say_nothing_keep_nobody_out(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do those that send half a request, in its heads or in its body."""
+    monkeypatch.setattr(connections, "SILENT", 20)
+    host, port = office.address.removeprefix("http://").split(":")
+    body = b"POST /sign-in HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n"
+    body += b"content-type: application/x-www-form-urlencoded\r\n\r\na"
+    with contextlib.ExitStack() as stack:
+        for sent in (b"", b"GET / HTTP/1.1\r\nhost: ", body) * 20:
+            one = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            one.sendall(sent)
+        for _ in range(2):
+            assert httpx.get(f"{office.address}/sign-in", timeout=60).status_code == 200
+        assert len(office.server[0].server_state.connections) <= 22
+    # Who does send is not ended: a client whose connection stays open.
+    with httpx.Client(base_url=office.address) as client:
+        assert {client.get("/health").status_code for _ in range(30)} == {200}
+
+
+@pytest.mark.parametrize(
+    ("heads", "secure"),
+    [
+        ([], False),
+        ([("host", "pages.example")], True),
+        ([("x-forwarded-proto", "https")], True),
+        ([("x-forwarded-proto", "http"), ("x-forwarded-proto", "HTTPS, http")], True),
+        ([("x-forwarded-proto", "http")], False),
+    ],
+)
+def test_cookies_are_for_https_wherever_there_is_https(
+    office: Office, heads: list[tuple[str, str]], secure: bool
+) -> None:
+    """Also behind a proxy that passes on 127.0.0.1 as the host."""
+    page = httpx.get(f"{office.address}/sign-in", headers=heads)
+    cookie = page.headers["set-cookie"]
+    assert cookie.startswith("__Host-dpstream_form=" if secure else "dpstream_form=")
+    assert ("; Secure" in cookie) == secure
+    # A cookie that another host of the same site can set does not count there.
+    value = re.findall(r"dpstream_form=([^;]+)", cookie)[0]
+    found = re.search(r'name="token" value="([0-9a-f]{64})"', page.text)
+    assert found
+    answer = httpx.post(
+        f"{office.address}/sign-in",
+        headers=[*heads, ("cookie", f"dpstream_form={value}")],
+        data={"token": found[1], "name": "Nobody", "password": ""},
+    )
+    assert answer.status_code == (400 if secure else 403)
+
+
+@pytest.mark.parametrize(
+    ("origin", "ours"),
+    [
+        ("{address}", True),
+        ("https://evil.example", False),
+        ("http://127.0.0.1:1", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_browsers_that_tell_the_origin_only(office: Office, origin: str, ours: bool) -> None:
+    """The form's own token is right each time: what is refused is the place that it comes from."""
+    client = office.client("Aldo")
+    head = {"origin": origin.format(address=office.address)}
+    fields = {"token": client.token(), "password": "one of those", "again": "and another"}
+    answer = client.http.post("/password", data=fields, headers=head)
+    assert ("The two passwords differ" in answer.text) == ours
+    assert ("does not come from these pages" in answer.text) != ours
+
+
+def test_a_browser_that_was_left_open_gives_nobody_another_password(office: Office) -> None:
+    client, new = office.client("Ada"), "another password"
+    for present in ("", "wrong password", new):
+        answer = client.post("/password", present=present, password=new, again=new)
+        assert answer.status_code == 400
+        assert "The present password is wrong" in answer.text
+    answer = client.post("/password", present=PASSWORD, password="short", again="short")
+    assert answer.status_code == 400
+    with office.desk.database.reading() as db:
+        assert db.execute("SELECT count(*) FROM sessions WHERE person = 'Ada'").fetchone()[0] == 1
+    assert client.post("/password", present=PASSWORD, password=new, again=new).status_code == 303
+    assert client.get("/").status_code == 303
+    assert office.desk.sign_in("Ada", new, "")
+
+
+def test_what_is_decided_is_what_was_looked_at(office: Office) -> None:
+    """The hash is compared where the decision is written; the page only hands it on."""
+    ben = office.client("Ben")
+    before = office.desk.decisions(office.desk.operator("root"))
+    for manifest in ("", "0" * 64):
+        answer = ben.post("/decide", stream=EVIL, step=5, kind="approve", manifest=manifest)
+        assert answer.status_code == 400
+        assert "is not the one that was looked at any more" in answer.text
+    assert office.desk.decisions(office.desk.operator("root")) == before
+
+
+def test_nobody_is_told_where_something_is(template: Path, tmp_path: Path) -> None:
+    """A database that is gone or broken, and releases that are gone: one sentence without a place."""
+    office = Office.of(template, tmp_path / "office")
+    anna = office.client("Anna")
+    (tmp_path / "office/stream/releases").rename(tmp_path / "away")
+    nobody = office.client()
+    told = [anna.get(path, stream=EVIL) for path in ("/report", "/statement", "/withdraw")]
+    file = tmp_path / "office/service.sqlite"
+    for content in (None, b"no database" * 1000):
+        for one in file.parent.glob("service.sqlite*"):
+            one.unlink()
+        if content:
+            file.write_bytes(content)
+        told += [nobody.get(path) for path in ("/health", "/sign-in")]
+        told.append(anna.get("/"))
+    assert {one.status_code for one in told} >= {503}
+    for one in told:
+        assert "office/" not in one.text
+        assert str(tmp_path) not in one.text
+    office.close()
