@@ -9,6 +9,7 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,7 +162,7 @@ def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
         def next_step(self, _: object) -> str:
             return "more"
 
-    def take(_: object, recheck: bool) -> bool:
+    def take(_stream: object, _source: object, recheck: bool) -> bool:
         asked.append(recheck)
         return False
 
@@ -170,8 +171,16 @@ def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
     for source, second in ((SHAPES["stays"][0], True), (SHAPES["feed"][0], False)):
         asked: list[bool] = []
         config = Config.load(make(tmp_path / str(second), source))
-        stream = SimpleNamespace(last_step=0)
-        watching.watch(config, stream, take, interval=1, until=None, recheck=True)  # type: ignore[arg-type]
+        stream = nullcontext(SimpleNamespace(last_step=0))
+        watching.watch(
+            config,
+            lambda stream=stream: stream,  # type: ignore[misc]
+            take,
+            last_step=0,
+            interval=1,
+            until=None,
+            recheck=True,
+        )
         assert asked == [True, second]
 
 
