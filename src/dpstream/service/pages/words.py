@@ -75,6 +75,7 @@ def environment(service: str) -> jinja2.Environment:
         "short": significant,
         "when": _when,
         "whole": integer,
+        "wide": lambda error: f"{100 * error:.1f} points",
     }
     made.filters |= filters
     made.globals |= {
