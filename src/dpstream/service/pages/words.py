@@ -42,7 +42,6 @@ _LOOKS = {
 }
 #: What a page says after something was done; an address names one of these, and never brings words of its own.
 _TOLD = {
-    "approve": "Your approval is kept.",
     "reject": "The step is rejected; nothing of it will be published.",
     "withdraw": "The worker withdraws the step.",
     "ask": "The question is asked; the worker answers it.",
