@@ -70,6 +70,11 @@ def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
     ]
     card = desk.card(OWNER, "test")
     assert (card.held, card.withdrawn, card.pending) == ((), (1,), ())
+    assert card.last_step == 2
+    desk.decide(ANNA, "test", 2, "withdraw", "week 2 came twice")
+    work(desk)
+    card = desk.card(OWNER, "test")
+    assert (card.last_step, card.last_period, card.released_at) == (None, None, None), "nobody can read these"
     assert len(desk.ledger(OWNER, "test")["spends"]) == 3
     metrics = desk.metrics()
     assert 'dpstream_steps{stream="test"} 3' in metrics

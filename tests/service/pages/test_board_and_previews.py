@@ -16,13 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from offices import EVIL, EVIL_VALUE, Office
 
+from dpstream import read
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 from dpstream.project.plan_description import describe
 from dpstream.service.desk import Held
+from dpstream.service.pages import previews
 from dpstream.service.pages.board import Wanted, changed_text, draft, plan_board
 from dpstream.service.pages.documents import Documents, policy_of
-from dpstream.service.pages.previews import preview
+from dpstream.service.pages.previews import Noise, preview, released_noise
 
 
 def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> None:
@@ -118,9 +120,31 @@ def _held(office: Office) -> tuple[Held, Config]:
     return office.desk.held(owner, EVIL, 5), office.desk.config(owner, EVIL)
 
 
-def test_what_is_beyond_noise_comes_first(office: Office) -> None:
+def test_noise_is_that_of_both_tables_or_not_known(office: Office) -> None:
+    """The released table's as whoever reads it is told; a held one that does not tell its own is not judged."""
+    held, config = _held(office)
+    release = read(config.output.dir)
+    noise = released_noise(config.output.dir, 4, config.schema())
+    assert noise is not None
+    assert noise.cells["paid"] == release.answer("paid").standard_error
+    share = (noise.cells["paid"] + 0.5 * noise.total) / release.manifest()["rows"]
+    assert noise.error("paid", 0.5) == pytest.approx(share)
+    made = preview(held, config.schema(), config.output.dir)
+    assert {one.error for one in made.first} == {None}
+    assert not any(one.matters for one in made.first)
+    page = office.client("Anna").get("/held", stream=EVIL, step=5).text
+    assert "nothing here is called beyond noise" in page
+    assert "not known" in page
+    # Rows that are drawn to be looked at have an error of their own.
+    drawn = dataclasses.replace(noise, drawn=100)
+    assert (drawn.error("paid", 0.5) or 0) ** 2 == pytest.approx(share**2 + 0.0025)
+
+
+def test_what_is_beyond_noise_comes_first(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted shift of one value stands on top; its control, the same shares, has nothing beyond noise."""
     held, config = _held(office)
+    older = Noise(8000, 20.0, {EVIL_VALUE: 20.0, "paid": 20.0})
+    monkeypatch.setattr(previews, "released_noise", lambda *_: older)
     draws = np.random.default_rng(1).permutation(8000)
     paid, names = draws % 2 == 0, np.array(["a", EVIL_VALUE, "c"])[draws % 3]
 
@@ -144,6 +168,12 @@ def test_what_is_beyond_noise_comes_first(office: Office) -> None:
     made = preview(shifted, config.schema(), config.output.dir)
     assert (made.first[0].column, made.first[0].value, made.first[0].matters) == (EVIL_VALUE, "c", True)
     assert sum(one.now for one in made.columns[EVIL_VALUE]) == pytest.approx(1)
+    # The same shift beside an older table with much noise of its own, or with noise that nobody knows.
+    noisy = dataclasses.replace(older, cells={EVIL_VALUE: 300.0, "paid": 300.0})
+    for other in (noisy, None):
+        monkeypatch.setattr(previews, "released_noise", lambda *_, other=other: other)
+        made = preview(shifted, config.schema(), config.output.dir)
+        assert not any(one.matters for one in made.first)
     # A first step has nothing beside it; other columns are said to be others.
     first = preview(dataclasses.replace(same, last=None), config.schema(), config.output.dir)
     assert (first.first, first.last_rows) == ((), None)

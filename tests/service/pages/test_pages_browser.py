@@ -51,7 +51,7 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert browser.script("new URLSearchParams(location.search).get('step')") == "5"
     assert "What differs most from the last released table" in browser.words
     browser.click(APPROVE)
-    assert "Your approval is kept." in browser.words
+    assert "Step 5: your approval is kept, 1 of 2." in browser.words
     assert "Step 6:" in browser.words.replace(",", ":")  # the next one that is held
     assert office.tasks() == []
     browser.go(f"{office.address}{held}")
@@ -124,7 +124,7 @@ def test_an_ended_login_leads_back(browser: Browser, office: Office, scripts: bo
     assert browser.place == f"{place}&told=expired"
     assert "nothing was done" in browser.words
     browser.click(APPROVE)
-    assert "Your approval is kept." in browser.words
+    assert "Step 5: your approval is kept, 1 of 2." in browser.words
     browser.send("Emulation.setScriptExecutionDisabled", value=False)
     kinds = [one.kind for one in office.desk.decisions(office.desk.operator("root"))]
     assert kinds.count("approve") == 3  # two of them before
@@ -170,7 +170,7 @@ def test_the_keyboard_does_all(browser: Browser, office: Office) -> None:
     assert reached[0] == "To the content"
     assert {"Streams", "Decisions", "Sign out", "Overview", "Ledger"} <= set(reached)
     browser.press("Enter", 13, loads=True)
-    assert "Your approval is kept." in browser.words
+    assert "Step 5: your approval is kept, 1 of 2." in browser.words
 
 
 PAGES = (

@@ -156,6 +156,28 @@ def check(route: str, answer: Any) -> None:
         assert "SameSite=strict" in cookie
 
 
+def test_an_approval_stays_with_its_step(office: Office) -> None:
+    """A second click approves nothing else; the last approval says what follows, and its task names everybody."""
+    held = office.desk.held(office.desk.operator("root"), EVIL, 5)
+    fields = {"stream": EVIL, "step": 5, "kind": "approve", "manifest": held.manifest_sha256}
+    anna, ben = office.client("Anna"), office.client("Ben")
+    answer = anna.post("/decide", **fields)
+    assert answer.headers["location"].startswith("/held?")
+    assert "step=5" in answer.headers["location"]
+    page = html.unescape(anna.get(answer.headers["location"]).text)
+    assert "Step 5: your approval is kept, 1 of 2." in page
+    assert re.search(r'href="/held\?[^"]*step=6"', page)
+    assert 'value="approve"' not in page
+    answer = ben.post("/decide", **fields)
+    assert answer.headers["location"].startswith("/stream?")
+    page = ben.get(answer.headers["location"]).text
+    assert "Step 5 has 2 approvals; the worker publishes it." in page
+    assert "<bdi>Anna</bdi> and <bdi>Ben</bdi>, " in page
+    # An address says nothing by itself.
+    assert "Step 6 has" not in ben.get("/stream", stream=EVIL, step=6, told="approve").text
+    assert "approval is kept" not in ben.get("/held", stream=EVIL, step=6, told="approve").text
+
+
 def test_a_form_of_somebody_else_does_nothing(office: Office) -> None:
     """The token of another login, none, a page of another site, and other kinds of bodies."""
     anna, ben = office.client("Anna"), office.client("Ben")

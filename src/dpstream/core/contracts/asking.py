@@ -46,7 +46,8 @@ class QuestionsSoFar(Protocol):
     """What was asked so far; public.
 
     Attributes:
-        t: number of records. asked: number of questions. spent: of the budget.
+        t: number of records. asked: number of questions. spent: of the budget. hard_left: how many more questions
+            there may be now that cost a noisy number.
     """
 
     @property
@@ -57,6 +58,9 @@ class QuestionsSoFar(Protocol):
 
     @property
     def spent(self) -> Fraction: ...
+
+    @property
+    def hard_left(self) -> int: ...
 
 
 class AskedPlan(Protocol):

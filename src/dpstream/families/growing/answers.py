@@ -90,7 +90,8 @@ class Standing:
     """How many questions were asked so far, and what they cost; public.
 
     Attributes:
-        t: number of records. asked, hard: questions, and hard ones. spent, left: of the budget.
+        t: number of records. asked, hard: questions, and hard ones. spent, left: of the budget. hard_left: how many
+            more hard ones there may be now.
     """
 
     t: int
@@ -98,3 +99,4 @@ class Standing:
     hard: int
     spent: Fraction
     left: Fraction
+    hard_left: int

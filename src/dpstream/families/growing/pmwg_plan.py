@@ -291,7 +291,9 @@ class PMWGPlan(StreamPlan):
     def standing(self, state: PMWGState) -> Standing:
         """What was asked so far; public."""
         spent = state.books.spent
-        return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent)
+        begun = state.t >= self.first
+        hard_left = self.hard_left(state.books, state.hard, state.t) if begun else 0
+        return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent, hard_left)
 
     def most(self, state: PMWGState) -> Fraction:
         """The most that the next question can spend; whether a run is under way follows from the answers so far."""

@@ -7,18 +7,45 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Card", "Decision", "Held", "Person", "Price", "Task", "Token", "canonical", "now", "unix_time"]
+__all__ = [
+    "Card",
+    "Decision",
+    "Held",
+    "Person",
+    "Price",
+    "Task",
+    "Token",
+    "canonical",
+    "now",
+    "rounded_up",
+    "unix_time",
+]
 
 
 def now() -> str:
     """The present second, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def rounded_up(amount: str) -> str:
+    """An exact amount as a decimal number for people, never less than it is.
+
+    >>> rounded_up("1/4"), rounded_up("6493380201/137438953472"), rounded_up("0")
+    ('0.25', '0.04725', '0')
+    """
+    value, places = Fraction(amount), 4
+    while 0 < value * 10**places < 1000:
+        places += 1
+    return f"{Decimal(math.ceil(value * 10**places)).scaleb(-places).normalize():f}"
 
 
 def unix_time(moment: str) -> float:
@@ -93,13 +120,15 @@ class Card:
         health, why: the word and the sentence of ``dpstream status --health``.
         verdicts: what the newest table is fit for, in words.
         unfit: why nobody should use it; None where nothing speaks against it.
-        last_period: of the newest release. released_at: when it was written. next_due: when the next step is due.
+        last_step: the newest release that was not withdrawn; None where there is none. last_period: its period.
+            released_at: when it was written. next_due: when the next step is due.
         steps, steps_left: committed steps, and those that the plan still pays for (None: any number).
         spent, planned: privacy loss, in words; ``share``: spent of planned, None where nothing is spent.
         protects: who is protected, in words.
         held: steps that wait for approval; ``needed``: how many persons must approve one.
         withdrawn: steps that were taken back.
-        asks: whether the stream answers questions.
+        asks: whether the stream answers questions. asked: of one that was told of, what a question costs at most
+            (``most``), ``spent`` and ``planned`` for questions, and how many hard ones are left (``hard_left``).
         told_at: when the worker last wrote this; None where it never did.
         trouble: why the worker cannot go on, in public words; None where it can.
         pending: tasks that are not done.
@@ -110,6 +139,7 @@ class Card:
     why: str = "the worker has not looked at it yet"
     verdicts: tuple[str, ...] = ()
     unfit: str | None = None
+    last_step: int | None = None
     last_period: str | None = None
     released_at: str | None = None
     next_due: str | None = None
@@ -123,6 +153,7 @@ class Card:
     needed: int = 1
     withdrawn: tuple[int, ...] = ()
     asks: bool = False
+    asked: dict[str, Any] | None = None
     told_at: str | None = None
     trouble: str | None = None
     pending: tuple[Task, ...] = ()

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.service.desk.facts import Price
+from dpstream.service.desk.facts import Price, rounded_up
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -47,7 +47,8 @@ def price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
             where="ask",
             allowed="after the first step",
         )
-    most = type(plan.budget)(Fraction(asked["most"])) if Fraction(asked["most"]) else None
+    name = str(plan.budget).partition(" = ")[0]
+    most = f"{name} = {rounded_up(asked['most'])}" if Fraction(asked["most"]) else None
     words = (
         "An answer to a question that was asked at this step, or whose opposite was, costs nothing, and one that the "
         "public histogram gives costs nothing more than its test. "

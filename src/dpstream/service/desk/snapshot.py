@@ -10,7 +10,9 @@ import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, StoreError
+from dpstream.io.sinks import read_catalogue, read_manifest
+from dpstream.io.sinks.publisher import MANIFEST, step_name
 from dpstream.project.health import health
 from dpstream.project.ledger_facts import ledger_facts
 from dpstream.project.metrics import metric_values
@@ -21,6 +23,8 @@ from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.ledger.reading import read_ledger
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from dpstream.project import Config
@@ -53,10 +57,7 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
         "metrics": metric_values(config, facts, word, config.state_dir),
         "withdrawn": [],
     }
-    times = told["metrics"]["dpstream_release_time_seconds"]
-    if times:
-        moment = datetime.datetime.fromtimestamp(times[0][1], datetime.UTC)
-        told["released_at"] = moment.isoformat(timespec="seconds")
+    told |= _newest(config.output.dir)
     if facts["started"]:
         ledger = read_ledger(config.state_dir, server=config.server, key=config.state_key())
         told["ledger"] = ledger_facts(config, ledger)
@@ -67,6 +68,23 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
         planned = Fraction(config.plan().budget.amount)
         told["share"] = float(ledger.total.amount / planned) if planned and ledger.spends else None
     return told
+
+
+def _newest(releases: Path) -> dict[str, Any]:
+    """Of the newest release that was not withdrawn: its step, its period and when it was written."""
+    if not (releases / "catalogue.json").exists():
+        return {}
+    try:
+        steps = [int(one["step"]) for one in read_catalogue(releases)["steps"] if one["state"] != "withdrawn"]
+        if not steps:
+            return {"last_period": None}
+        last = max(steps)
+        period = read_manifest(releases, last)["period"]
+        written = (releases / step_name(last) / MANIFEST).stat().st_mtime
+    except (StoreError, OSError):
+        return {}  # the health line says why
+    moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
+    return {"last_step": last, "last_period": period, "released_at": moment}
 
 
 def held_manifests(config: Config) -> dict[int, str]:
@@ -95,6 +113,7 @@ def asked_facts(stream: Stream) -> dict[str, Any] | None:
         "most": str(stream.most),
         "spent": str(stream.standing.spent),
         "planned": str(stream.plan.budget.amount),
+        "hard_left": stream.standing.hard_left,
     }
 
 

@@ -13,6 +13,7 @@ from dpstream.core.contracts.verdicts import Verdict
 from dpstream.core.errors import InputError, StoreError
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.release_reader import as_released
+from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.fitness import unfit_rows
 from dpstream.tools.evaluate.run_folder import Accuracy
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.service.desk import Held
 
-__all__ = ["Difference", "Preview", "preview"]
+__all__ = ["Difference", "Noise", "Preview", "preview", "released_noise"]
 
 #: A difference of so many of its standard errors is more than noise explains.
 _BEYOND = 2.0
@@ -37,7 +38,7 @@ class Difference:
 
     Attributes:
         then, now: its share of the rows; ``then`` is None where there is no earlier table.
-        error: one standard error of the difference, as a share; None where it is not known.
+        error: one standard error of the difference, as a share; None where one of the tables does not tell its own.
     """
 
     column: str
@@ -84,11 +85,11 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
 
     Args:
         schema: the public columns of the configuration.
-        releases: where manifests of earlier steps are.
+        releases: where manifests and measurements of earlier steps are.
     """
     manifest = held.manifest
     told = manifest.get("accuracy") or {}
-    found, why = _compared(held, schema)
+    found, why = _compared(held, schema, releases)
     # Of two values the second one's share follows from the first one's.
     every = [one for column in found.values() for one in (column[-1:] if len(column) == 2 else column)]
     first = sorted(every, key=lambda one: (not one.matters, -_weight(one)))[:_SHOWN]
@@ -110,15 +111,8 @@ def _rows_error(manifest: Mapping[str, Any]) -> float | None:
         return None  # a person of a panel has several rows
     if told.get("total_standard_error") is not None:
         return float(told["total_standard_error"])
-    share = _share_of("totals", manifest)
-    return None if share is None else share * int(manifest["rows"])
-
-
-def _share_of(use: str, manifest: Mapping[str, Any]) -> float | None:
-    """One standard error of a use, as its verdict tells it."""
-    told = (manifest.get("accuracy") or {}).get("verdicts", ())
-    found = next((one["share"] for one in told if one["use"] == use), None)
-    return None if found is None else float(found)
+    share = next((one["share"] for one in told.get("verdicts", ()) if one["use"] == "totals"), None)
+    return None if share is None else float(share) * int(manifest["rows"])
 
 
 def _weight(one: Difference) -> float:
@@ -136,7 +130,7 @@ def _unfit(held: Held, releases: Path) -> str | None:
         return None  # the step that was measured last is not released itself
 
 
-def _compared(held: Held, schema: Schema) -> tuple[dict[str, tuple[Difference, ...]], str]:
+def _compared(held: Held, schema: Schema, releases: Path) -> tuple[dict[str, tuple[Difference, ...]], str]:
     if held.table is None:
         return {}, "The step has no table of records."
     try:
@@ -147,16 +141,22 @@ def _compared(held: Held, schema: Schema) -> tuple[dict[str, tuple[Difference, .
             {},
             "The columns of the tables are not those of the configuration, so they are not compared one by one.",
         )
-    accuracy = Accuracy.of({"step": held.step, **held.manifest})
+    noise = _held_noise(held, schema)
+    before = None if held.last_step is None else released_noise(releases, held.last_step, schema)
     found = {}
     for place, column in enumerate(schema.columns):
-        error = _error(held.manifest, accuracy, column.name, column.size)
-        before = None if then is None else then[place]
+        old, new = None if then is None else then[place], now[place]
         found[column.name] = tuple(
             Difference(
-                column.name, label, None if before is None else float(before[code]), float(share), error
+                column.name,
+                label,
+                None if old is None else float(old[code]),
+                float(new[code]),
+                None
+                if old is None
+                else _error(before, noise, column.name, float(old[code]), float(new[code])),
             )
-            for code, (label, share) in enumerate(zip(column.labels(), now[place], strict=True))
+            for code, label in enumerate(column.labels())
         )
     return found, ""
 
@@ -172,13 +172,76 @@ def _shares(table: pa.Table, schema: Schema) -> list[np.ndarray[Any, np.dtype[np
     return [np.bincount(codes[:, place], minlength=size) / rows for place, size in enumerate(sizes)]
 
 
-def _error(manifest: Mapping[str, Any], accuracy: Accuracy | None, name: str, cells: int) -> float | None:
-    """Of a difference of two shares: both tables have about the same noise, taken to be independent."""
-    rows = int(manifest["rows"])
-    if accuracy is None or rows <= 0:
+@dataclass(frozen=True)
+class Noise:
+    """Of one table, in records.
+
+    Attributes:
+        rows: its number of records; ``total``: one standard error of that.
+        cells: one standard error of a count of one value, of the columns where that is known.
+        drawn: rows that were drawn to be looked at, where that is not the table itself.
+    """
+
+    rows: int
+    total: float
+    cells: Mapping[str, float]
+    drawn: int | None = None
+
+    def error(self, column: str, share: float) -> float | None:
+        """One standard error of a share of the rows, or a little more: a count and the number of records may share
+        noise, so their errors are added as they are. None where it is not known."""
+        cell = self.cells.get(column)
+        if cell is None:
+            return None
+        drawing = 0.0 if self.drawn is None else share * (1 - share) / max(1, self.drawn)
+        return math.sqrt(((cell + share * self.total) / self.rows) ** 2 + drawing)
+
+
+def _noise(manifest: Mapping[str, Any], step: int, schema: Schema, drawn: int | None = None) -> Noise | None:
+    """What a manifest alone says: of columns that are measured at every step."""
+    rows, total = int(manifest["rows"]), _rows_error(manifest)
+    accuracy = Accuracy.of({"step": step, **manifest})
+    if rows <= 0 or total is None or accuracy is None:
         return None
-    cell = accuracy.cell if frozenset([name]) in accuracy.marginals else None
-    if cell is None:
-        typical = _share_of("columns", manifest)
-        cell = None if typical is None else typical * rows / cells
-    return None if cell is None else math.sqrt(2) * cell / rows
+    cells: dict[str, float] = {}
+    sizes = {column.name: column.size for column in schema.columns}
+    for marginal in accuracy.marginals if accuracy.cell is not None else ():
+        for name in marginal & set(sizes):
+            # The count of one value is a sum over the other columns of the marginal.
+            others = math.prod(sizes.get(one, 1) for one in marginal - {name})
+            error = (accuracy.cell or 0.0) * math.sqrt(others)
+            cells[name] = min(error, cells.get(name, error))
+    return Noise(rows, total, cells, drawn)
+
+
+def _held_noise(held: Held, schema: Schema) -> Noise | None:
+    drawn = held.table.num_rows if held.table is not None and not held.whole else None
+    return _noise(held.manifest, held.step, schema, drawn)
+
+
+def released_noise(releases: Path, step: int, schema: Schema) -> Noise | None:
+    """Of a released table: from its measurements, as ``PublicRelease.answer`` tells it, or else from its manifest."""
+    release = PublicRelease(releases, step)
+    try:
+        manifest = release.manifest()
+        known = _noise(manifest, step, schema)
+        if known is None or "base" in manifest:
+            return known
+        exact = {column.name: release.measured([column.name]) for column in schema.columns}
+    except (InputError, StoreError):
+        return None
+    # An estimate as of another step is not about this table, and none holds for what was chosen by its noise.
+    sound = {
+        name: one.standard_error
+        for name, one in exact.items()
+        if one is not None and one.as_of == step and not one.chosen
+    }
+    return replace(known, cells={**known.cells, **sound})
+
+
+def _error(before: Noise | None, noise: Noise | None, name: str, then: float, now: float) -> float | None:
+    """Of a difference of two shares: both tables have noise, each its own, taken to be independent."""
+    if before is None or noise is None:
+        return None
+    old, new = before.error(name, then), noise.error(name, now)
+    return None if old is None or new is None else math.hypot(old, new)

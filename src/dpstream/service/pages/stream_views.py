@@ -14,7 +14,7 @@ from dpstream.service.pages.previews import preview
 from dpstream.service.pages.visits import FormError, Route, Visit, link, page
 
 if TYPE_CHECKING:
-    from dpstream.service.desk import Person
+    from dpstream.service.desk import Person, Task
 
 __all__ = ["ROUTES"]
 
@@ -52,7 +52,23 @@ def _of_stream(visit: Visit, kind: str = "") -> dict[str, Any]:
 @page(ROUTES, "GET /stream")
 def stream(visit: Visit) -> Response:
     """One stream."""
-    return visit.page("stream.html", **_of_stream(visit))
+    told = _of_stream(visit)
+    if visit.asked("told") == "approve" and visit.asked("step"):
+        task = _approving(visit, visit.asked("stream"), visit.number("step"))
+        if task is not None:
+            told["said"] = _published_words(task)
+    return visit.page("stream.html", **told)
+
+
+def _published_words(task: Task) -> str:
+    by, step = task.what.get("by", ()), task.what["step"]
+    enough = "its approval" if len(by) == 1 else f"{len(by)} approvals"
+    what = {
+        "done": "it is published",
+        "failed": "it could not be published",
+        "cancelled": "it is not published",
+    }
+    return f"Step {step} has {enough}; {what.get(task.state, 'the worker publishes it')}."
 
 
 @page(ROUTES, "GET /tasks")
@@ -96,7 +112,13 @@ def held(visit: Visit) -> Response:
     config = visit.desk.config(me, name)
     made = preview(found, config.schema(), config.output.dir)
     mine = any(one.person == me.name for one in found.approvals)
-    return visit.page("held.html", held=found, made=made, mine=mine, **_of_stream(visit))
+    told = _of_stream(visit)
+    if mine and visit.asked("told") == "approve":
+        given = f"{len(found.approvals)} of {found.needed}"
+        told["said"] = f"Step {found.step}: your approval is kept, {given}."
+    others = [one for one in told["card"].held if one != found.step]
+    later = next((one for one in others if one > found.step), others[0] if others else None)
+    return visit.page("held.html", held=found, made=made, mine=mine, later=later, **told)
 
 
 @page(ROUTES, "POST /decide")
@@ -106,11 +128,17 @@ def decide(visit: Visit) -> Response:
     if kind not in ("approve", "reject"):
         raise FormError("nothing was decided", where="form", allowed="approve or reject")
     visit.desk.decide(me, name, step, kind, visit.asked("reason"), {step: visit.asked("manifest")})
-    # On to the next one: of past steps many are held at once.
-    later = [one for one in visit.desk.card(me, name).held if one > step]
-    if later:
-        return visit.to(link("/held", stream=name, step=min(later), told=kind))
-    return visit.to(link("/stream", stream=name, told=kind))
+    # Never on to another step: a second click on the same place would approve what nobody looked at.
+    if kind == "approve" and _approving(visit, name, step, visit.asked("manifest")) is None:
+        return visit.to(link("/held", stream=name, step=step, told=kind))
+    return visit.to(link("/stream", stream=name, step=step, told=kind))
+
+
+def _approving(visit: Visit, name: str, step: int, manifest: str = "") -> Task | None:
+    """The newest task that publishes a step (with that manifest): it has all its approvals."""
+    wanted = {"step": step} | ({"manifest_sha256": manifest} if manifest else {})
+    tasks = visit.desk.tasks(_me(visit), name)[::-1]
+    return next((one for one in tasks if one.kind == "approve" and wanted.items() <= one.what.items()), None)
 
 
 @page(ROUTES, "GET /withdraw")

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from dpstream.core.showing import shown
 from dpstream.service.desk import ROLES
+from dpstream.service.desk.facts import rounded_up
 from dpstream.service.pages.visits import link
 from dpstream.stream.ledger.limit import shown_amount
 from dpstream.tools.report.markup import integer, percent, significant
@@ -42,7 +43,6 @@ _LOOKS = {
 }
 #: What a page says after something was done; an address names one of these, and never brings words of its own.
 _TOLD = {
-    "approve": "Your approval is kept.",
     "reject": "The step is rejected; nothing of it will be published.",
     "withdraw": "The worker withdraws the step.",
     "ask": "The question is asked; the worker answers it.",
@@ -64,10 +64,12 @@ def environment(service: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[[Any], str]] = {
+    filters: dict[str, Callable[[Any], Any]] = {
         "amount": lambda text: shown_amount(Fraction(text)),
+        "about": rounded_up,
         "answer": _answer,
         "exact": lambda text: Markup(escape(text)),
+        "number": lambda amount: float(Fraction(amount)),
         "percent": percent,
         "period": lambda text: "–" if not text else str(text).replace("/", " to "),
         "points": _points,
@@ -75,6 +77,7 @@ def environment(service: str) -> jinja2.Environment:
         "short": significant,
         "when": _when,
         "whole": integer,
+        "wide": lambda error: f"{100 * error:.1f} points",
     }
     made.filters |= filters
     made.globals |= {
@@ -118,7 +121,32 @@ def _points(change: float) -> str:
     return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
 
 
+#: What the kinds of answers to questions mean.
+_KINDS = {
+    "easy": "Easy: the public histogram gives it, and a private test found that near enough. An easy answer costs "
+    "no more than its test.",
+    "hard": "Hard: a noisy count of the records, from which the public histogram has learned.",
+    "refused": "Not corrected: the test found the public histogram wrong, and there is no hard question left.",
+    "unchecked": "Not checked: the public histogram gives it, and the records were not asked.",
+}
+
+
 def _answer(result: Mapping[str, Any]) -> str:
-    """What a task brought: the worker's words, or else its facts."""
+    """What a task brought: an answer, the worker's words, or else its facts.
+
+    >>> _answer({"value": 1 / 6, "half_width": 0.08853, "kind": "easy", "hard_left": 3}).splitlines()[0]
+    '16.7 % of the records, give or take 8.9 points (95 of 100 times, by the noise alone).'
+    """
+    if "value" in result and result.get("kind") in _KINDS:
+        width = result.get("half_width")
+        within = (
+            f", give or take {100 * width:.1f} points (95 of 100 times, by the noise alone)" if width else ""
+        )
+        lines = [f"{100 * result['value']:.1f} % of the records{within}.", _KINDS[result["kind"]]]
+        if result.get("reason"):
+            lines[1] += f" ({result['reason']}.)"
+        if "hard_left" in result:
+            lines.append(f"Hard questions left: {result['hard_left']}.")
+        return "\n".join(lines)
     words = result.get("words")
     return str(words) if words else "; ".join(f"{key}: {value}" for key, value in result.items())
