@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
 import threading
@@ -193,8 +194,13 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
         assert "builds on" in problem(feed.get(f"{BASE}/steps/3/table.csv"), 410)["detail"]
         assert feed.get(f"{BASE}/steps/3/changes.csv").status_code == 200
         assert feed.get(f"{BASE}/steps/4/table.csv").status_code == 200
+        with opened(stream) as one:
+            one.withdraw(LAST, "the source sent it twice")
+        assert f"<td>{LAST}</td><td>1</td></tr>" in feed.get("/").text, (
+            "the newest table is one that is there"
+        )
         listed = feed.get(f"{BASE}/steps").json()["steps"]
-        assert [one["readable"] for one in listed] == [True, False, False, True]
+        assert [one["readable"] for one in listed] == [True, False, False, False]
 
 
 def test_a_step_that_goes_while_it_is_read(stream: Path) -> None:
@@ -378,6 +384,10 @@ def test_pages_load_nothing(feed: httpx.Client) -> None:
         assert "src=" not in page.text
         assert "://" not in page.text
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        assert ":root{color-scheme:" in page.text  # else links of the dark scheme lie on white
+        assert "`" not in page.text
+        assert "<wbr>/{step}<wbr>/manifest</code>" in page.text  # a line ends before a slash
+        assert not re.search("=</code> *</small>", page.text), "each parameter has its words"
 
 
 def test_other_origins_read_only_where_it_is_allowed(made: Path, feed: httpx.Client) -> None:
