@@ -52,13 +52,13 @@ def test_a_null_alone_in_a_row_is_a_row() -> None:
     assert from_bytes(to_bytes(one, "csv"), "csv", fields).equals(one)
 
 
-def publish(root: Path, form: Any, steps: int) -> Publisher:
+def publish(root: Path, form: Any, steps: int, without: tuple[int, ...] = ()) -> Publisher:
     """What a stream does, without a stream."""
     import hashlib
 
     publisher = Publisher(root, format=form)
     entries = []
-    for step in range(1, steps + 1):
+    for step in sorted({*range(1, steps + 1)} - {*without}):
         files = publisher.render(table(step))
         hashes = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
         manifest = json.dumps({"format": 1, "step": step, "files": hashes}).encode()
@@ -84,8 +84,11 @@ def test_published_steps_are_read_back(tmp_path: Path, form: Any) -> None:
     assert sorted(publisher.published("ab")) == [1, 2, 3]
     assert read_manifest(tmp_path, 1)["step"] == 1
     for step, words in ((4, "there is no step 4"), (0, "there is no step 0")):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=f"{words}.*allowed: steps 1-3"):
             read(tmp_path, step)
+    publish(tmp_path / "gaps", "csv", 4, without=(2, 3))
+    with pytest.raises(ConfigError, match="allowed: steps 1, 4"):
+        read(tmp_path / "gaps", 2)
     with pytest.raises(ConfigError, match="allowed: arrow, pandas, polars"):
         read(tmp_path, 1, frame="spark")  # type: ignore[arg-type]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,14 @@ def opened(folder: Path) -> Stream:
     )
 
 
-def make_stream(folder: Path) -> None:
+def make_stream(folder: Path, approved: Iterable[int] = range(1, LAST + 1)) -> None:
     """Steps 1 and 4 are full tables with ids, 2 and 3 changes, 5 is held."""
     with opened(folder) as stream:
         for step in range(1, LAST + 2):
             drawn = np.random.default_rng(step)
             rows = {"zip": drawn.choice(["a", "b", "c"], 100).tolist(), "paid": drawn.random(100) < 0.4}
             stream.step(Batch(rows), str(step))
-        stream.approve(range(1, LAST + 1))
+        stream.approve(approved)
 
 
 @contextlib.contextmanager

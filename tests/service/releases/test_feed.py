@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
 import threading
@@ -193,8 +194,13 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
         assert "builds on" in problem(feed.get(f"{BASE}/steps/3/table.csv"), 410)["detail"]
         assert feed.get(f"{BASE}/steps/3/changes.csv").status_code == 200
         assert feed.get(f"{BASE}/steps/4/table.csv").status_code == 200
+        with opened(stream) as one:
+            one.withdraw(LAST, "the source sent it twice")
+        assert f"<td>{LAST}</td><td>1</td></tr>" in feed.get("/").text, (
+            "the newest table is one that is there"
+        )
         listed = feed.get(f"{BASE}/steps").json()["steps"]
-        assert [one["readable"] for one in listed] == [True, False, False, True]
+        assert [one["readable"] for one in listed] == [True, False, False, False]
 
 
 def test_a_step_that_goes_while_it_is_read(stream: Path) -> None:
@@ -272,7 +278,46 @@ def test_changes_around_what_was_withdrawn(stream: Path) -> None:
     with served(stream / "releases") as feed:
         lines = [json.loads(one) for one in feed.get(f"{BASE}/changes?after=1").iter_lines()]
     told = [(one["step"], one["event"]) for one in lines if "event" in one]
-    assert told == [(2, "withdrawn"), (4, "begin"), (4, "end")]
+    assert told == [(2, "withdrawn"), (4, "begin"), (4, "end"), (4, "next")]
+
+
+def test_who_follows_is_told_of_withdrawn_and_of_late_steps(tmp_path: Path) -> None:
+    """Steps 1 and 4 are full; 2 is approved after 4, so 3, which changes it, can be used only then."""
+    make_stream(tmp_path, [1, 3, 4])
+    with served(tmp_path / "releases") as feed:
+
+        def told(after: str, limit: int = 10) -> tuple[list[tuple[int, str]], str]:
+            answer = feed.get(f"{BASE}/changes", params={"after": after, "limit": limit})
+            lines = [json.loads(one) for one in answer.iter_lines()]
+            *events, last = [one for one in lines if one.get("event") not in (None, "begin")]
+            assert (last["event"], lines[-1]) == ("next", last)
+            assert told_tables(lines)
+            return [(one["step"], one.get("kind") or one["event"]) for one in events], last["after"]
+
+        def told_tables(lines: list[dict[str, Any]]) -> bool:
+            """Whether each whole table is the published one."""
+            for end in (one for one in lines if one.get("kind") == "table" and one["event"] == "end"):
+                rows = [one for one in lines if one["step"] == end["step"] and "event" not in one]
+                table = read_table(tmp_path / "releases", end["step"], ids=True).to_pylist()
+                assert rows == [{"step": end["step"], **row} for row in table]
+            return True
+
+        assert told("1") == ([(4, "table")], "4~2-3")
+        assert told("4") == ([], "4~2-3")  # a number alone: nobody can have what was not there
+        assert told("99~2.98") == ([], "4~2-3")
+        with opened(tmp_path) as one:
+            one.approve(2)
+        assert told("4~2-3") == ([(2, "table"), (3, "changes")], "4")
+        assert told("4~2-3", limit=1) == ([(2, "table")], "4~3")
+        assert told("4~3") == ([(3, "table")], "4")
+        with opened(tmp_path) as one:
+            one.withdraw(4, "wrong")
+            one.withdraw(2, "wrong, too")
+            one.approve(LAST + 1)  # changes of the withdrawn step: of use to nobody
+        for after in ("4", "4~2"):
+            assert told(after) == ([(2, "withdrawn"), (4, "withdrawn")], "4")
+        for wrong in ("-1", "4~", "4~2-", "x", "4-2", "4~2,3"):
+            assert problem(feed.get(f"{BASE}/changes", params={"after": wrong}), 422)
 
 
 def test_questions_are_answered_as_by_the_library(made: Path, feed: httpx.Client) -> None:
@@ -339,6 +384,10 @@ def test_pages_load_nothing(feed: httpx.Client) -> None:
         assert "src=" not in page.text
         assert "://" not in page.text
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        assert ":root{color-scheme:" in page.text  # else links of the dark scheme lie on white
+        assert "`" not in page.text
+        assert "<wbr>/{step}<wbr>/manifest</code>" in page.text  # a line ends before a slash
+        assert not re.search("=</code> *</small>", page.text), "each parameter has its words"
 
 
 def test_other_origins_read_only_where_it_is_allowed(made: Path, feed: httpx.Client) -> None:

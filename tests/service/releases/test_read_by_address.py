@@ -60,6 +60,8 @@ def test_the_same_release(stream: Path) -> None:
             dp.read(f"{feed.base_url}{BASE}", step=LAST + 1)
         with pytest.raises(ConfigError, match="there are no releases"):
             dp.read(f"{feed.base_url}/v1/streams/other")
+        with pytest.raises(ConfigError, match=f"such as {feed.base_url}/v1/streams/NAME"):
+            dp.read(str(feed.base_url))
 
 
 def test_any_web_server_will_do_and_files_are_checked(stream: Path) -> None:

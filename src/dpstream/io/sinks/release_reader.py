@@ -14,6 +14,7 @@ from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
+from dpstream.core.web import is_web_url
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue
 from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
@@ -272,7 +273,11 @@ def _catalogue(root: AnyPath) -> Catalogue:
     with asking(root):
         there = (root / CATALOGUE).is_file()
     if not there:
-        raise ConfigError("there are no releases", where=str(root), allowed="a directory that a stream wrote")
+        allowed = "a directory that a stream wrote"
+        if is_web_url(str(root)):
+            server = str(root).partition("/v1")[0]
+            allowed = f"the address of one stream, such as {server}/v1/streams/NAME"
+        raise ConfigError("there are no releases", where=str(root), allowed=allowed)
     return Catalogue(root)
 
 
@@ -321,7 +326,20 @@ def _why_gone(entry: dict[str, Any]) -> str:
 
 
 def _span(steps: list[int]) -> str:
-    return f"steps from {min(steps)} to {max(steps)}" if steps else "none yet"
+    """The steps in words, those between which none is missing as a range; of many ranges the newest.
+
+    >>> _span([1, 4, 5, 6])
+    'steps 1, 4-6'
+    """
+    ranges: list[list[int]] = []
+    for step in sorted(steps):
+        if ranges and step == ranges[-1][1] + 1:
+            ranges[-1][1] = step
+        else:
+            ranges.append([step, step])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    more = "" if len(words) <= 10 else "older ones, "
+    return f"step{'s' * (len(steps) > 1)} {more}{', '.join(words[-10:])}" if steps else "none yet"
 
 
 def _verified(path: AnyPath, digest: str) -> bytes:

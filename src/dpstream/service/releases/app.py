@@ -18,6 +18,7 @@ from dpstream.core.errors import DpstreamError
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, STAYING, step_name
 from dpstream.service.releases import answering, forms
 from dpstream.service.releases.access import Guard, Tokens
+from dpstream.service.releases.cursors import PATTERN, Cursor
 from dpstream.service.releases.events import News
 from dpstream.service.releases.forms import FORMS
 from dpstream.service.releases.page import page
@@ -42,11 +43,29 @@ AsOf = Annotated[
     int | None, Query(ge=1, le=_MOST, description="The step at whose end measured numbers hold.")
 ]
 After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
+Told = Annotated[
+    str,
+    Query(
+        pattern=PATTERN,
+        max_length=4000,
+        description="The step whose table you have, or what `next` gave you last, as in `12~3.7-9`.",
+    ),
+]
 Listed = Annotated[int, Query(ge=1, le=1000, description="Steps in one answer.")]
-Fed = Annotated[int, Query(ge=1, le=100, description="Steps in one answer; ask again after the last one.")]
+Fed = Annotated[
+    int, Query(ge=1, le=100, description="Steps in one answer; its line `next` says how to go on.")
+]
 Columns = Annotated[str | None, Query(max_length=2000, description="Names with commas between them.")]
 Records = Annotated[int | None, Query(ge=1, le=_MOST, description="The first records only.")]
-Question = Annotated[str, Query(min_length=1, max_length=2000, examples=["age >= 65 and smoker"])]
+Question = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=2000,
+        description="Which records are counted, as in `age >= 65 and smoker`.",
+        examples=["age >= 65 and smoker"],
+    ),
+]
 Confidence = Annotated[float, Query(gt=0.0, le=0.999999, description="Of the interval.")]
 LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
 Part = Annotated[str, Path(pattern=r"^[a-z]{5,12}(\.[a-z]{3,8})?$")]
@@ -197,11 +216,12 @@ async def table(
 
 
 @_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
-async def changes(request: Request, place: At, after: After = 0, limit: Fed = 10) -> Response:
+async def changes(request: Request, place: At, after: Told = "0", limit: Fed = 10) -> Response:
     def work() -> Response:
         listing, made = place.listing(), request.app.state.made
+        told = Cursor.parse(after)
         return send_file(
-            request, lambda: forms.feed(made, place, listing, after, limit), FORMS["ndjson"], listing.digest
+            request, lambda: forms.feed(made, place, listing, told, limit), FORMS["ndjson"], listing.digest
         )
 
     return await _apart(request, work)

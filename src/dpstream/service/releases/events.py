@@ -109,12 +109,18 @@ def _changes(before: Listing | None, now: Listing) -> str:
 
 
 def _missed(last_id: str | None, now: Listing | None) -> str:
-    """The steps since an id; and ``changed``: older ones may not be as they were, so the list has to be read again."""
-    found = _ID.fullmatch(last_id or "")
-    if now is None or found is None or found[2] == now.digest[:16]:
+    """The steps since an id; and ``changed``: older ones may not be as they were, so the list has to be read again.
+    Of an id that was never given nobody knows what it has seen, so it gets ``changed`` alone."""
+    if now is None or not last_id:
         return ""
-    seen = {step: entry for step, entry in now.entries.items() if step <= int(found[1])}
-    return _changes(Listing({}, seen, (), ""), now) + _event("changed", now, last_step=now.last)
+    found = _ID.fullmatch(last_id)
+    if found is not None and found[2] == now.digest[:16]:
+        return ""
+    missed = ""
+    if found is not None:
+        seen = {step: entry for step, entry in now.entries.items() if step <= int(found[1])}
+        missed = _changes(Listing({}, seen, (), ""), now)
+    return missed + _event("changed", now, last_step=now.last)
 
 
 def _event(kind: str, now: Listing, **told: Any) -> str:

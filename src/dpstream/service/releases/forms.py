@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.release_reader import read_table
 from dpstream.io.sinks.staged_file import StagedFile
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, blocks_of, from_bytes
+from dpstream.service.releases.cursors import Cursor, waiting
 from dpstream.service.releases.places import Listing, OpenFile, Place
 from dpstream.service.releases.problems import Problem
 
@@ -139,39 +141,80 @@ def table(
     return made.get((place.name, step, entry["manifest_sha256"], kind, form, columns, limit), write)
 
 
-def feed(made: Made, place: Place, listing: Listing, after: int, limit: int) -> OpenFile:
-    """What a reader who has step ``after`` has to apply, as ``sink = "stdout"`` writes it: changes where they follow
-    what the reader has, a table where they do not, a line where a step was withdrawn."""
+def feed(made: Made, place: Place, listing: Listing, after: Cursor, limit: int) -> OpenFile:
+    """What a reader who was told up to ``after`` has to apply, as ``sink = "stdout"`` writes it: changes where they
+    follow what the reader has, a table where they do not, a line where a step was withdrawn. The last line gives the
+    cursor to ask with next.
+
+    First come a line for each withdrawn step up to ``after``, whether the reader knows or not, and the steps that were
+    published since though their numbers are lower: as whole tables, as the reader may not have the ones before."""
+    after = Cursor(min(after.step, listing.last), after.without)
 
     def write(out: BinaryIO) -> None:
-        lines, written = StandardOutput(out), 0
-        start = listing.entries.get(after)
-        has = after if start is not None and start["state"] != "withdrawn" else None
-        begin = after + 1
-        if after == 0 and listing.readable:
-            begin = max(step for step in listing.readable if listing.entries[step]["state"] == "full")
-        for step, entry in listing.entries.items():
+        lines, written, told, late = StandardOutput(out), 0, after.step, -1
+
+        def full() -> bool:
+            return written >= limit or out.tell() > MOST_FEED
+
+        entries = listing.entries
+        left: list[tuple[int, int]] = []
+        for step in entries:
+            if step <= after.step and entries[step]["state"] == "withdrawn":
+                lines.withdraw(step)
+        for step in listing.readable:
+            if step > after.step or not after.lacks(step):
+                continue
+            if full():
+                left.append((step, step))
+            elif _publish(lines, place, step, late == step - 1, alone=True):
+                late = step
+                written += 1
+        start = entries.get(told)
+        has = told if start is not None and start["state"] != "withdrawn" and not after.lacks(told) else None
+        begin = told + 1
+        if told == 0 and listing.readable:
+            begin = max(step for step in listing.readable if entries[step]["state"] == "full")
+        for step, entry in entries.items():
             if step < begin:
                 continue
-            if written >= limit or out.tell() > MOST_FEED:
+            if full():
                 break
             if entry["state"] == "withdrawn":
                 lines.withdraw(step)
                 has = None
-                written += 1
             elif entry["kept"] and _publish(lines, place, step, has == step - 1):
                 has = step
-                written += 1
+            else:
+                continue
+            told = step
+            written += 1
+        after_it = str(Cursor(told).lacking([*waiting(listing, told), *left]))
+        out.write(f"{json.dumps({'step': told, 'event': 'next', 'after': after_it})}\n".encode())
 
     return made.get((place.name, "feed", listing.digest, after, limit), write)
 
 
-def _publish(out: StandardOutput, place: Place, step: int, follows: bool) -> bool:
-    """Write the smallest part of a step that the reader can use; False where there is none."""
+def _publish(out: StandardOutput, place: Place, step: int, follows: bool, alone: bool = False) -> bool:
+    """Write the smallest part of a step that the reader can use; False where there is none. ``alone``: a table is put
+    together where there is none, if it is not too large; otherwise the changes have to do."""
     manifest, told = place.manifest(step)
     files = told["files"]
     kinds = ("changes", "table") if follows else ("table",)
     names = [f"{kind}.{form}" for kind in kinds for form in FORMATS if f"{kind}.{form}" in files]
+    if not names and alone and "table.json" not in files:
+        try:
+            check_whole(place, step)
+        except Problem as problem:
+            if problem.status != 413:
+                raise
+            return _publish(out, place, step, True)
+        with tempfile.TemporaryFile(prefix="dpstream-") as whole:
+            table = read_table(place.root, step, ids=True)
+            _write(table.schema, (), table.to_batches(ROWS), "parquet", whole)
+            whole.flush()
+            staged = StagedFile("", whole.tell(), Path(f"/dev/fd/{whole.fileno()}"))
+            out.publish(Piece(step, {MANIFEST: manifest, "table.parquet": staged}, _fields(place)))
+        return True
     if not names:
         return False
     with place.step_file(step, names[0]) as file:
