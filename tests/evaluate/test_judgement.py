@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from evaluated_runs import run, typical, write_run
 
+from dpstream.cli.shared import print_table
 from dpstream.core.errors import LimitError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
+from dpstream.tools.evaluate.contract import measures_told
 from dpstream.tools.evaluate.evaluation_files import result_of
 from dpstream.tools.evaluate.judgement import broken_rules, judge
 from dpstream.tools.evaluate.learning import learn_targets, lost_share, split_records
@@ -244,6 +246,14 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     assert "The weakest: " in other.words
     few = judge(SCHEMA, 1, REAL, REAL, dataclasses.replace(NO_TRENDS, changes=4, wrong=0.5, floor=0.1))
     assert few.measures[6].word == "not known", "of four changes a share says nothing"
+
+
+def test_without_an_offline_run_the_told_numbers_are_the_columns_that_are_there():
+    with_it, without = (
+        measures_told([Measure("m", "places", "", 0.2, 0.1, ceiling, "")]) for ceiling in (0.1, math.nan)
+    )
+    assert [list(one.right) for one in (with_it, without)] == [[2, 3, 4], [2, 3]]
+    print_table(without.headings, without.rows, right=without.right)
 
 
 def test_words_have_the_limits_of_verdicts_and_none_is_worse_than_two_samples():
