@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 from cli_stream import COLUMNS, dpstream, make
 
+from dpstream.cli.audit import say_progress
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.lab.audits import AuditFinding, configured, run_audits
 from dpstream.lab.audits.audit_page import AuditReport, prepare_folder
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.controls import broken_quiet_counter
+from dpstream.lab.audits.finding import Attacked
 from dpstream.lab.audits.runner import AUDITS, audit_names
 from dpstream.project import Config
 
@@ -61,10 +63,10 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert lines[1].split()[:3] == ["holds", "1", "0.8"]
     assert "caught" in lines[3]
     assert "infinite" in lines[3]
-    assert "2 audits of real mechanisms: 0 lose more than they claim. 1 controls: 0 missed." in result.stdout
+    assert "2 audits of real mechanisms: 0 lost more than claimed. 1 control: 0 missed." in result.stdout
     assert "probability 1e-7 at most" in result.stdout
     page = (tmp_path / "new" / "folder" / "audit.md").read_text(encoding="utf-8")
-    assert "**Answer: holds.** Nothing lost more than it claims, in 2 audits." in page
+    assert "**Answer: holds.** Nothing lost more than it claims, in 2 audits of real mechanisms." in page
     assert "every one was caught" in page
     assert "reads no private data" in page
     assert "everywhere \\| here" in page
@@ -73,6 +75,41 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert facts["passed"] is True
     assert facts["command"].startswith("dpstream audit --out")
     assert [finding["found"] for finding in facts["findings"]] == [0.8, 1.0, "infinite"]
+
+
+def test_an_attack_that_finds_nothing_without_noise_either_is_no_evidence(audits, tmp_path):
+    made = Attacked(50, 100, 2, (0.4, 0.6), 1.0, 0.73, ((0.5, 0.5),), ((0.5, 0.7),), "a stream")
+    sees = AuditFinding("attack: sharp", "attack", 1.0, 0.0, 1 - 1e-7, 9, False, "", 0.1, attack=made)
+    blind = replace(
+        sees, subject="attack: closest record", attack=replace(made, without_noise=0.5, blind=True)
+    )
+    audits(streams=[sees, blind, HOLDS, CAUGHT])
+    result = dpstream("audit", "--processes", 1, "--out", tmp_path)
+    (line,) = [line for line in result.stdout.splitlines() if "closest record" in line]
+    assert line.startswith("sees nothing here")
+    counted = "3 audits of real mechanisms (2 attacks on the releases; 1 of these sees nothing here)"
+    assert f"{counted}: 0 lost more than claimed. 1 control: 0 missed." in result.stdout
+    for name in ("audit.md", "audit.html"):
+        page = (tmp_path / name).read_text(encoding="utf-8")
+        assert f"Nothing lost more than it claims, in {counted}." in page
+        assert "closest record would find nothing here without noise either, and is no evidence" in page
+    assert "Attacks on the releases: 2 real" in page
+    assert "sees nothing here, nor without noise" in page
+    accused = replace(blind, found=1.5)
+    assert AuditReport((accused,), "short", "dpstream audit", None, 1.0).exceeding == (accused,)
+
+
+def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
+    for text in (
+        "the configured counter",
+        "attacks: run 1 of 3 without noise",
+        "attacks: run 2 of 3 without noise",
+    ):
+        say_progress(text)
+    assert capsys.readouterr().err.splitlines() == [
+        "the configured counter ...",
+        "attacks: run 1 of 3 without noise ...",
+    ]
 
 
 def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 from evaluated_runs import run, typical, write_run
 
+from dpstream.cli.shared import print_table
 from dpstream.core.errors import LimitError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
+from dpstream.tools.evaluate.contract import measures_told
 from dpstream.tools.evaluate.evaluation_files import result_of
 from dpstream.tools.evaluate.judgement import broken_rules, judge
 from dpstream.tools.evaluate.learning import learn_targets, lost_share, split_records
-from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows
+from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
 from dpstream.tools.evaluate.table_comparison import (
     compare_tables,
     compared_sets,
@@ -32,6 +34,7 @@ from dpstream.tools.evaluate.table_comparison import (
 )
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.report.evaluation_page import evaluation_page
+from dpstream.tools.report.evaluation_sections import measures_table
 
 SCHEMA = Schema(
     [
@@ -246,15 +249,42 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     assert few.measures[6].word == "not known", "of four changes a share says nothing"
 
 
+def test_without_an_offline_run_the_told_numbers_are_the_columns_that_are_there():
+    with_it, without = (
+        measures_told([Measure("m", "places", "", 0.2, 0.1, ceiling, "")]) for ceiling in (0.1, math.nan)
+    )
+    assert [list(one.right) for one in (with_it, without)] == [[2, 3, 4], [2, 3]]
+    print_table(without.headings, without.rows, right=without.right)
+
+
 def test_words_have_the_limits_of_verdicts_and_none_is_worse_than_two_samples():
     def word(value: float, floor: float = 0.0) -> str:
         return Measure("m", "", "", value, floor, 0.0, "").word
 
     assert [word(x) for x in (0.05, 0.051, 0.15, 0.3, 0.31)] == ["good", "usable", "usable", "poor", "unfit"]
-    assert word(0.31, floor=0.31) == "good"
-    assert word(0.32, floor=0.31) == "unfit"
+    assert word(0.3, floor=0.3) == "good"
+    assert word(0.31, floor=0.3) == "unfit"
     assert word(math.nan) == "not known"
     assert word(0.2, floor=math.nan) == "poor"
+
+
+def test_where_two_real_samples_are_unfit_there_are_too_few_records_to_tell():
+    few = Measure("changes", "change over time", "", 0.383, 0.32, math.nan, "", "changes over time")
+    red = Measure("pairs", "pairs", "of the table", 0.61, 0.023, 0.1, "", "counts of pairs")
+    fine = Measure("columns", "columns", "of the table", 0.1, 0.02, 0.1, "", "counts of columns")
+    assert [one.word for one in (few, red, fine)] == ["not known", "unfit", "usable"]
+    words = verdict_words([few, red, fine])
+    assert words.startswith(
+        "Of 2 measures: 1 usable, 1 unfit. Too few records to tell: change over time (released 38.3 %"
+    )
+    assert "The weakest: pairs (61.0 % of the table; two samples of real records: 2.3 %)" in words
+    assert "Fit for: counts of columns; not fit for: counts of pairs." in words
+    assert words.endswith("What helps: more records, a larger epsilon, or fewer steps.")
+    assert "What helps" not in verdict_words([few, fine])
+    page = measures_table([few])
+    assert "38.3 %" in page
+    assert "two real samples 32.0\N{NO-BREAK SPACE}%: too few records to tell" in page
+    assert "band over" not in page
 
 
 def test_without_scikit_learn_or_an_offline_run_a_sentence_says_so(monkeypatch):

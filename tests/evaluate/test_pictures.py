@@ -11,6 +11,7 @@ from evaluated_runs import run, typical, write_run
 import dpstream as dp
 from dpstream.core.errors import ConfigError
 from dpstream.core.pictures import Picture
+from dpstream.stream.release.release_words import release_html
 from dpstream.tools.evaluate import LABEL, evaluate_run
 
 
@@ -46,12 +47,29 @@ def test_bars_are_the_counts_and_lines_the_published_intervals(config):
     low, high = found.interval()
     lines = axes.collections[0].get_segments()
     assert np.array(lines)[:, :, 0] == pytest.approx(np.column_stack([low, high]))
-    assert "exact 95 % interval" in axes.get_xlabel()
+    note = axes.figure.get_supxlabel().replace("\n", " ")
+    assert f"measured up to step {public.step}, with their exact 95 % intervals" in note
+    assert "which rest on more than these, and may end outside" in note
+    assert axes.get_xlim()[0] <= min(0.0, low.min())
     # The stream's own release draws the same.
     with config.open_stream() as stream:
         (own,) = stream.release(6).plot("zip").figure.axes
     assert bars(own) == bars(axes)
-    assert own.get_xlabel() == axes.get_xlabel()
+    assert own.figure.get_supxlabel() == axes.figure.get_supxlabel()
+
+
+def test_the_note_on_lines_is_told_once_and_nothing_runs_out_of_the_figure(config):
+    made = dp.read(config.output.dir).plot().figure
+    made.canvas.draw()
+    assert {axes.get_xlabel() for axes in made.axes if axes.get_visible()} == {"records"}
+    whole = made.bbox
+    texts = [made._supxlabel, *(axes.xaxis.label for axes in made.axes)]
+    for box in (text.get_window_extent() for text in texts if text.get_visible()):
+        assert box.x0 >= whole.x0
+        assert box.x1 <= whole.x1
+    for axes in made.axes:
+        for segment in [one for lines in axes.collections for one in lines.get_segments()]:
+            assert axes.get_xlim()[0] < segment[0][0] or segment[0][0] >= 0
 
 
 def test_a_pair_is_a_map_of_shares_and_no_name_draws_every_column(config):
@@ -125,6 +143,8 @@ def test_an_evaluation_draws_what_it_found(evaluation):
     (axes,) = evaluation.plot("errors").figure.axes
     assert axes.lines[0].get_ydata() == pytest.approx([one.errors.avg_tv for one in evaluation.steps])
     first = evaluation.plot("changes").figure.axes[0]
+    assert not first.texts, "labels would lie on lines and on numbers of the axes"
+    assert first.figure.get_supxlabel() == "Grey, thick: true. Blue, thin: released."
     moved = evaluation.judgement.trends.moved[0]
     assert first.lines[0].get_ydata() == pytest.approx(moved.true)
     assert first.lines[1].get_ydata() == pytest.approx(moved.made)
@@ -141,6 +161,8 @@ def test_notebooks_show_answers_marginals_and_evaluations(config, evaluation):
     page = marginal._repr_html_()
     assert page.count("<tr>") == 4
     assert f"<td>{marginal.values[0]:,.1f}</td>" in page
+    words = {**release.manifest["accuracy"], "words": "No other released count has an error bar."}
+    assert "(measured, plot)" in release_html({**release.manifest, "accuracy": words}, None)
     shown = evaluation._repr_html_()
     assert LABEL in shown
     assert evaluation.judgement.measures[0].question in shown

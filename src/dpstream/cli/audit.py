@@ -10,13 +10,13 @@ import click
 
 from dpstream.cli.shared import json_option, print_json
 from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import ConfigError, RefusedError
+from dpstream.core.errors import ConfigError, RefusedError, counted
 
 if TYPE_CHECKING:
     from dpstream.lab.audits import AuditFinding, AuditLength
     from dpstream.lab.audits.audit_page import AuditReport
 
-__all__ = ["command"]
+__all__ = ["command", "say_progress"]
 
 
 @click.command("audit", short_help="Test the privacy claims; broken mechanisms must be caught.")
@@ -31,7 +31,8 @@ __all__ = ["command"]
 @click.option(
     "--minutes",
     type=float,
-    help="With CONFIG: the limit of CPU of the attacks on its releases, in minutes (2).",
+    help="With CONFIG: the limit of CPU of the attacked runs, in minutes (2). Loading the program, what the attackers "
+    "learn, and the other parts come on top.",
 )
 @click.option("--out", type=FilePath("folder"), help="Folder for audit.html, audit.md and audit.json.")
 @click.option(
@@ -90,7 +91,7 @@ def command(
     audited = run_audits(
         names,
         length,
-        _say_progress,
+        say_progress,
         config=config,
         minutes=limit,
         processes=processes,
@@ -119,14 +120,14 @@ def command(
         raise RefusedError("; ".join(report.complaints()), where="audit")
 
 
-_HEADING = f"{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} subject"
+_HEADING = f"{'verdict':<17} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} subject"
 
 
 def _line(finding: AuditFinding) -> str:
     from dpstream.lab.audits.audit_page import amount, verdict
 
     return (
-        f"{verdict(finding):<8} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
+        f"{verdict(finding):<17} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
         f"{finding.kind:<10} {finding.subject}"
     )
 
@@ -134,12 +135,11 @@ def _line(finding: AuditFinding) -> str:
 def _print_end(report: AuditReport) -> None:
     from dpstream.lab.audits.audit_page import rounded_up
 
-    honest = [f for f in report.findings if not f.control]
-    controls = len(report.findings) - len(honest)
+    controls = sum(f.control for f in report.findings)
     click.echo("")
     click.echo(
-        f"{len(honest)} audits of real mechanisms: {len(report.exceeding)} lose more than they claim. "
-        f"{controls} controls: {len(report.missed)} missed. {report.seconds:.0f} seconds."
+        f"{report.counted()}: {len(report.exceeding)} lost more than claimed. "
+        f"{counted(controls, 'control')}: {len(report.missed)} missed. {report.seconds:.0f} seconds."
     )
     if report.false_alarm > 0:
         click.echo(
@@ -147,10 +147,12 @@ def _print_end(report: AuditReport) -> None:
         )
 
 
-def _say_progress(text: str) -> None:
-    """On a terminal, one line that is written over."""
+def say_progress(text: str) -> None:
+    """On a terminal, one line that is written over; elsewhere a line for each part, and none for its single runs."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{text} ...\r", err=True, nl=False)
+    elif ": run " not in text or ": run 1 of " in text:
+        click.echo(f"{text} ...", err=True)
 
 
 def _command() -> str:

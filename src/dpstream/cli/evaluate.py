@@ -74,8 +74,8 @@ def command(
     """Compare the releases of a run with the private table, step by step.
 
     Writes a page with a verdict (evaluation.html) and files for programs. What may be wrong with the last table stands
-    beside the same number of two samples of real records, and of one offline run with the same budget: no stream can be
-    expected to do better.
+    beside the same number of two samples of real records, and of one offline run with the same budget, which most
+    streams do not reach.
 
     Reads the source, the releases and (with --from models) the state; changes none of them and costs no
     budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that

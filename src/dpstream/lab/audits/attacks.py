@@ -131,7 +131,7 @@ def attack(runner: Runner, real: int, silent: int, progress: AuditProgress) -> I
         two = name == RECONSTRUCTION and not _replaces(stream)
         coins = (len(stream.targets.known) if name == RECONSTRUCTION else many) * len(runs[False].asked)
         claimed, error = claimed_loss(stream.config.budget.budget, coins, two=two)
-        evidence = _evidence(stream, found, broken, claimed)
+        evidence = _evidence(stream, found, broken, claimed, error)
         what = "two changes" if two else "one unit"
         said = f"{_right(found)}; the claim allows {100 * _most(claimed, found.values):.1f} % for {what}"
         yield AuditFinding(
@@ -179,7 +179,9 @@ def _replaces(stream: AttackedStream) -> bool:
     return getattr(stream.config.unit, "relation", "add-remove") == "replace"
 
 
-def _evidence(stream: AttackedStream, found: Guesses, broken: Guesses, claimed: float) -> Attacked:
+def _evidence(
+    stream: AttackedStream, found: Guesses, broken: Guesses, claimed: float, error: float
+) -> Attacked:
     budget = stream.config.budget.budget
     return Attacked(
         right=found.right,
@@ -191,6 +193,7 @@ def _evidence(stream: AttackedStream, found: Guesses, broken: Guesses, claimed: 
         curve=found.curve,
         allowed_curve=tuple(zip(_RATES, region(budget, _RATES), strict=True)) if found.curve else (),
         stream=stream.words,
+        blind=broken.proved(error) == 0,
     )
 
 

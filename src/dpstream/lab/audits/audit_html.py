@@ -68,7 +68,7 @@ def _best(report: AuditReport) -> str:
     if one.found == 0:
         proved = f"proves no loss in {one.runs:,} runs (claimed is epsilon {amount(one.claimed)})"
     return (
-        f"The best of {len(own)} attacks on who is there ({one.subject.removeprefix('attack: ')}) guesses "
+        f"The attack that finds most of who is there ({one.subject.removeprefix('attack: ')}) guesses "
         f"{100 * made.share:.0f} % right where the claim allows {100 * made.allowed:.0f} % and chance gives 50 %: it "
         f"{proved}."
     )
@@ -151,7 +151,9 @@ def _folded(findings: Sequence[AuditFinding]) -> list[Html]:
             for one in sorted(own, key=lambda one: (one.control, one.subject.lower()))
         ]
         heads = ["subject", "verdict", "claimed", "found", "runs", "confidence", "where"]
-        parts.append(fold(f"{name}: {len(own)}", table(heads, rows, caption=name, numeric=len(heads))))
+        broken = sum(one.control for one in own)
+        many = f"{len(own) - broken} real" + (f", {broken} broken on purpose" if broken else "")
+        parts.append(fold(f"{name}: {many}", table(heads, rows, caption=name, numeric=len(heads))))
     return parts
 
 

@@ -100,14 +100,24 @@ class AuditReport:
 
     def answer(self) -> tuple[str, str]:
         """The verdict in a word, and in a sentence."""
-        honest = sum(not f.control for f in self.findings)
         if self.exceeding:
             return "no", f"Do not use this version: {'; '.join(self.complaints())}."
         if self.missed:
             return "worthless", f"The audit is worth nothing: {'; '.join(self.complaints())}."
         if not self.findings:
             return "none", "Nothing was audited."
-        return "holds", f"Nothing lost more than it claims, in {_count(honest, 'audit', 'audits')}."
+        return "holds", f"Nothing lost more than it claims, in {self.counted()}."
+
+    def counted(self) -> str:
+        """How many audits of real mechanisms there are, and how many of them are attacks; controls are no part."""
+        honest = [f for f in self.findings if not f.control]
+        words = _count(len(honest), "audit of a real mechanism", "audits of real mechanisms")
+        attacks = sum(f.attack is not None for f in honest)
+        if not attacks:
+            return words
+        blind = sum(f.blind for f in honest)
+        which = f"; {blind} of these {'sees' if blind == 1 else 'see'} nothing here" if blind else ""
+        return f"{words} ({_count(attacks, 'attack', 'attacks')} on the releases{which})"
 
     def seen(self) -> str:
         """Whether the audit can see anything; empty where nothing was broken on purpose, or not all of it was
@@ -115,10 +125,17 @@ class AuditReport:
         broken = sum(f.control for f in self.findings)
         if not broken or self.missed:
             return ""
-        return (
-            f"Can the audit see anything? Yes: {_count(broken, 'audit', 'audits')} of mechanisms that we broke on "
-            "purpose were run in the same way, and every one was caught."
+        told = (
+            f"Can the audit see anything? Yes: {_count(broken, 'control', 'controls')} (mechanisms that we broke on "
+            "purpose) went through the same, and every one was caught."
         )
+        blind = [f.subject.removeprefix("attack: ") for f in self.findings if f.blind]
+        if blind:
+            told += (
+                f" Not by every attack: {', '.join(blind)} would find nothing here without noise either, and "
+                f"{'is' if len(blind) == 1 else 'are'} no evidence."
+            )
+        return told
 
     def asked(self) -> str:
         """What was asked."""
@@ -224,14 +241,16 @@ def _table(findings: Sequence[AuditFinding]) -> list[str]:
 
 
 def verdict(finding: AuditFinding) -> str:
-    """The verdict in one word; a word in capitals is an alarm.
+    """The verdict in a word or three; a word in capitals is an alarm.
 
     >>> verdict(AuditFinding("x", "exact", 1.0, 1.5, None, None, True, "", 0.0))
     'caught'
     """
     if finding.control:
         return "caught" if finding.caught else "MISSED"
-    return "EXCEEDS" if finding.caught else "holds"
+    if finding.caught:
+        return "EXCEEDS"
+    return "sees nothing here" if finding.blind else "holds"
 
 
 def amount(value: float) -> str:

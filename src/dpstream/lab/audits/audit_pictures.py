@@ -189,6 +189,7 @@ def attack_dots(findings: Sequence[AuditFinding]) -> Html:
             else "no guess worth making"
         )
         words += f"; by chance {100 / made.values:.0f} %, allowed {100 * made.allowed:.0f} %"
+        words += "; sees nothing here, nor without noise" if one.blind else ""
         track = [
             element("u", style=f"left:{at(made.allowed):.1f}%", title="what the claim allows"),
             element("b", style=f"left:{at(made.without_noise):.1f}%", title="without noise"),

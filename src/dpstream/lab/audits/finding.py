@@ -59,6 +59,7 @@ class Attacked:
         curve: false and true positive rates of all thresholds; empty where no presence was guessed.
         allowed_curve: the largest true positive rates that the claim allows.
         stream: what was attacked, in words.
+        blind: whether the attack proves nothing without noise either: then it is no evidence of anything here.
     """
 
     right: int
@@ -70,6 +71,7 @@ class Attacked:
     curve: tuple[tuple[float, float], ...]
     allowed_curve: tuple[tuple[float, float], ...]
     stream: str
+    blind: bool = False
 
     @property
     def share(self) -> float:
@@ -152,6 +154,11 @@ class AuditFinding:
     def caught(self) -> bool:
         """Whether the loss exceeds the claim by more than the errors of floats (``TOLERANCE``)."""
         return not self.found <= self.claimed + TOLERANCE * (self.claimed or 1.0)
+
+    @property
+    def blind(self) -> bool:
+        """Whether it is an attack that sees nothing here (``Attacked.blind``) and has found nothing."""
+        return self.attack is not None and self.attack.blind and not self.caught and not self.control
 
     @property
     def passed(self) -> bool:

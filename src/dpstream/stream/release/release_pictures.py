@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from dpstream.stream.release.estimates import Estimate, Published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from dpstream.core.schema import Schema
     from dpstream.core.schema.column import Column
@@ -77,11 +79,13 @@ def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) 
     down = math.ceil(len(asked) / 2)
     with figure(7.0 if len(asked) > 1 else 5.5, 0.5 + 2.9 * down) as made:
         axes = made.subplots(down, min(2, len(asked)), squeeze=False).ravel()
+        notes: dict[str, list[str]] = {}
         for one, name in itertools.zip_longest(axes, asked):
             if name is None:
                 one.set_visible(False)
             else:
-                _bars(one, release, name)
+                notes.setdefault(_bars(one, release, name), []).append(plain_text(name))
+        _note(made, notes)
         made.suptitle(_title(release), x=0.01, ha="left", color=QUIET, fontsize=10)
         return Picture(made)
 
@@ -90,6 +94,15 @@ def _title(release: PicturedRelease) -> str:
     period = release.manifest["period"]
     when = f"step {release.manifest['step']}" + (f" ({period})" if period else "")
     return plain_text(f"{release.manifest['stream']}: synthetic data, {when}", 80)
+
+
+def _note(made: Figure, notes: Mapping[str, Sequence[str]]) -> None:
+    """What the lines are, once, below all bars; by column where it is not the same of all."""
+    told = [note if len(notes) == 1 else f"{', '.join(names)}: {note}" for note, names in notes.items()]
+    wide = round(14 * made.get_figwidth())
+    lines = [line for text in told for line in textwrap.wrap(text, wide)]
+    made.supxlabel("\n".join(lines), x=0.01, ha="left", color=QUIET, fontsize=9)
+    made.set_figheight(made.get_figheight() + 0.17 * len(lines))
 
 
 def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int32]]:
@@ -102,7 +115,8 @@ def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int3
         ) from None
 
 
-def _bars(axes: Axes, release: PicturedRelease, name: str) -> None:
+def _bars(axes: Axes, release: PicturedRelease, name: str) -> str:
+    """Draw a column, and say what its lines are."""
     column, codes = _codes(release, name)
     counts = np.bincount(codes, minlength=column.size)
     groups = groups_of(column, column.labels(), counts, _BARS)
@@ -112,11 +126,14 @@ def _bars(axes: Axes, release: PicturedRelease, name: str) -> None:
     axes.barh(places, values, 0.72, color=PALETTE[0], alpha=0.85)
     if widths is not None:
         axes.errorbar(middles, places, xerr=widths, fmt="none", ecolor=INK, elinewidth=1.1, capsize=2.5)
-    dress(axes, x=f"records{how}", y="", title=plain_text(name))
+    dress(axes, x="records", y="", title=plain_text(name))
     axes.set_yticks(places, [plain_text(group.label) for group in groups])
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color="#ececec", linewidth=0.8, zorder=0)
-    axes.set_xlim(left=min(0.0, float(np.min(middles - widths))) if widths is not None else 0.0)
+    left = 0.0 if widths is None else min(0.0, float(np.min(middles - widths)))
+    # Room for the cap of a line that begins below 0.
+    axes.set_xlim(left=left - 0.03 * (axes.get_xlim()[1] - left) if left < 0 else 0.0)
+    return how
 
 
 def _errors(
@@ -135,14 +152,18 @@ def _errors(
     if isinstance(found, Estimate) and found.as_of in fresh:
         sums = np.array([found.values[mask].sum() for mask in masks])
         widths = np.array([found.law(mask).half_width(0.95) for mask in masks])
-        return sums, widths, "; line: measured, with its exact 95 % interval"
+        told = (
+            f"Lines: the counts as they were measured up to step {found.as_of}, with their exact 95 % intervals. Bars: "
+            "the released counts, which rest on more than these, and may end outside."
+        )
+        return sums, widths, told
     simulated = None if release.folder is None else simulated_errors(release.folder, step)
     if simulated is not None:
         errors = [simulated.of_question([name], mask) for mask in masks]
         known = [error.half_width(0.95) for error in errors if error is not None]
         if len(known) == len(errors):
-            return values, np.array(known), "; line: 95 % interval by simulation"
-    return values, None, ", with errors that are not known"
+            return values, np.array(known), "Lines: 95 % intervals of the released counts, by simulation."
+    return values, None, "The errors of the released counts are not known."
 
 
 def _map(release: PicturedRelease, names: Sequence[str]) -> Picture:

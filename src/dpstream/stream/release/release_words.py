@@ -11,6 +11,11 @@ from dpstream.core.showing import notebook_page
 __all__ = ["estimate_html", "release_html", "spent_of"]
 
 _ROWS = 10
+#: Joins what the manifest says of released counts with the lines that a picture draws.
+_MEASURED = (
+    "Noisy counts that are published beside the tables have exact errors (measured, plot); a released count is made "
+    "of more than one of them, and may lie outside their intervals."
+)
 
 
 def spent_of(manifest: Mapping[str, Any]) -> Budget:
@@ -21,12 +26,15 @@ def spent_of(manifest: Mapping[str, Any]) -> Budget:
 
 def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
     """A release as a notebook shows it; ``table`` is the released one as a pyarrow Table, or None."""
+    errors = manifest["accuracy"].get("words")
+    if errors and "No other released count has an error bar" in errors:
+        errors = f"{errors} {_MEASURED}"
     facts = {
         "stream": manifest["stream"],
         "period": manifest["period"],
         "guarantee": manifest["guarantee"]["words"],
         "spent": spent_of(manifest),
-        "errors": manifest["accuracy"].get("words"),
+        "errors": errors,
     }
     known = {key: value for key, value in facts.items() if value is not None}
     title = f"Release of step {manifest['step']}"

@@ -60,11 +60,12 @@ def draw_evaluation(
             return _labelled(made, title)
     many = len(judged.trends.moved)
     rows = math.ceil(many / 2)
-    with figure(7.0, 0.6 + 2.2 * rows) as made:
+    with figure(7.0, 0.8 + 2.2 * rows) as made:
         axes = made.subplots(rows, 2 if many > 1 else 1, squeeze=False).ravel()
         for one in axes[many:]:
             one.set_visible(False)
         _changes(list(axes[:many]), judged)
+        made.supxlabel("Grey, thick: true. Blue, thin: released.", x=0.01, ha="left", color=QUIET, fontsize=9)
         return _labelled(made, title)
 
 
@@ -141,18 +142,5 @@ def _changes(axes: list[Axes], judged: Judgement) -> None:
     for one, moved in zip(axes, judged.trends.moved, strict=True):
         one.plot(judged.trends.steps, moved.true, color=_REAL, linewidth=3.5)
         one.plot(judged.trends.steps, moved.made, color=PALETTE[0], linewidth=1.4)
-        last = judged.trends.steps[-1]
-        for name, values, colour in (("true", moved.true, QUIET), ("released", moved.made, PALETTE[0])):
-            higher = values[-1] >= (moved.made if name == "true" else moved.true)[-1]
-            one.annotate(
-                name,
-                (last, values[-1]),
-                xytext=(-2, 5 if higher else -5),
-                textcoords="offset points",
-                ha="right",
-                va="bottom" if higher else "top",
-                fontsize=8,
-                color=colour,
-            )
         dress(one, x="step", y="", title=plain_text(moved.name, 40))
         one.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")

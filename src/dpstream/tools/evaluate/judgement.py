@@ -1,7 +1,7 @@
 """What a newest table is worth, in measures that statisticians know and in plain words, each beside two yardsticks.
 
 Every measure is a share that is wrong: 0 is best. Beside it stand the same measure of two samples of real records (the
-sampling floor), and of one offline run on the same table with the same budget (the ceiling of what a stream can reach).
+sampling floor), and of one offline run on the same table with the same budget (the ceiling: a mark, and no bound).
 Evaluation only, not releasable.
 """
 
@@ -239,6 +239,7 @@ def _measures(
             *three(lambda one: _average(one.columns)),
             "Share of the table that stands at a wrong value, in the mean over the columns: total variation (TV), half "
             "the sum of all differences of shares.",
+            "counts of one column",
         ),
         Measure(
             "pairs",
@@ -246,6 +247,7 @@ def _measures(
             "of the table at a wrong pair of values",
             *three(lambda one: _average(one.pairs)),
             "The same for all combinations of two columns' values.",
+            "counts of two columns together",
         ),
         Measure(
             "sets",
@@ -254,6 +256,7 @@ def _measures(
             *three(lambda one: _average(one.sets)),
             f"NIST's k-marginal score, from 0 to 1,000: 1,000 times one less the mean total variation over sets of "
             f"{width}.",
+            f"counts of {width} together" if len(own.columns) > 2 else "",
         ),
         Measure(
             "groups",
@@ -262,6 +265,7 @@ def _measures(
             *three(_typical_group),
             "By how much the typical count of such a group (a combination of two columns' values) is off, as a share "
             "of its true count.",
+            "counts of groups of 100 to 999 records",
         ),
         Measure(
             "rows",
@@ -281,6 +285,7 @@ def _measures(
             "What a classifier does not learn from the released rows, of what it learns from real ones: each column in "
             "turn is predicted from the others, on real records that it has not seen (train on synthetic, test on "
             "real: TSTR).",
+            "learning from it",
         ),
         Measure(
             "changes",
@@ -290,6 +295,7 @@ def _measures(
             math.nan,
             "Share of the changes of 1 % of the table or more, between evaluated steps, that go another way in the "
             "released tables or do not show.",
+            "changes over time",
         ),
         Measure(
             "inconsistencies",

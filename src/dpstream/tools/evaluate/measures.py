@@ -23,6 +23,7 @@ class Measure:
         floor: the same of two samples of real records of the same sizes.
         ceiling: the same of one offline run with the same budget.
         meaning: what the number says, and what statisticians call it.
+        use: what a table is used for that this number tells about; empty where nobody uses a table for it.
     """
 
     name: str
@@ -32,11 +33,20 @@ class Measure:
     floor: float
     ceiling: float
     meaning: str
+    use: str = ""
+
+    @property
+    def few(self) -> bool:
+        """Whether two real samples alone are further apart than any word but unfit allows: no number tells then."""
+        return not math.isnan(self.value) and self.floor > max(THRESHOLDS.values())
 
     @property
     def word(self) -> str:
-        """``good``, ``usable``, ``poor`` or ``unfit``: the limits of verdicts, or the floor where that is higher."""
-        if math.isnan(self.value):
+        """``good``, ``usable``, ``poor`` or ``unfit``: the limits of verdicts, or the floor where that is higher.
+
+        ``not known`` where there is no number, or too few records to tell (``few``).
+        """
+        if math.isnan(self.value) or self.few:
             return NOT_KNOWN
         floor = 0.0 if math.isnan(self.floor) else self.floor
         limits = THRESHOLDS.items()
@@ -71,33 +81,60 @@ def measure_rows(measures: Sequence[Measure]) -> list[list[str]]:
 
 
 def verdict_words(measures: Sequence[Measure]) -> str:
-    """The verdict in two or three sentences."""
+    """The verdict in a few sentences, what the table is fit for, and what would help."""
     known = [one for one in measures if one.word != NOT_KNOWN]
+    few = "; ".join(
+        f"{one.question} (released {one.text(one.value)}, two real samples {one.text(one.floor)})"
+        for one in measures
+        if one.few
+    )
+    untold = f" Too few records to tell: {few}." if few else ""
     if not known:
-        return "Nothing could be measured."
+        return f"Nothing could be measured.{untold}"
     counted = [(word, sum(one.word == word for one in known)) for word in (*THRESHOLDS, "unfit")]
     told = ", ".join(f"{many} {word}" for word, many in counted if many)
-    text = f"Of {len(known)} measures: {told}."
+    text = f"Of {len(known)} measures: {told}.{untold}"
     over = max(known, key=lambda one: (_rank(one.word), one.value - _zero(one.floor)))
     if over.word == "good":
         return f"{text} Nothing is far from what a sample of the real records would be."
     text += f" The weakest: {over.question} ({over.text(over.value)} {over.unit}"
     text += "" if math.isnan(over.floor) else f"; two samples of real records: {over.text(over.floor)}"
-    return f"{text}). {_cause(over)}".rstrip()
+    return " ".join(part for part in (f"{text}).", _cause(over), _advice(known, over)) if part)
 
 
 def _cause(measure: Measure) -> str:
     """Where the loss comes from, as far as the offline run tells."""
     if math.isnan(measure.ceiling):
         return ""
-    if measure.ceiling >= 0.75 * measure.value:
-        return (
-            f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}: a stream "
-            "cannot do much better; more records or a larger budget would."
-        )
-    return (
-        f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}: the rest is "
-        "the price of releasing at every step, or of the options."
+    told = f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}:"
+    if _is_of_budget(measure):
+        return f"{told} most of it is the price of the budget, not of releasing at every step."
+    return f"{told} the rest is the price of releasing at every step, or of the options."
+
+
+def _is_of_budget(measure: Measure) -> bool:
+    return measure.ceiling >= 0.75 * measure.value
+
+
+def _advice(known: Sequence[Measure], over: Measure) -> str:
+    """What the table is fit for, and what would help."""
+    kinds = (
+        ("fit for", ("good", "usable")),
+        ("for rough comparisons", ("poor",)),
+        ("not fit for", ("unfit",)),
+    )
+    uses = [
+        (kind, ", ".join(one.use for one in known if one.use and one.word in words)) for kind, words in kinds
+    ]
+    told = "; ".join(f"{kind}: {what}" for kind, what in uses if what)
+    helps = "more records or a larger epsilon"
+    if not math.isnan(over.ceiling) and not _is_of_budget(over):
+        helps = "more records, a larger epsilon, or fewer steps"
+    return " ".join(
+        [
+            *([f"{told[:1].upper()}{told[1:]}."] if told else []),
+            *([f"What helps: {helps}."] if _rank(over.word) > 1 else []),
+        ]
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
+from dpstream.core.contracts.verdicts import THRESHOLDS
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.judgement import Judgement
 from dpstream.tools.evaluate.learning import TEACHES, LearnedTarget
@@ -56,8 +56,9 @@ def measures_table(measures: Sequence[Measure]) -> Html:
                 element(
                     "p",
                     f"Every number is a share that is wrong: {limits}, unfit above; never worse than good where two "
-                    "samples of real records differ as much. The bar ends at the number; the thin line in it stands "
-                    "where two real samples are.",
+                    "samples of real records differ as much, and not known where these differ by more than "
+                    f"{100 * max(THRESHOLDS.values()):g} %: there are too few records to tell. The bar ends "
+                    "at the number; the thin line in it stands where two real samples are.",
                 ),
                 element(
                     "ul",
@@ -69,7 +70,7 @@ def measures_table(measures: Sequence[Measure]) -> Html:
 
 
 def _number(one: Measure) -> list[Html | str]:
-    if one.word == NOT_KNOWN:
+    if math.isnan(one.value):
         return [_WHY_NOT.get(one.name, "not known")]
     beside = [
         f"{name} {one.text(value).removesuffix(' of 1,000')}"
@@ -77,6 +78,7 @@ def _number(one: Measure) -> list[Html | str]:
         if not math.isnan(value)
     ]
     whole = "; ".join(beside).replace(" %", "\N{NO-BREAK SPACE}%")
+    whole += ": too few records to tell" if one.few else ""
     small = [element("br"), element("small", whole)] if beside else []
     return [f"{one.text(one.value)} {one.unit}", *small]
 

@@ -144,6 +144,7 @@ def panel_measures(found: list[PanelError]) -> tuple[Measure, ...]:
                 floor,
                 math.nan,
                 "The root mean square error over the periods, as a share of the mean true number of people.",
+                f"counting people ({words})",
             )
         )
     return tuple(measures)

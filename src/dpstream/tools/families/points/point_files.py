@@ -69,6 +69,7 @@ def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
             math.nan,
             "The average way by which released points have to be moved to become the true ones (the 1-Wasserstein "
             "distance, W1), as a share of the same for points that are spread evenly over the space.",
+            "the places of points",
         )
     ]
     for one, real in zip(last.cells, found.floor_cells, strict=True):
@@ -82,6 +83,7 @@ def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
                     real.variation,
                     math.nan,
                     "Total variation: half the sum of all differences of the cells' shares.",
+                    f"counts of points in {2**one.depth} cells",
                 )
             )
     return tuple(measures)

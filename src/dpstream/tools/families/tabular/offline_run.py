@@ -1,4 +1,4 @@
-"""One offline run of AIM on a whole private table: the ceiling of what a stream of the same budget can reach."""
+"""One offline run of AIM on a whole private table: what a stream of the same budget is held against."""
 
 from __future__ import annotations
 
