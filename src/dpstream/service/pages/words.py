@@ -66,7 +66,7 @@ def environment(service: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[[Any], Any]] = {
+    filters: dict[str, Callable[..., Any]] = {
         "amount": lambda text: shown_amount(Fraction(text)),
         "about": rounded_up,
         "answer": _answer,
