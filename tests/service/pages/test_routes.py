@@ -16,6 +16,7 @@ import pytest
 from offices import EVIL, EVIL_VALUE, PASSWORD, PLANTED, Office
 
 from dpstream.core.errors import ConfigError
+from dpstream.service.desk import Person
 from dpstream.service.pages import serve
 from dpstream.service.pages.guard import LARGEST, POLICY
 from dpstream.service.pages.serving import ROUTES
@@ -176,6 +177,26 @@ def test_an_approval_stays_with_its_step(office: Office) -> None:
     # An address says nothing by itself.
     assert "Step 6 has" not in ben.get("/stream", stream=EVIL, step=6, told="approve").text
     assert "approval is kept" not in ben.get("/held", stream=EVIL, step=6, told="approve").text
+
+
+def test_the_ledger_says_why_costs_do_not_add_up(office: Office) -> None:
+    """And which steps nobody can read; the overview tells of the newest that can be read."""
+    desk, anna = office.desk, Person("Anna", frozenset(["approver"]))
+    desk.decide(anna, EVIL, 6, "reject", "the file was cut")
+    desk.decide(anna, EVIL, 4, "withdraw", "sent twice")
+    office.work()
+    page = office.client("Aldo").get("/ledger", stream=EVIL).text
+    assert "steps do not add up" in page
+    rows = {row[1]: row[0] for row in re.findall(r'(<tr><th scope="row">([0-9]+)</th>.*?</tr>)', page)}
+    told = {step: re.findall(r'class="word [a-z]+">(\w+)<', row) for step, row in rows.items()}
+    assert told == {"6": ["rejected"], "5": ["held"], "4": ["withdrawn"], "3": [], "2": [], "1": []}
+    assert "step 3, released" in office.client("Ada").get("/stream", stream=EVIL).text
+    # Who has no shell is not told to run a command.
+    for name, words in (
+        ("Anna", "not known: ask the owner to run dpstream errors"),
+        ("Olga", "not known: run"),
+    ):
+        assert words in office.client(name).get("/held", stream=EVIL, step=5).text
 
 
 def test_a_form_of_somebody_else_does_nothing(office: Office) -> None:

@@ -118,7 +118,8 @@ class Desk:
         return Config.load(self.settings.stream(stream).config, looks_only=True)
 
     def ledger(self, person: Person, stream: str) -> dict[str, Any]:
-        """What every step cost, as ``dpstream ledger show --json``; empty before the first step."""
+        """What every step cost, as ``dpstream ledger show --json``, and the steps that were ``rejected``; empty before
+        the first step."""
         self._require(person, "ledger")
         with self.database.reading() as db:
             return dict(read_facts(db, self.settings.stream(stream).name)[1].get("ledger") or {})

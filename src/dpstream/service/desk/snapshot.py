@@ -65,6 +65,7 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
         told["withdrawn"] = [
             one.step for one in ledger.spends if one.publication in ("withdrawing", "withdrawn")
         ]
+        told["ledger"]["rejected"] = [one.step for one in ledger.spends if one.publication == "rejected"]
         planned = Fraction(config.plan().budget.amount)
         told["share"] = float(ledger.total.amount / planned) if planned and ledger.spends else None
     return told

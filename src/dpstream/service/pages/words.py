@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from dpstream.core.showing import shown
-from dpstream.service.desk import ROLES
+from dpstream.service.desk import ROLES, Person
 from dpstream.service.desk.facts import rounded_up
 from dpstream.service.pages.visits import link
 from dpstream.stream.ledger.limit import shown_amount
@@ -41,6 +42,7 @@ _LOOKS = {
     **dict.fromkeys(("failed", "restored", "releases", "other-plan", "no-guarantee"), "unfit"),
     **dict.fromkeys(("unknown", "cancelled", "not known"), ""),
 }
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2} [A-Z][a-z]{2,8} [0-9]{4}|[0-9]{2}:[0-9]{2} UTC")
 #: What a page says after something was done; an address names one of these, and never brings words of its own.
 _TOLD = {
     "reject": "The step is rejected; nothing of it will be published.",
@@ -64,18 +66,19 @@ def environment(service: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Callable[[Any], Any]] = {
+    filters: dict[str, Callable[..., Any]] = {
         "amount": lambda text: shown_amount(Fraction(text)),
         "about": rounded_up,
         "answer": _answer,
         "exact": lambda text: Markup(escape(text)),
         "number": lambda amount: float(Fraction(amount)),
         "percent": percent,
-        "period": lambda text: "–" if not text else str(text).replace("/", " to "),
+        "period": lambda text: _unbroken("–" if not text else str(text).replace("/", " to ")),
         "points": _points,
         "share": lambda value: "not predicted" if value is None else percent(value),
         "short": significant,
-        "when": _when,
+        "verdict": _verdict,
+        "when": lambda text: _unbroken(_when(text)),
         "whole": integer,
         "wide": lambda error: f"{100 * error:.1f} points",
     }
@@ -115,6 +118,22 @@ def _when(text: str | None) -> str:
     if moment.tzinfo is not None:
         moment = moment.astimezone(datetime.UTC)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def _unbroken(text: str) -> Markup:
+    """Days in a text stay on one line.
+
+    >>> print(_unbroken("2026-11-16 to <b>, 09:05 UTC"))
+    <span class="day">2026-11-16</span> to &lt;b&gt;, <span class="day">09:05 UTC</span>
+    """
+    return Markup(_DAY.sub(r'<span class="day">\g<0></span>', str(escape(shown(text)))))
+
+
+def _verdict(words: str, person: Person) -> str:
+    """A verdict for somebody on the pages: a command is for whoever has the machine."""
+    if "owner" in person.roles:
+        return words
+    return words.replace(": run dpstream errors", ": ask the owner to run dpstream errors")
 
 
 def _points(change: float) -> str:
