@@ -11,7 +11,8 @@ __all__ = ["page"]
 
 _STYLE = (
     # On the root: the ground of the page and its links are of one scheme then.
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.4rem .6rem;"
     "border-bottom:1px solid #8886}code{overflow-wrap:break-word}small{opacity:.8}"
 )
