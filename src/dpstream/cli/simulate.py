@@ -16,8 +16,10 @@ class _WithExample(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.MissingParameter as error:
-            error.message = "Such as: dpstream simulate evictions --steps 12 --out demo"
-            raise
+            told = "Such as: dpstream simulate evictions --steps 12 --out demo"
+            raise click.MissingParameter(
+                told, error.ctx, error.param, error.param_hint, error.param_type
+            ) from None
 
 
 @click.command("simulate", cls=_WithExample, short_help="Write an invented example stream, ready to run.")
