@@ -58,6 +58,9 @@ def test_version_and_usage_errors() -> None:
     assert run("--version").stdout == f"dpstream {dpstream.__version__}\n"
     for args in (["frob"], ["run", "--until", "0"], ["sample"], ["plan", "--nonsense"]):
         assert CliRunner().invoke(main, args).exit_code == 2
+    told = CliRunner().invoke(main, ["simulate", "evictions", "--steps", "12"])
+    assert told.exit_code == 2
+    assert "Such as: dpstream simulate evictions --steps 12 --out demo" in told.output
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -9,7 +9,20 @@ from dpstream.cli.types import FilePath, Whole
 __all__ = ["command"]
 
 
-@click.command("simulate", short_help="Write an invented example stream, ready to run.")
+class _WithExample(click.Command):
+    """Says by an example what is missing."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            told = "Such as: dpstream simulate evictions --steps 12 --out demo"
+            raise click.MissingParameter(
+                told, error.ctx, error.param, error.param_hint, error.param_type
+            ) from None
+
+
+@click.command("simulate", cls=_WithExample, short_help="Write an invented example stream, ready to run.")
 @click.argument("name", metavar="NAME")
 @click.option("--steps", required=True, type=Whole(0), help="How many steps.")
 @click.option(
