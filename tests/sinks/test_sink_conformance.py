@@ -38,14 +38,10 @@ RECORD_ID = {"name": "record_id", "type": "integer"}
 def postgres() -> Iterator[str]:
     """A server of these tests' own; without PostgreSQL on the machine the test skips."""
     pytest.importorskip("psycopg")
-    from postgres_server import Cluster, programs
+    from postgres_server import own_server
 
-    tools = programs()
-    if tools is None:
-        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
-    cluster = Cluster(tools)
-    yield f"host={cluster.home} user=dpstream dbname=postgres"
-    cluster.remove()
+    with own_server() as cluster:
+        yield f"host={cluster.home} user=dpstream dbname=postgres"
 
 
 Look = Callable[[], list[tuple[Any, ...]] | None]

@@ -18,14 +18,10 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("sources", "s
 @pytest.fixture(scope="session")
 def server() -> Iterator[Cluster]:
     """A server of these tests' own; without PostgreSQL on the machine the test skips."""
-    from postgres_server import Cluster, programs
+    from postgres_server import own_server
 
-    tools = programs()
-    if tools is None:
-        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
-    cluster = Cluster(tools)
-    cluster.execute("ALTER SYSTEM SET wal_level = logical")
-    cluster.stop("fast")
-    cluster.start()
-    yield cluster
-    cluster.remove()
+    with own_server() as cluster:
+        cluster.execute("ALTER SYSTEM SET wal_level = logical")
+        cluster.stop("fast")
+        cluster.start()
+        yield cluster

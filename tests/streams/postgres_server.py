@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+import pytest
 
 _PLACES = "/usr/lib/postgresql"
 
@@ -99,3 +102,14 @@ class Cluster:
         )
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr}")
+
+
+@contextlib.contextmanager
+def own_server() -> Iterator[Cluster]:
+    """A server of the tests' own; without PostgreSQL on the machine the test skips."""
+    tools = programs()
+    if tools is None:
+        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
+    cluster = Cluster(tools)
+    yield cluster
+    cluster.remove()

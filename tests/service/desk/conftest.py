@@ -19,14 +19,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "str
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Cluster]:
     """A server of the tests' own; without PostgreSQL on the machine the test skips."""
-    from postgres_server import Cluster, programs
+    from postgres_server import own_server
 
-    tools = programs()
-    if tools is None:
-        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
-    cluster = Cluster(tools)
-    yield cluster
-    cluster.remove()
+    with own_server() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
