@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import threading
 
-from pyspark.daemon import manager
-
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
@@ -35,5 +33,8 @@ def warm() -> None:
 
 
 if __name__ == "__main__":
+    # Here, as the doctests import this file on machines without PySpark, too.
+    from pyspark.daemon import manager
+
     warm()
     manager()
