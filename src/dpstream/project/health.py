@@ -115,8 +115,7 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
     committed, differences = compare_releases(state, sink, server=config.server, deep=deep)
     left = sorted(place for place, how in differences.items() if how == "withdrawn")
     if left:
-        step, name = left[0]
-        more = "" if len(left) == 1 else f" (and {len(left) - 1} more)"
+        step, name, more = _first(left)
         return (
             f"{name} is in the folder of step {step}, which was withdrawn{more}: move it away and run again"
         )
@@ -124,17 +123,21 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
         return None
     changed = sorted(place for place, how in differences.items() if how == "changed")
     if changed:
-        step, name = changed[0]
-        more = "" if len(changed) == 1 else f" (and {len(changed) - 1} more)"
+        step, name, more = _first(changed)
         return (
             f"{name} of step {step} is not what was published{more}: move it away and run again, which publishes "
             "it from the store"
         )
     if differences:
-        step, name = min(differences)
-        more = "" if len(differences) == 1 else f" (and {len(differences) - 1} more)"
+        step, name, more = _first(sorted(differences))
         return f"{name} of step {step} is missing{more}: run again, which publishes it from the store"
     return _wrong_index(config, sink, committed)
+
+
+def _first(places: list[tuple[int, str]]) -> tuple[int, str, str]:
+    """Step and file of the first place, and how many more there are, in words."""
+    more = "" if len(places) == 1 else f" (and {len(places) - 1} more)"
+    return (*places[0], more)
 
 
 def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
