@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -25,7 +26,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import catalogue, read_changes
 from dpstream.io.sinks.release_reader import read_catalogue, read_table
-from dpstream.service.releases import answering, find_places
+from dpstream.service.releases import answering, find_places, forms
 from dpstream.stream.public_release import PublicRelease
 
 
@@ -351,6 +352,19 @@ def test_many_questions_keep_nobody_else_waiting(made: Path, monkeypatch: pytest
         assert not any(one.done() for one in asked)
         go_on.set()
         assert {one.result().status_code for one in asked} == {200}
+
+
+def test_many_forms_keep_few_files_open(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address that differs is a form; the oldest are let go, and made again for who asks."""
+    monkeypatch.setattr(forms, "MOST_FILES", 3)
+    with served(stream / "releases") as feed:
+        address = f"{BASE}/steps/1/table.csv"
+        first = feed.get(f"{address}?limit=1").text
+        before = len(os.listdir("/proc/self/fd"))
+        for limit in range(2, 40):
+            assert feed.get(f"{address}?limit={limit}").text.startswith(first)
+        assert len(os.listdir("/proc/self/fd")) <= before + 4
+        assert feed.get(f"{address}?limit=1").text == first
 
 
 def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:

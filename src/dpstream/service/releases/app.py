@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import dpstream
 from dpstream.core.errors import DpstreamError
@@ -24,7 +24,7 @@ from dpstream.service.releases.forms import FORMS
 from dpstream.service.releases.page import page
 from dpstream.service.releases.places import Place
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems
-from dpstream.service.releases.sending import send_file, send_json
+from dpstream.service.releases.sending import Sent, send_file, send_json
 
 __all__ = ["make_app"]
 
@@ -248,8 +248,9 @@ async def events(request: Request, place: At, last_id: LastId = None) -> Respons
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(headers=headers, media_type="text/event-stream")
-    told = await request.app.state.news.told(place, last_id)
-    return StreamingResponse(told, headers=headers, media_type="text/event-stream")
+    news = request.app.state.news
+    told = await news.told(place, last_id)
+    return Sent(told, news.left, headers=headers, media_type="text/event-stream")
 
 
 @_get(
