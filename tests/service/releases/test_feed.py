@@ -188,6 +188,9 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
             gone = feed.get(f"{BASE}/{path}", headers={"If-None-Match": tag})
             assert problem(gone, 410)["reason"] == "the source sent it twice"
         assert problem(feed.get(f"{BASE}/answer?q=paid&step=2"), 410)["reason"]
+        # Who has the manifest does not have the notice.
+        notice = feed.get(f"{BASE}/step-000002/withdrawn.json", headers={"If-None-Match": tag})
+        assert notice.json()["reason"] == "the source sent it twice"
         # What it measured and how it was made stay public, as in the folder.
         assert feed.get(f"{BASE}/steps/2/manifest").status_code == 200
         assert feed.get(f"{BASE}/steps/2/measurements").status_code == 200
