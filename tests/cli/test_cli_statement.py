@@ -183,6 +183,27 @@ def test_what_the_owner_says_is_on_the_page_and_pinned_to_nothing(tmp_path: Path
     assert "[statement] version" in dpstream("statement", config, code=2).stderr
 
 
+def test_a_licence_is_a_known_name_or_an_address(tmp_path: Path) -> None:
+    config = make(tmp_path, 1)
+    text = config.read_text()
+    for bad in (
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "foo bar",
+        "foo",
+        "http://example.org/x",
+        "CC-BY",
+        "https://a b",
+    ):
+        config.write_text(f'{text}[statement]\nlicense = "{bad}"\n')
+        said = dpstream("statement", config, code=2).stderr
+        assert "is not the name or address of a licence" in said, bad
+        assert "https://" in said
+    for good in ("CC0-1.0", "CC-BY-NC-SA-4.0", "ODbL-1.0", "https://creativecommons.org/licenses/by/4.0/"):
+        config.write_text(f'{text}[statement]\nlicense = "{good}"\n')
+        dpstream("statement", config)
+
+
 def test_a_link_leads_to_no_script(tmp_path: Path) -> None:
     config = make(tmp_path, 1)
     text = config.read_text()

@@ -101,9 +101,10 @@ def command(
 
 
 def _print(facts: dict[str, Any]) -> None:
+    from dpstream.project.status import steps_words
+
     started = "" if facts["started"] else " (not started)"
-    held = f", {len(facts['held'])} of them held" if facts["held"] else " released"
-    click.echo(f"stream {facts['stream']}: {facts['steps']} steps{held}{started}")
+    click.echo(f"stream {facts['stream']}: {steps_words(facts)}{started}")
     if facts["last_period"] is not None:
         click.echo(f"last period: {facts['last_period']}")
     if facts["unfit"] is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError
+from dpstream.project.status import steps_words
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -89,7 +90,7 @@ def health(
         return "stale", "the newest release is older than it may be"
     if facts["unfit"] is not None:
         return "unfit", facts["unfit"]
-    return "healthy", f"{facts['steps']} steps released" + ("; a run is at work" if running else "")
+    return "healthy", steps_words(facts) + ("; a run is at work" if running else "")
 
 
 def is_running(state: Path) -> bool:

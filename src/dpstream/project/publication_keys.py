@@ -5,10 +5,16 @@ from __future__ import annotations
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT
 
-__all__ = ["PUBLICATION_KEYS", "WEB_ADDRESS"]
+__all__ = ["LICENSE", "PUBLICATION_KEYS", "WEB_ADDRESS"]
 
 #: What a link of a public page or record may lead to: no script, and no file of its reader.
 WEB_ADDRESS = r"^(https?://|mailto:)[^\s<>\"{}|\\^`]+$"
+#: A licence: the SPDX name of one that is made for data or for texts, or where any other one can be read.
+LICENSE = (
+    r"^(https://[^\s<>\"{}|\\^`]+|CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-(3\.0|4\.0)|PDDL-1\.0|ODC-By-1\.0|ODbL-1\.0"
+    r"|CDLA-(Permissive-1\.0|Permissive-2\.0|Sharing-1\.0)|DL-DE-(BY|ZERO)-2\.0|etalab-2\.0|NLOD-[12]\.0"
+    r"|OGL-(UK-[123]\.0|Canada-2\.0)|MIT|Apache-2\.0)$"
+)
 _NOT_SET = "only the owner knows it"
 
 
@@ -34,7 +40,15 @@ PUBLICATION_KEYS: tuple[Key, ...] = (
     ),
     _words("reason", "Why this budget and this unit.", '"Counts of districts have to be right to 5 %"'),
     _words("version", "Version of the statement.", '"1.2"'),
-    _words("license", "The licence of the released data, as an SPDX name or an address.", '"CC-BY-4.0"'),
+    Key(
+        "statement",
+        "license",
+        'the SPDX name of a usual licence for data, such as "CC-BY-4.0", or an address in https://',
+        "not set",
+        _NOT_SET,
+        "The licence of the released data.",
+        fragment={**TEXT, "pattern": LICENSE},
+    ),
     Key(
         "statement",
         "url",

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from dpstream.project.publication_keys import WEB_ADDRESS
+from dpstream.project.publication_keys import LICENSE, WEB_ADDRESS
 from dpstream.project.reader import Section, shown
 
 __all__ = ["Publication", "read_publication"]
@@ -42,5 +42,7 @@ def read_publication(statement: Section, report: Section, base: Path) -> Publica
     texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
     if "url" in texts and not re.fullmatch(WEB_ADDRESS, texts["url"]):
         raise statement.wrong("url", f"{shown(texts['url'])} is no address that a public page may link to")
+    if "license" in texts and not re.fullmatch(LICENSE, texts["license"]):
+        raise statement.wrong("license", f"{shown(texts['license'])} is not the name or address of a licence")
     outline = report.file_path("outline", base, "file") if report.has("outline") else None
     return Publication(**texts, outline=outline)

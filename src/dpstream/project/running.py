@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ def taken_steps(
     recheck: bool = True,
     confirm: bool = False,
     during: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Iterator[tuple[Pending, Release]]:
+) -> Generator[tuple[Pending, Release]]:
     """Take the steps that are due, and compare the released ones with the data; arguments as of ``pending_steps``.
 
     Args:

@@ -11,7 +11,7 @@ from dpstream.project.due_steps import next_due
 if TYPE_CHECKING:
     from dpstream.project.config import Config
 
-__all__ = ["status_facts"]
+__all__ = ["status_facts", "steps_words"]
 
 
 def status_facts(config: Config, state: str | None = None, out: str | None = None) -> dict[str, Any]:
@@ -42,6 +42,8 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
         "restored": False,
         "unpublished": [],
         "held": [],
+        "withdrawn": [],
+        "rejected": [],
         "decisions": [],
         "made_with_test_seed": False,
         "same_plan": True,
@@ -63,6 +65,8 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
             "restored": stored.restored,
             "unpublished": list(stored.unpublished),
             "held": list(stored.held),
+            "withdrawn": list(stored.withdrawn),
+            "rejected": list(stored.rejected),
             "decisions": [vars(one) for one in stored.decisions],
             "made_with_test_seed": stored.made_with_test_seed,
             **_compared(config.facts(folder), stored.plan),
@@ -70,6 +74,12 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
         if stored.unspent and config.account is None:
             facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
     return facts
+
+
+def steps_words(facts: dict[str, Any]) -> str:
+    """How many steps there are, and how many of them readers cannot have."""
+    apart = [f"{len(facts[state])} {state}" for state in ("held", "withdrawn", "rejected") if facts[state]]
+    return f"{facts['steps']} steps" + (f", {', '.join(apart)}" if apart else " released")
 
 
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,23 @@ def test_a_sound_log_prints_the_hash_to_keep(folder: Path) -> None:
             "DELETE FROM decisions WHERE number >= 3",
             "the log ends before decision 3, which the worker has seen",
         ),
+        # Tasks that say something else than their decisions: put in, or changed.
+        (
+            "INSERT INTO tasks (number, stream, kind, what, person, made, state, decision) SELECT 9, stream, kind, "
+            "replace(what, '\"step\":1', '\"step\":6'), person, made, 'waiting', 4 FROM tasks WHERE number = 1",
+            "task 9: it does not follow from decision 4",
+        ),
+        (
+            "UPDATE tasks SET what = replace(what, '\"step\":1', '\"step\":2') WHERE number = 1",
+            "task 1: it does not",
+        ),
+        (
+            "UPDATE tasks SET what = replace(what, 'Anna', 'Ben') WHERE number = 2",
+            "task 2: it does not follow",
+        ),
+        ("UPDATE tasks SET kind = 'reject' WHERE number = 3", "task 3: it does not follow from decision 3"),
+        ("UPDATE tasks SET stream = 'other' WHERE number = 3", "task 3: it does not follow from decision 3"),
+        ("UPDATE tasks SET what = '[' WHERE number = 3", "task 3: it does not follow from decision 3"),
     ],
 )
 def test_a_changed_log_is_found(folder: Path, statement: str, finding: str) -> None:

@@ -20,6 +20,7 @@ from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.service.desk import Desk
+from dpstream.service.desk import worker as working
 from dpstream.service.desk.worker import Worker
 from dpstream.stream import Stream
 from dpstream.stream.store.store_database import StoreDatabase
@@ -82,6 +83,28 @@ def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
     assert "dpstream_told_time_seconds{" in metrics
     assert desk.health() == {"test": card.health}
     assert desk.accounts(OWNER) == []
+
+
+def test_a_stream_that_catches_up_is_kept_open_and_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One opening takes steps for a few seconds; then whoever waits for the lock has it before the next step."""
+    opened: list[int] = []
+    true = Config.open_stream
+
+    def counted(config: Config, **more: bool) -> Stream:
+        opened.append(1)
+        return true(config, **more)
+
+    monkeypatch.setattr(Config, "open_stream", counted)
+    for name, span in (("kept", 3600.0), ("let go", 0.0)):
+        monkeypatch.setattr(working, "_SPAN", span)
+        opened.clear()
+        desk = Desk.open(make_service(tmp_path / name, steps=6, approve=False))
+        log = work(desk)
+        assert [one["step"] for one in log if one["event"] == "step"] == [1, 2, 3, 4, 5, 6]
+        assert desk.card(OWNER, "test").steps == 6
+        assert len(opened) == (1 if span else 6)
 
 
 def test_no_private_value_is_told(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
         proxy = f'[proxy]\naddress = "{address}"\nheader = "X-Remote-User"\nsecret_file = "secret"\n'
         file.write_text(text + proxy, encoding="utf-8")
         behind = Office.served(office.folder)
-        http = behind.client().http
+        http, left = behind.client().http, behind.client("Ben").http
         for more in ([], [("x-forwarded-for", "10.0.0.1")]):
             assert http.get("/", headers=[*known, *more]).status_code == status
         # Wrong tries are counted by the address that the proxy tells; others tell none.
@@ -369,6 +369,16 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
             assert http.get("/", headers=heads).status_code == 303, heads
         if status == 200:
             assert "there is none to be changed here" in http.get("/password", headers=known).text
+            # Ben's login was left in the browser: who the proxy says it is counts, or nobody.
+            assert "Ben" in left.get("/", headers=known[1:]).text
+            page = left.get("/", headers=known).text
+            assert "Anna" in page
+            assert "Ben" not in page
+            assert left.get("/", headers=[("x-remote-user", "Nobody"), known[1]]).status_code == 303
+            behind.desk.add_person(behind.desk.operator("root"), "Zoë", ["analyst"])
+            for name, found in (("Zoë".encode(), 200), ("Zoë".encode("latin-1"), 303)):
+                heads = [(b"x-remote-user", name), (b"x-proxy-secret", secret.encode())]
+                assert http.get("/", headers=heads).status_code == found
             # The form's token of nobody, with the same cookie, is none of hers: another one's cookie gives no token.
             answer = http.post("/withdraw", data={**form, **MATRIX["POST /withdraw"][1]}, headers=known)
             assert "does not come from these pages" in answer.text

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from feed_server import BASE, LAST, opened, served
 
-from dpstream.service.releases import events
+from dpstream.service.releases import events, find_places, make_app
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +114,57 @@ def test_no_more_readers_than_was_said(stream: Path) -> None:
                 if answer.status_code == 200:
                     return
         pytest.fail("the readers who left still count")
+
+
+async def _connects(app: Any, path: str, receive: Any, send: Any) -> None:
+    """One reader of the application, without a server between."""
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    await app({**scope, "headers": [], "http_version": "1.1", "scheme": "http"}, receive, send)
+
+
+def test_readers_count_from_the_moment_that_they_are_let_in(made: Path) -> None:
+    """Ten who come at once are not all let in because no answer has begun yet; and who leaves before the first byte
+    keeps neither a place nor a file."""
+    app = make_app(find_places([str(made / "releases")]), readers=2)
+    statuses: list[int] = []
+
+    async def readers() -> None:
+        hung_up = asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            await hung_up.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                if message["status"] == 200:
+                    await hung_up.wait()  # the header is on its way, and no byte of the body is
+
+        come = [asyncio.create_task(_connects(app, f"{BASE}/events", receive, send)) for _ in range(10)]
+        while len(statuses) < 10:
+            await asyncio.sleep(0)
+        hung_up.set()
+        await asyncio.gather(*come)
+
+    async def gone(_message: Any = None) -> Any:
+        await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    async def downloads() -> int:
+        gc.disable()
+        try:
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(20):
+                await _connects(app, f"{BASE}/steps/1/table.csv", gone, gone)
+            return len(os.listdir("/proc/self/fd")) - before
+        finally:
+            gc.enable()
+
+    app.state.apart = anyio.CapacityLimiter(1)
+    asyncio.run(readers())
+    assert sorted(statuses) == [200] * 2 + [503] * 8
+    assert asyncio.run(downloads()) <= 2
 
 
 def test_the_end_of_the_server_is_the_end_of_the_news(made: Path) -> None:

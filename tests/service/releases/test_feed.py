@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -25,7 +26,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import catalogue, read_changes
 from dpstream.io.sinks.release_reader import read_catalogue, read_table
-from dpstream.service.releases import answering, find_places
+from dpstream.service.releases import answering, find_places, forms
 from dpstream.stream.public_release import PublicRelease
 
 
@@ -187,6 +188,9 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
             gone = feed.get(f"{BASE}/{path}", headers={"If-None-Match": tag})
             assert problem(gone, 410)["reason"] == "the source sent it twice"
         assert problem(feed.get(f"{BASE}/answer?q=paid&step=2"), 410)["reason"]
+        # Who has the manifest does not have the notice.
+        notice = feed.get(f"{BASE}/step-000002/withdrawn.json", headers={"If-None-Match": tag})
+        assert notice.json()["reason"] == "the source sent it twice"
         # What it measured and how it was made stay public, as in the folder.
         assert feed.get(f"{BASE}/steps/2/manifest").status_code == 200
         assert feed.get(f"{BASE}/steps/2/measurements").status_code == 200
@@ -351,6 +355,19 @@ def test_many_questions_keep_nobody_else_waiting(made: Path, monkeypatch: pytest
         assert not any(one.done() for one in asked)
         go_on.set()
         assert {one.result().status_code for one in asked} == {200}
+
+
+def test_many_forms_keep_few_files_open(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address that differs is a form; the oldest are let go, and made again for who asks."""
+    monkeypatch.setattr(forms, "MOST_FILES", 3)
+    with served(stream / "releases") as feed:
+        address = f"{BASE}/steps/1/table.csv"
+        first = feed.get(f"{address}?limit=1").text
+        before = len(os.listdir("/proc/self/fd"))
+        for limit in range(2, 40):
+            assert feed.get(f"{address}?limit={limit}").text.startswith(first)
+        assert len(os.listdir("/proc/self/fd")) <= before + 4
+        assert feed.get(f"{address}?limit=1").text == first
 
 
 def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:

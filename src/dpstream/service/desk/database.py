@@ -42,7 +42,7 @@ CREATE TABLE tries (id INTEGER PRIMARY KEY, who TEXT NOT NULL, time INTEGER NOT 
 CREATE TABLE decisions (number INTEGER PRIMARY KEY, line TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
 CREATE TABLE tasks (
   number INTEGER PRIMARY KEY, stream TEXT NOT NULL, kind TEXT NOT NULL, what TEXT NOT NULL, person TEXT NOT NULL,
-  made TEXT NOT NULL, decision INTEGER, state TEXT NOT NULL, result TEXT, why TEXT, ended TEXT
+  made TEXT NOT NULL, decision INTEGER NOT NULL, state TEXT NOT NULL, result TEXT, why TEXT, ended TEXT
 ) STRICT;
 CREATE INDEX tasks_by_stream ON tasks (stream, state, number);
 CREATE TABLE board (stream TEXT PRIMARY KEY, told TEXT NOT NULL, facts TEXT NOT NULL) STRICT;

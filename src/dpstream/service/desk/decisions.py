@@ -135,7 +135,7 @@ def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
     """What is wrong with the log, how many lines it has, and the hash of the last one."""
     findings: list[str] = []
     rows = db.execute("SELECT number, line, hash FROM decisions ORDER BY number").fetchall()
-    before, hashes = "", {}
+    before, hashes, lines = "", {}, {}
     for place, (number, line, stored) in enumerate(rows, start=1):
         digest = decision_hash(line)
         hashes[int(number)] = digest
@@ -146,6 +146,7 @@ def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
         except (ValueError, TypeError, KeyError):
             findings.append(f"decision {number}: the line cannot be read")
         else:
+            lines[int(number)] = told
             if told.number != number or told.line() != line:
                 findings.append(f"decision {number}: the line is not as it was written")
             if told.before != before:
@@ -153,13 +154,40 @@ def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
         if digest != stored:
             findings.append(f"decision {number}: the line was changed")
         before = str(stored)
-    for task, decision in db.execute(
-        "SELECT number, decision FROM tasks WHERE decision IS NOT NULL ORDER BY number"
-    ):
-        if int(decision) not in hashes:
+    for row in db.execute("SELECT number, decision, stream, kind, person, what FROM tasks ORDER BY number"):
+        task, decision = row[:2]
+        if decision not in hashes:
             findings.append(f"task {task}: decision {decision}, from which it follows, is missing")
+        elif decision in lines and not _follows(lines, lines[decision], *row[2:]):
+            findings.append(f"task {task}: it does not follow from decision {decision}")
     findings += _against_head(folder / HEAD, hashes)
     return findings, len(rows), before
+
+
+def _follows(
+    lines: dict[int, Decision], decision: Decision, stream: str, kind: str, person: str, what: str
+) -> bool:
+    """Whether a task says what its decision says; an approval, that everybody in it has approved that table."""
+    if (decision.stream, decision.kind, decision.person) != (stream, kind, person):
+        return False
+    try:
+        told = parse_json(what)
+        if kind == "run":
+            return not told
+        if kind == "ask":
+            return bool(told["question"] == decision.reason)
+        step, digest = int(told["step"]), told.get("manifest_sha256")
+        if step not in decision.steps or digest != decision.manifests.get(str(step)):
+            return False
+        if kind != "approve":
+            return bool(told["reason"] == decision.reason)
+        given = [line for line in lines.values() if line.number <= decision.number and line.kind == kind]
+        approved = {
+            line.person for line in given if line.stream == stream and line.manifests.get(str(step)) == digest
+        }
+        return bool(told["by"]) and approved.issuperset(told["by"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _against_head(path: Path, hashes: dict[int, str]) -> list[str]:

@@ -92,7 +92,7 @@ class Task:
     Attributes:
         kind: ``approve``, ``reject``, ``withdraw``, ``ask`` or ``run``.
         what: ``step``, ``reason`` or ``question``.
-        decision: the number of the decision that it follows from; None for questions and runs.
+        decision: the number of the decision that it follows from.
         state: ``waiting``, ``begun``, ``done``, ``failed`` or ``cancelled``.
         result: of one that is done; public.
         why: of one that failed, a sentence.
@@ -105,7 +105,7 @@ class Task:
     person: str
     made: str
     state: str
-    decision: int | None = None
+    decision: int
     result: dict[str, Any] | None = None
     why: str | None = None
     ended: str | None = None

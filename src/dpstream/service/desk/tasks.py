@@ -15,7 +15,7 @@ _COLUMNS = "number, stream, kind, what, person, made, state, decision, result, w
 
 
 def add_task(
-    db: StoreDatabase, stream: str, kind: str, what: Mapping[str, Any], person: str, decision: int | None
+    db: StoreDatabase, stream: str, kind: str, what: Mapping[str, Any], person: str, decision: int
 ) -> Task:
     """Put a task at the end, in the caller's transaction."""
     (last,) = db.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()

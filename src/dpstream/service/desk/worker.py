@@ -1,7 +1,8 @@
 """The worker: takes tasks and due steps of every stream of a service, and tells the board what came of it.
 
 One process for each service (a lock on its folder). It owns a stream only while it does one thing, and lets its lock go
-before the next: another command on the machine waits no longer than a step takes. What it does is done with the
+before the next: another command on the machine waits no longer than a step takes, and where the worker catches up, a
+few seconds more. What it does is done with the
 library's own calls, each of which may be repeated: an approval of a step that is published changes nothing, nor does a
 withdrawal, and a question has the task's name, under which the stream answers once. So a kill at any point leaves a
 task that is done again, to the same effect.
@@ -13,6 +14,7 @@ texts of messages stay on the machine (``dpstream check``, ``dpstream run``).
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fcntl
 import json
@@ -61,6 +63,8 @@ __all__ = ["Worker", "public_words"]
 _POLL = 1.0
 #: Where the service's database fails, or a task has to wait, that time is doubled so often at most.
 _LONGEST_POLL = 8
+#: Seconds after which a stream that catches up is let go. Opening it, and its source, may take longer than a step.
+_SPAN = 5.0
 #: A look that fails is repeated after the usual time, then twice as long, and so on, up to so many doublings.
 _DOUBLINGS = 4
 #: What is told of an error besides the name of its class; the first that fits.
@@ -318,7 +322,7 @@ class Worker:
     # Steps
 
     def _look(self, place: _Place) -> bool:
-        """Take one step, if it is time to look and one is due; True if one was taken."""
+        """Take the steps that are due, for a few seconds, if it is time to look; True if one was taken."""
         place.next_look = min(place.next_look, self._clock() + place.settings.look_every * 2**_DOUBLINGS)
         if self._clock() < place.next_look:
             return False
@@ -355,10 +359,14 @@ class Worker:
             return False
         recheck = place.recheck or config.source_options.always_compared
         with config.open_stream() as stream:
-            before = stream.last_step
-            for pending, _ in taken_steps(config, stream, source, until=before + 1, recheck=recheck):
-                if not pending.released:
+            before, end = stream.last_step, time.monotonic() + _SPAN
+            with contextlib.closing(taken_steps(config, stream, source, recheck=recheck)) as steps:
+                for pending, _ in steps:
+                    if pending.released:
+                        continue
                     self._event(place, "step", "taken", step=pending.step)
+                    if self._stop.is_set() or time.monotonic() >= end:
+                        break
             place.last_step, place.asked = stream.last_step, asked_facts(stream)
         place.recheck = False
         if place.last_step == before:

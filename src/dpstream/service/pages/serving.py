@@ -100,6 +100,12 @@ def _endpoint(
 
 def _person(desk: Desk, request: Request, token: bool) -> tuple[Person | None, str]:
     """Who it is, and the secret of their login where it is one of ours."""
+    proxy = desk.settings.proxy
+    if proxy is not None and request.client is not None:
+        names, secrets = (request.headers.getlist(header) for header in (proxy.header, proxy.secret_header))
+        # A name of the proxy goes before a login: another person may have left theirs in that browser.
+        if any(names) and proxy.sent(request.client.host, secrets):
+            return _named(desk, names, request.client.host, secrets[0]), ""
     session = request.cookies.get(cookie_name(request), "")
     person = desk.person(session) if session else None
     if person is not None:
@@ -107,14 +113,17 @@ def _person(desk: Desk, request: Request, token: bool) -> tuple[Person | None, s
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     if token and kind.lower() == "bearer":
         return desk.person_of_token(secret.strip()), ""
-    proxy = desk.settings.proxy
-    if proxy is None or request.client is None:
-        return None, ""
-    # What comes twice may come once from the proxy and once from somebody else.
-    names, secrets = (request.headers.getlist(header) for header in (proxy.header, proxy.secret_header))
-    if len(names) != 1 or len(secrets) != 1:
-        return None, ""
-    return desk.person_of_header(names[0], request.client.host, secrets[0]), ""
+    return None, ""
+
+
+def _named(desk: Desk, names: list[str], address: str, secret: str) -> Person | None:
+    """Whom the proxy's header names, in UTF-8; it is read as bytes, each as one character."""
+    if len(names) != 1:  # what comes twice may come once from the proxy and once from somebody else
+        return None
+    try:
+        return desk.person_of_header(names[0].encode("latin-1").decode("utf-8"), address, secret)
+    except UnicodeError:
+        return None
 
 
 def _answer(route: Route, visit: Visit) -> Response:

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import dpstream
 from dpstream.core.errors import DpstreamError
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, STAYING, step_name
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.service.releases import answering, forms
 from dpstream.service.releases.access import Guard, Tokens
 from dpstream.service.releases.cursors import PATTERN, Cursor
@@ -24,7 +24,7 @@ from dpstream.service.releases.forms import FORMS
 from dpstream.service.releases.page import page
 from dpstream.service.releases.places import Place
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems
-from dpstream.service.releases.sending import send_file, send_json
+from dpstream.service.releases.sending import Sent, send_file, send_json
 
 __all__ = ["make_app"]
 
@@ -248,8 +248,9 @@ async def events(request: Request, place: At, last_id: LastId = None) -> Respons
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(headers=headers, media_type="text/event-stream")
-    told = await request.app.state.news.told(place, last_id)
-    return StreamingResponse(told, headers=headers, media_type="text/event-stream")
+    news = request.app.state.news
+    told = await news.told(place, last_id)
+    return Sent(told, news.left, headers=headers, media_type="text/event-stream")
 
 
 @_get(
@@ -273,6 +274,9 @@ def folder_file(request: Request, place: At, path: Annotated[str, Path(max_lengt
 
 def _step_file(request: Request, place: Place, step: int, name: str) -> Response:
     entry = place.entry(step) if name in STAYING else place.standing(step)
+    if name == NOTICE:  # written later than the manifest, whose hash readers of the step have
+        notice = place.step_file(step, name)
+        return send_file(request, lambda: notice, _type(name), place.digest(notice))
     digest = str(entry["manifest_sha256"])
     return send_file(request, lambda: place.step_file(step, name), _type(name), digest)
 

@@ -59,36 +59,38 @@ class News:
             self._changed = asyncio.Event()
 
     async def told(self, place: Place, last_id: str | None) -> AsyncIterator[str]:
-        """The events of one stream for one reader, who gets those that were missed first.
+        """The events of one stream for one reader, who gets those that were missed first. The reader counts from
+        here on, until ``left`` is called.
 
         Errors:
             Problem: there are too many readers.
         """
-        if self._readers >= self._most:
-            raise Problem(503, f"{self._most} readers wait for news already", {"Retry-After": "60"})
         if (
             place.name not in self._known
         ):  # who comes back after a restart is told what is new, and not all there is
             await self._look(place)
+        if self._readers >= self._most:
+            raise Problem(503, f"{self._most} readers wait for news already", {"Retry-After": "60"})
+        self._readers += 1
         return self._events(place.name, last_id)
 
+    def left(self) -> None:
+        """A reader has left."""
+        self._readers -= 1
+
     async def _events(self, name: str, last_id: str | None) -> AsyncIterator[str]:
-        self._readers += 1
-        try:
-            known = self._known[name]
-            yield "retry: 5000\n\n" + _missed(last_id, known)
-            while not self._ended:
-                changed, now = self._changed, self._known[name]
-                if now is not None and now is not known:
-                    yield _changes(known, now)
-                    known = now
-                    continue
-                try:
-                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
-                except TimeoutError:
-                    yield ": still here\n\n"
-        finally:
-            self._readers -= 1
+        known = self._known[name]
+        yield "retry: 5000\n\n" + _missed(last_id, known)
+        while not self._ended:
+            changed, now = self._changed, self._known[name]
+            if now is not None and now is not known:
+                yield _changes(known, now)
+                known = now
+                continue
+            try:
+                await asyncio.wait_for(changed.wait(), HEARTBEAT)
+            except TimeoutError:
+                yield ": still here\n\n"
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,7 +1,8 @@
 """Tables in the forms that readers ask for. What the folder does not have in a form is written to a nameless file.
 
-Such files are made in blocks, two at a time, and kept until they are too large together. So every form has a length and
-parts (``Range``), a slow reader holds an open file and nothing else, and memory does not grow with the table.
+Such files are made in blocks, two at a time, and kept until they are too many or too large together. So every form
+has a length and parts (``Range``), a slow reader holds an open file and nothing else, and memory does not grow with
+the table.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ FORMS = {
 ROWS = 2**14
 #: Most records of a table that has to be put together in memory.
 MOST_ROWS = 5_000_000
+#: Files that are kept open for the next reader who wants the same form.
+MOST_FILES = 64
 #: Bytes of an answer of the feed after which it ends with the step.
 MOST_FEED = 2**28
 
 
 class Made:
-    """Files that were made for readers, the newest ones up to some bytes together.
+    """Files that were made for readers, the newest ones up to some number and some bytes together.
 
     Args:
         most: bytes.
@@ -79,7 +82,10 @@ class Made:
                     self._making.pop(key, None)
             with self._lock:
                 self._files[key] = made
-                while len(self._files) > 1 and sum(one.size for one in self._files.values()) > self._most:
+                while len(self._files) > 1 and (
+                    len(self._files) > MOST_FILES
+                    or sum(one.size for one in self._files.values()) > self._most
+                ):
                     self._files.popitem(last=False)[1].close()
                 return made.again()
 

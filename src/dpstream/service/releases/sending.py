@@ -8,14 +8,31 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from dpstream.service.releases.places import OpenFile
 from dpstream.service.releases.problems import Problem
 
-__all__ = ["send_file", "send_json"]
+__all__ = ["Sent", "send_file", "send_json"]
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _TEXTS = ("text/csv", "application/x-ndjson")
+
+
+class Sent(StreamingResponse):
+    """An answer in parts. ``end`` is called once it is over, however it ends: also for a reader who left before the
+    first byte, whose iterator never begins and would give back what it holds only when garbage is collected."""
+
+    def __init__(self, content: Any, end: Callable[[], None], *args: Any, **more: Any) -> None:
+        super().__init__(content, *args, **more)
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
 
 
 def send_json(request: Request, value: Any, tag: str | None = None) -> Response:
@@ -36,15 +53,20 @@ def send_file(request: Request, opened: Callable[[], OpenFile], media_type: str,
     if _has(request, tag):
         return Response(status_code=304, headers=headers)
     file = opened()
-    part = _part(request, file.size, tag)
+    try:
+        part = _part(request, file.size, tag)
+    except Problem:
+        file.close()
+        raise
     start, end = part or (0, file.size)
     headers |= {"Accept-Ranges": "bytes", "Content-Length": str(end - start)}
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
     status = 200 if part is None else 206
     if request.method == "HEAD":
+        file.close()
         return Response(status_code=status, headers=headers, media_type=media_type)
-    return StreamingResponse(file.blocks(start, end), status, headers, media_type)
+    return Sent(file.blocks(start, end), file.close, status, headers, media_type)
 
 
 def _has(request: Request, tag: str) -> bool:

@@ -34,6 +34,7 @@ class StreamStatus:
         spent: the largest step's cost, exact: what all releases together cost one unit.
         unpublished: committed steps whose files are not in place yet.
         held: committed steps that wait for approval.
+        withdrawn: steps that were taken back after readers had them. rejected: before.
         reserved: a step that was begun and not committed (running now, or stopped).
         failed: the exception that stopped the reserved step after it had drawn noise; it waits for the
             owner's decision (``Stream.discard_reservation``).
@@ -48,6 +49,8 @@ class StreamStatus:
     spent: Fraction
     unpublished: tuple[int, ...]
     held: tuple[int, ...]
+    withdrawn: tuple[int, ...]
+    rejected: tuple[int, ...]
     reserved: int | None
     failed: str | None
     restored: bool
@@ -76,7 +79,10 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
             spent = largest_cost(db)
             (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
-            unpublished, held = (_in_publication(db, state) for state in ("pending", "held"))
+            unpublished, held, withdrawing, withdrawn, rejected = (
+                _in_publication(db, state)
+                for state in ("pending", "held", "withdrawing", "withdrawn", "rejected")
+            )
             reserved = db.execute("SELECT step FROM reservation").fetchone()
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
@@ -94,6 +100,8 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         spent=spent,
         unpublished=unpublished,
         held=held,
+        withdrawn=tuple(sorted({*withdrawing, *withdrawn})),
+        rejected=rejected,
         reserved=None if reserved is None else reserved[0],
         failed=None if failed == RESTORED else failed,
         restored=failed == RESTORED,
