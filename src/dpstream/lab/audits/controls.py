@@ -6,7 +6,7 @@ nothing outside the audits imports them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -98,6 +98,10 @@ class QuietNoise(SameWords):
         if isinstance(noise, DiscreteLaplace):
             return self._inner.draw(DiscreteLaplace(noise.scale * _QUIET), size)
         return self._inner.draw(DiscreteGaussian(noise.sigma_squared * _QUIET**2), size)
+
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
+        """As ``draw``, of a whole vector."""
+        return self._inner.draw_joint(replace(noise, scale=noise.scale * _QUIET))
 
 
 class LoneHistograms(SameWords):
