@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,13 @@ _LEAST = 2
 
 #: What each audit of a configuration looks at.
 _EXAMINED = {
-    "transcripts": "admission of invented records, and whole streams of them: what they publish and lose",
-    "samplers": "draws of noise and choices",
-    "exact": "the counter",
-    "attacks": "attacks on releases",
+    "transcripts": "what whole streams of invented records measure, choose, publish and lose",
+    "samplers": "the laws of noise and of choices",
+    "exact": "the counter's certificate",
+    "attacks": "attacks on the releases",
 }
 #: What none of them does.
-_NEVER = "how the source reads records and their times, the store, how releases become files, timing"
+_NEVER = "what the source reads; the store; how releases become files; timing"
 
 
 def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Audit]:
@@ -69,11 +69,13 @@ def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Aud
     return audits
 
 
-def scope(names: list[str]) -> str:
+def scope(config: Config, names: Sequence[str]) -> str:
     """What these audits of a configuration looked at, and what no audit looked at."""
-    left = [words for name, words in _EXAMINED.items() if name not in names]
-    seen = "; ".join(words for name, words in _EXAMINED.items() if name in names)
-    return f"Examined: {seen}. Not examined: {'; '.join([*left, _NEVER])}."
+    admission = "how records are encoded and bounded"
+    admits = "transcripts" in names and config.plan().reads == "counts"
+    seen = [admission] * admits + [words for name, words in _EXAMINED.items() if name in names]
+    left = [admission] * (not admits) + [words for name, words in _EXAMINED.items() if name not in names]
+    return f"Examined: {'; '.join(seen)}. Not examined: {'; '.join([*left, _NEVER])}."
 
 
 def _counter(plan: DPStabsPlan) -> Audit:

@@ -46,6 +46,8 @@ __all__ = [
     "transcript_loss",
 ]
 
+#: Replaces the randomness that a plan gets.
+Wrap = Callable[[Randomness], Randomness]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -137,6 +139,10 @@ class Door(Randomness):
         return chosen
 
 
+def _as_it_is(randomness: Randomness) -> Randomness:
+    return randomness
+
+
 class Streamed(Protocol):
     """A plan, or what stands for it in a control."""
 
@@ -164,16 +170,29 @@ class Transcript:
 
 
 def record(
-    plan: Streamed, batches: Iterable[Any], randomness: Randomness, base: StartTable | None = None
+    plan: Streamed,
+    batches: Iterable[Any],
+    randomness: Randomness,
+    base: StartTable | None = None,
+    wrap: Wrap = _as_it_is,
 ) -> Transcript:
-    """A random transcript of a stream; ``base``: the table that it begins with."""
+    """A random transcript of a stream.
+
+    Args:
+        base: the table that it begins with.
+        wrap: replaces the door that the plan gets (for controls).
+    """
     seed = randomness.words(4).tobytes()
     door = Door(seed)
-    return Transcript(seed, door, list(_releases(plan, batches, door, base)))
+    return Transcript(seed, door, list(_releases(plan, batches, wrap(door), base)))
 
 
 def replay(
-    plan: Streamed, first: Transcript, batches: Iterable[Any], base: StartTable | None = None
+    plan: Streamed,
+    first: Transcript,
+    batches: Iterable[Any],
+    base: StartTable | None = None,
+    wrap: Wrap = _as_it_is,
 ) -> tuple[Transcript, str]:
     """The run of another stream with the measurements and choices of the first one; and what it reveals all the same,
     or an empty text."""
@@ -181,7 +200,7 @@ def replay(
     released: list[list[NDArray[Any]]] = []
     again = Transcript(first.seed, door, released)
     try:
-        for own in _releases(plan, batches, door, base):
+        for own in _releases(plan, batches, wrap(door), base):
             expected = first.released[len(released)]
             released.append(own)
             if len(own) != len(expected) or not all(map(np.array_equal, own, expected)):
@@ -214,14 +233,18 @@ def transcript_loss(first: Transcript, second: Transcript, *, pure: bool) -> flo
 
 
 def stream_loss(
-    plan: Streamed, base: Iterable[Any], neighbour: Iterable[Any], randomness: Randomness
+    plan: Streamed,
+    base: Iterable[Any],
+    neighbour: Iterable[Any],
+    randomness: Randomness,
+    wrap: Wrap = _as_it_is,
 ) -> float:
     """The largest loss of one random transcript of ``base`` against ``neighbour``, in the unit of the plan's budget;
     infinite where something is revealed beside the door."""
-    first = record(plan, base, randomness)
-    second, differs = replay(plan, first, neighbour)
+    first = record(plan, base, randomness, wrap=wrap)
+    second, differs = replay(plan, first, neighbour, wrap=wrap)
     pure = isinstance(plan.budget, PureDP)
-    return math.inf if differs else transcript_loss(first, second, pure=pure)
+    return math.inf if differs or first.door.loose else transcript_loss(first, second, pure=pure)
 
 
 def drawn_and_published(
@@ -247,7 +270,7 @@ def _measured_loss(noise: AnyNoise, moved: Ints) -> float:
 
 
 def _releases(
-    plan: Streamed, batches: Iterable[Any], door: Door, base: StartTable | None
+    plan: Streamed, batches: Iterable[Any], door: Randomness, base: StartTable | None
 ) -> Iterable[list[NDArray[Any]]]:
     state = plan.start() if base is None else plan.start_from(base)  # type: ignore[attr-defined]
     for batch in batches:
