@@ -15,7 +15,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
-from dpstream.lab.audits.pooled_audit import Leaking, drawn_and_published
+from dpstream.lab.audits.door import drawn_and_published
+from dpstream.lab.audits.pooled_audit import Leaking
 from dpstream.lab.audits.published_list import only_drawn
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.lab.audits.transcripts import transcript_loss
@@ -132,7 +133,7 @@ def test_sums_of_signs_are_unbiased_and_have_the_stated_variance() -> None:
     design = runner.design(0.0, drifts=True)
     noise, sums = runner.joint_draws(design)[0]
     nothing, randomness = np.zeros(sums, np.int64), Randomness.system()
-    errors = [sum(runner.noisy(nothing, noise, randomness)[0] for _ in range(2)) for _ in range(2000)]
+    errors = [sum(randomness.measure(nothing, noise)[0] for _ in range(2)) for _ in range(2000)]
     _, counts = drawn_and_published(plan, stream, Randomness.system())
     assert [one.noise for one in counts] == [noise, noise]
     variance = sum(one.variance for one in counts)

@@ -16,7 +16,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, prior_choice
 from dpstream.families.tabular.pooled_run import Runner
-from dpstream.lab.audits.pooled_audit import pooled_loss
+from dpstream.lab.audits.door import stream_loss
 
 DOMAIN = Domain(("zip", "district", "paid", "rent"), (12, 4, 2, 6))
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2))
@@ -156,7 +156,7 @@ def test_no_transcript_with_tests_costs_more_than_the_budget(amount, unit, monke
         changed[0] = [(own[0, 0] + 1) % 3, 1 - own[0, 1], (own[0, 2] + 1) % 3]
         other = [*batches[:3], EncodedBatch(SMALL, changed if unit.relation == "replace" else own[1:])]
         for name, tried in (("plan", plan), ("broken", broken)):
-            found[name] = max(found[name], pooled_loss(tried, batches, other, Randomness.seeded(turn)))
+            found[name] = max(found[name], stream_loss(tried, batches, other, Randomness.seeded(turn)))
     limit = float(amount.amount)
     assert found["plan"] <= limit * (1 + 1e-9)
     assert found["plan"] > 0.5 * limit

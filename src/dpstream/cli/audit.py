@@ -26,7 +26,7 @@ __all__ = ["command", "say_progress"]
     "--only",
     metavar="LIST",
     help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
-    "streams, turnover (CONFIG: attacks, counters, exact, selection).",
+    "streams, turnover (CONFIG: attacks, exact, samplers, transcripts).",
 )
 @click.option(
     "--minutes",
@@ -54,9 +54,11 @@ def command(
     neighbouring streams elsewhere. Mechanisms that are broken on purpose run beside the real ones and must be
     caught.
 
-    With CONFIG, audits the counter and the selector exactly as that file configures them, and attacks its releases:
-    invents a stream of its schema and size, plants records, runs the mechanism on it again and again, and guesses from
-    all releases who was there and what the values of a known record are. The same without noise must be caught.
+    With CONFIG, audits the mechanism exactly as that file configures it, on invented streams of its schema. Two streams
+    that differ in one unit must lose what is claimed, and two that differ in everything must publish the same once
+    their measurements and choices are the same. What is drawn is compared with its laws. Then releases are attacked:
+    records are planted, and all releases of many runs are used to guess who was there and what the values of a known
+    record are. The same without noise must be caught. The last line says what was examined and what was not.
 
     Exit code 3: something loses more than it claims, or a broken mechanism was not caught.
 
@@ -64,7 +66,7 @@ def command(
     Examples:
       dpstream audit
       dpstream audit dpstream.toml --minutes 10 --out audit
-      dpstream audit dpstream.toml --only exact
+      dpstream audit dpstream.toml --only transcripts
       dpstream audit --long --out audit
     """
     from dpstream.lab.audits.attacks import MINUTES
@@ -104,7 +106,8 @@ def command(
             click.echo(_line(finding))
         findings.append(finding)
     seconds = time.perf_counter() - began
-    report = AuditReport(tuple(findings), length, _command(), _stream(config), seconds, tuple(left_out))
+    name, scope = (None, "") if config is None else _scope(config, names, attacked=not left_out)
+    report = AuditReport(tuple(findings), length, _command(), name, seconds, tuple(left_out), scope)
     if as_json:
         print_json(report.as_json())
     else:
@@ -145,6 +148,8 @@ def _print_end(report: AuditReport) -> None:
         click.echo(
             f"Chance alone accuses a real mechanism with probability {rounded_up(report.false_alarm)} at most."
         )
+    if report.scope:
+        click.echo(report.scope)
 
 
 def say_progress(text: str) -> None:
@@ -168,9 +173,11 @@ def _command() -> str:
     return " ".join([words[0], *([config] if config else []), *words[1:]])
 
 
-def _stream(config: str | None) -> str | None:
-    if config is None:
-        return None
+def _scope(config: str, names: tuple[str, ...] | None, *, attacked: bool) -> tuple[str, str]:
+    """The name of a configuration's stream, and what was examined of it."""
+    from dpstream.lab.audits.configured import configured_audits, scope
     from dpstream.project import Config
 
-    return Config.load(config).name
+    loaded = Config.load(config)
+    there = [name for name in configured_audits(loaded) if names is None or name in names]
+    return loaded.name, scope(loaded, [name for name in there if attacked or name != "attacks"])

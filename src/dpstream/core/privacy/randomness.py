@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy._samplers import uniform_below
 from dpstream.core.privacy.cube import CubeNoise
-from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise, sample
 
 __all__ = ["Randomness"]
@@ -39,8 +39,9 @@ class Randomness:
     is handed out once: buffers are overwritten after use, guarded by a lock, and dropped in a forked
     child, so that parent and child never share noise.
 
-    Mechanisms use ``draw`` and ``draw_joint`` for additive noise and ``words``/``below`` for selections, nothing
-    else; a test may subclass and override these to put a known tape in place of the noise.
+    Mechanisms use ``measure`` for counts with fresh noise, ``choose`` for selections, ``draw`` and ``draw_joint`` for
+    other noise, ``words``/``below`` for all else. A test or an audit may override these, to record exact values and
+    laws, or to put a known tape in place of the noise.
     """
 
     #: False where the words can be predicted; such output is marked ``made_with_test_seed``.
@@ -103,6 +104,27 @@ class Randomness:
     def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
         """One exact sample of a whole vector."""
         return noise.sample(self.words)
+
+    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+        """Private whole numbers with fresh noise.
+
+        Errors:
+            ConfigError: several histograms with different sums, for which joint noise has no guarantee.
+        """
+        if isinstance(noise, HistogramsNoise):
+            noise.check(exact)
+        if isinstance(noise, CubeNoise | HistogramsNoise):
+            values: NDArray[np.int64] = exact + self.draw_joint(noise)
+            return values
+        return exact + self.draw(noise, len(exact))
+
+    def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
+        """The outcome of an exact selection, which ``choice`` makes.
+
+        Args:
+            law: the probabilities of its outcomes, for audits.
+        """
+        return choice()
 
     def _fetch(self, n: int) -> NDArray[np.uint64]:
         return np.frombuffer(bytearray(self._source(8 * n)), dtype="<u8").astype(np.uint64, copy=False)

@@ -71,7 +71,9 @@ def permute_and_flip(
     1
     """
     scores = _read(numerators, denominators, epsilon, sensitivity)
-    return _permute_and_flip(scores, randomness, WORD_BITS)
+    return randomness.choose(
+        lambda: _permute_and_flip(scores, randomness, WORD_BITS), lambda: _flip_law(scores.near)
+    )
 
 
 def exponential_mechanism(
@@ -90,7 +92,9 @@ def exponential_mechanism(
     Arguments, errors and cost as for ``permute_and_flip``.
     """
     scores = _read(numerators, denominators, epsilon, sensitivity)
-    return _exponential(scores, randomness.words, WORD_BITS)
+    return randomness.choose(
+        lambda: _exponential(scores, randomness.words, WORD_BITS), lambda: _exponential_law(scores.near)
+    )
 
 
 def selection_epsilon(rho: Fraction) -> Fraction:
@@ -118,7 +122,11 @@ def permute_and_flip_probabilities(
     mean of ``1 / (1 + other heads)``. The integrand is a polynomial, so Gauss-Legendre nodes integrate it
     exactly. Cost: candidates squared.
     """
-    heads = np.exp(-_read(numerators, denominators, epsilon, sensitivity).near)
+    return _flip_law(_read(numerators, denominators, epsilon, sensitivity).near)
+
+
+def _flip_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
+    heads = np.exp(-near)
     nodes, weights = np.polynomial.legendre.leggauss(len(heads) // 2 + 1)
     factors = 1.0 - 0.5 * heads[:, None] * (1.0 - nodes[None, :])
     ones = np.ones((1, len(nodes)))
@@ -132,7 +140,11 @@ def exponential_probabilities(
     numerators: Integers, denominators: Integers | int, *, epsilon: Fraction, sensitivity: Fraction | int
 ) -> NDArray[np.float64]:
     """Probability of every outcome of ``exponential_mechanism``, to floating-point accuracy."""
-    weights = np.exp(-_read(numerators, denominators, epsilon, sensitivity).near)
+    return _exponential_law(_read(numerators, denominators, epsilon, sensitivity).near)
+
+
+def _exponential_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
+    weights = np.exp(-near)
     result: NDArray[np.float64] = weights / weights.sum()
     return result
 

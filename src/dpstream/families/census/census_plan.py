@@ -63,7 +63,7 @@ from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit, check_prior
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.prior_choice import PriorChoice
-from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, published
+from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
 
 __all__ = ["Census", "CensusPlan"]
 
@@ -356,7 +356,7 @@ class CensusPlan(StreamPlan):
 
     def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
         """One count of departures; audits put one there that follows a script."""
-        return exact if noise is None else exact + int(randomness.draw(noise, 1)[0])
+        return exact if noise is None else int(randomness.measure(np.array([exact]), noise)[0])
 
     def window(self, state: CensusState, level: int) -> int:
         """A census of this level counts the records whose first step is later."""
@@ -387,7 +387,7 @@ class CensusPlan(StreamPlan):
         self, exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
     ) -> NDArray[np.int64]:
         """One draw of headlines; audits put one there that follows a script."""
-        return drawn(exact, noise, randomness)
+        return randomness.measure(exact, noise)
 
     def pack_state(self, state: CensusState) -> Packed:
         """The whole state; it holds private numbers of departures."""

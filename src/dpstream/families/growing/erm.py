@@ -257,7 +257,7 @@ class ERM(BlackBox[LinearClassifier]):
             rows = Rows.of_records(self.features, data.records)
         point = minimise(rows, run.certificate)
         whole = np.rint(point / run.step).astype(np.int64)
-        noisy = (whole + randomness.draw(run.noise, len(whole))).astype(np.float64)
+        noisy = randomness.measure(whole, run.noise).astype(np.float64)
         return LinearClassifier(
             self.features, self.loss, noisy * run.step, run.standard_error, data.t, run.lam
         )

@@ -112,7 +112,7 @@ class MWEM(BlackBox[WeightsTable]):
             ones = np.ones(len(scores), np.int64)
             query = selector.choose(scores, ones, allowed.tolist(), _GRID_SENSITIVITY, randomness)
             open_queries[query] = False
-            values = counts[query : query + 1] + randomness.draw(noise, 1)
+            values = randomness.measure(counts[query : query + 1], noise)
             # Where not all cells are measured, which ones are follows from what was measured before.
             chosen = self.measured < len(counts)
             outputs.append(

@@ -311,7 +311,7 @@ class CumulativePlan:
         """The synthetic people; the noisy number of true ones, where their number is private."""
         people, noisy = len(state.weights), None
         if self.total_noise is not None:
-            noisy = people + int(randomness.draw(self.total_noise, 1)[0])
+            noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])
             people = max(0, noisy + self.padding)
         state.synthetic = np.zeros(people, np.int32)
         state.reached = np.zeros(self.recipe.largest + 1, np.int64)

@@ -222,9 +222,7 @@ class FixedWindowPlan:
         if state.period < recipe.window:
             return None
         counts = np.bincount(state.recent, minlength=self.patterns).astype(np.int64)
-        noisy = (
-            counts + self.padding + randomness.draw(self.noises[state.period - recipe.window], self.patterns)
-        )
+        noisy = randomness.measure(counts + self.padding, self.noises[state.period - recipe.window])
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))
         if state.synthetic is None:

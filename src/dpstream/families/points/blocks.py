@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 def noisy(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Floats:
     """Whole numbers as floats: they stay far below 2^53."""
-    return (exact + randomness.draw(noise, len(exact))).astype(np.float64)
+    return randomness.measure(exact, noise).astype(np.float64)
 
 
 @dataclass(frozen=True)

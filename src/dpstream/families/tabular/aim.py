@@ -26,7 +26,7 @@ from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.families.tabular.plans import NoiseOf, check_fit
-from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, sum_of
+from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
@@ -371,7 +371,7 @@ class _Progress:
     def _measure(self, cliques: Sequence[Clique], budget: Budget, *, chosen: bool = False) -> None:
         """Measure marginals by one draw."""
         noise = self.plan.noise_together(cliques, budget)
-        values = drawn(np.concatenate([self.of[clique] for clique in cliques]), noise, self.randomness)
+        values = self.randomness.measure(np.concatenate([self.of[clique] for clique in cliques]), noise)
         self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, chosen=chosen))
         self.spent += budget.amount
         own = measurements_of(cliques, values, noise)

@@ -25,7 +25,7 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import Room, check_each
 from dpstream.families.tabular.plans import NoiseOf, check_fit
-from dpstream.families.tabular.run_outputs import RunOutput, drawn, measurements_of, sum_of
+from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
@@ -278,7 +278,7 @@ class MWEMPGMPlan(OfflinePlan):
         public_total = float(counts[own[0]].sum()) if self.unit.relation == "replace" else None
         measured, sums, outputs = list[Measurement](), list[Measurement](), list[RunOutput]()
         for cliques, noise in self.draws:
-            values = drawn(np.concatenate([counts[clique] for clique in cliques]), noise, randomness)
+            values = randomness.measure(np.concatenate([counts[clique] for clique in cliques]), noise)
             outputs.append(RunOutput.of_draw(domain, cliques, values, noise))
             found = measurements_of(cliques, values, noise)
             measured += found
@@ -328,7 +328,7 @@ class MWEMPGMPlan(OfflinePlan):
                 )
             remaining.remove(chosen)
             room.take(chosen)
-            values = counts[chosen] + randomness.draw(self.noise, int(cells.sizes[chosen]))
+            values = randomness.measure(counts[chosen], self.noise)
             variance, clique = max(self.noise.variance, LEAST_VARIANCE), cells.cliques[chosen]
             outputs.append(RunOutput.of_draw(domain, [clique], values, self.noise, chosen=not fixed))
             measured.append(Measurement(clique, values.astype(np.float64), variance))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Measurement, estimate_total
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
@@ -27,7 +27,7 @@ __all__ = ["Measurer", "RunMeasurements"]
 
 
 class Measurer(Protocol):
-    """What adds the noise: a runner. Audits put one here that follows a script."""
+    """What noise there is: a runner."""
 
     def histogram_noise(self, budget: Budget) -> Noise:
         """The noise of each cell of a histogram."""
@@ -39,10 +39,6 @@ class Measurer(Protocol):
 
     def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
         """The noise of several histograms that are drawn together."""
-        ...
-
-    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
-        """One measurement."""
         ...
 
 
@@ -90,7 +86,7 @@ class RunMeasurements:
 
     def _draw(self, group: Sequence[int], noise: Noise | HistogramsNoise, kind: str, *, chosen: bool) -> None:
         exact = np.concatenate([self.counts[self.cells.part(index)] for index in group])
-        values = self.by.noisy(exact, noise, self.randomness)
+        values = self.randomness.measure(exact, noise)
         cliques, domain = [self.cells.cliques[index] for index in group], self.cells.workload.domain
         self.outputs.append(RunOutput.of_draw(domain, cliques, values, noise, kind, chosen=chosen))
         own = measurements_of(cliques, values, noise)
@@ -152,7 +148,7 @@ class RunMeasurements:
         self, terms: list[Clique], exact: list[int], budget: Budget, chosen: Sequence[Clique]
     ) -> tuple[list[float], float]:
         noise = self.by.sign_noise(budget, len(exact))
-        values = self.by.noisy(np.array(exact, dtype=np.int64), noise, self.randomness)
+        values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
         query = signs_query(self.cells.workload.domain, terms, chosen)
         self.outputs.append(RunOutput("signs", query, values, noise))
         return values.astype(np.float64).tolist(), max(noise.variance, LEAST_VARIANCE)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Model, fit
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -308,19 +308,6 @@ class Runner:
         )
         return (joint * each + own) / design.fixed
 
-    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
-        """One measurement; audits put one there that follows a script."""
-        if isinstance(noise, HistogramsNoise):
-            noise.check(exact)
-        if isinstance(noise, CubeNoise | HistogramsNoise):
-            values: NDArray[np.int64] = exact + randomness.draw_joint(noise)
-            return values
-        return exact + randomness.draw(noise, len(exact))
-
-    def selector(self, budget: Budget) -> Selector:
-        """What makes the choices; audits put one there that follows a script."""
-        return Selector(budget)
-
     def run(
         self,
         counts: NDArray[np.int64],
@@ -391,7 +378,7 @@ class Runner:
         ``room``: the fitted ones are in it; those that are chosen are put into it.
         """
         cells = self.followed.cells
-        selector = self.selector(self.budget.scaled(self.select_share / design.k))
+        selector = Selector(self.budget.scaled(self.select_share / design.k))
         variance = _mean_variance(taken) if taken.measured else self.noise(design).variance
         bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)

@@ -13,11 +13,10 @@ from dpstream.core.contracts import Counted, NoisyCounts, marginal_query
 from dpstream.core.graphical import Measurement
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["RunOutput", "drawn", "measurements_of", "published", "signs_query", "sum_of"]
+__all__ = ["RunOutput", "measurements_of", "published", "signs_query", "sum_of"]
 
 
 @dataclass(frozen=True)
@@ -79,21 +78,6 @@ class RunOutput:
             **({"chosen": True} if chosen else {}),
         }
         return cls(f"{' x '.join(columns)}, cell {', '.join(map(str, codes))}", query, values, noise)
-
-
-def drawn(
-    exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
-) -> NDArray[np.int64]:
-    """Private cells with noise: of a histogram, or of several of the same records.
-
-    Errors:
-        ConfigError: several histograms with different sums, for which joint noise has no guarantee.
-    """
-    if isinstance(noise, HistogramsNoise):
-        noise.check(exact)
-        values: NDArray[np.int64] = exact + randomness.draw_joint(noise)
-        return values
-    return exact + randomness.draw(noise, len(exact))
 
 
 def measurements_of(

@@ -27,6 +27,7 @@ class AuditReport:
         config: the name of the stream whose configuration was audited; None: the program itself was.
         seconds: wall-clock time of the whole audit.
         left_out: what was not audited, and why, in sentences.
+        scope: of a configuration: what was examined and what was not.
     """
 
     findings: tuple[AuditFinding, ...]
@@ -35,6 +36,7 @@ class AuditReport:
     config: str | None
     seconds: float
     left_out: tuple[str, ...] = ()
+    scope: str = ""
 
     @property
     def passed(self) -> bool:
@@ -76,6 +78,7 @@ class AuditReport:
             "false_alarm": self.false_alarm,
             "seconds": round(self.seconds, 1),
             **({"left_out": list(self.left_out)} if self.left_out else {}),
+            **({"scope": self.scope} if self.scope else {}),
             "findings": [finding.as_json() for finding in self.findings],
         }
 
@@ -165,7 +168,11 @@ class AuditReport:
                 "at most: "
                 "limits are exact (Clopper and Pearson), and each attack is chosen on other runs than it is judged on."
             )
-        return told + [f"Not audited: {sentence}." for sentence in self.left_out]
+        return (
+            told
+            + [f"Not audited: {sentence}." for sentence in self.left_out]
+            + [self.scope] * bool(self.scope)
+        )
 
     def _summary(self) -> list[str]:
         word, sentence = self.answer()

@@ -42,11 +42,11 @@ from dpstream.lab.audits.census_stays import (
 from dpstream.lab.audits.census_times import CountedTwice, PublishedTwice, at_times, random_times, rare_times
 from dpstream.lab.audits.census_transcripts import (
     TRANSCRIPT_STEPS,
-    census_loss,
     neighbours,
     transcript_plan,
 )
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.door import stream_loss
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
 
 __all__ = ["audit_census", "exact_census", "exact_stays"]
@@ -287,23 +287,20 @@ def exact_census(
         first: records that others have at step 1.
         renewed: see ``keyed_ends``.
     """
-    began, worst, where, tried = time.perf_counter(), -1.0, "", 0
+    began, worst, tried = time.perf_counter(), Largest(), 0
     for comes, leaves in ((1, 6), (3, None), (7, 8)):
         base, other = neighbours(plan, comes, leaves, first, renewed=renewed)
         for one, two in ((base, other), (other, base)):
-            for number in range(transcripts + 1):
-                lean = (1, -1)[tried % 2] if number == 0 else 0
-                loss = census_loss(plan, one, two, randomness, lean)
+            for _ in range(transcripts + 1):
                 tried += 1
-                if loss > worst:
-                    worst, where = loss, f"steps {comes} to {leaves or 'the end'}"
+                worst.see(stream_loss(plan, one, two, randomness), f"steps {comes} to {leaves or 'the end'}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
-        found=worst,
+        found=worst.loss,
         control=control,
-        detail=f"{tried} transcripts of {TRANSCRIPT_STEPS} steps; most with a stay of {where}",
+        detail=f"{tried} transcripts of {TRANSCRIPT_STEPS} steps; most with a stay of {worst.where}",
     )
 
 

@@ -1,279 +1,209 @@
-"""Audits of one configuration file: its counter and selector as its plan runs them, and attacks on its releases."""
+"""Audits of one configuration file: what its plan draws, chooses, admits and publishes, and attacks on its releases."""
 
 from __future__ import annotations
 
-import contextlib
+import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import Part
-from dpstream.core.counters import CalibratedCounter, SimpleCounter
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import (
-    CubeNoise,
-    DiscreteLaplace,
-    Event,
-    HistogramsNoise,
-    InsertedRecord,
-    PureDP,
-    Randomness,
-    Unit,
-    User,
-    noise_for,
-)
-from dpstream.families.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
-from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
-from dpstream.families.tabular.pooled_run import Design
-from dpstream.families.tabular.selector import Selector
+from dpstream.core.privacy import PureDP, Randomness, User
+from dpstream.families.census.census_plan import CensusPlan
+from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
 from dpstream.lab.audits.attack_families import NothingToAttackError
 from dpstream.lab.audits.attacks import MINUTES, attacks_of
-from dpstream.lab.audits.controls import broken_quiet_counter, broken_quiet_selector
-from dpstream.lab.audits.counters_audit import audit_counter
-from dpstream.lab.audits.exact import exact_counter, exact_selector
-from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress
-from dpstream.lab.audits.selection_audit import audit_selector
+from dpstream.lab.audits.controls import broken_quiet_counter
+from dpstream.lab.audits.door import Door, Transcript, record, replay, transcript_loss
+from dpstream.lab.audits.exact import exact_counter
+from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.lab.audits.invented_pairs import Pair, changed_records, invented_pairs
+from dpstream.lab.audits.samplers_audit import audit_samplers
 
 if TYPE_CHECKING:
-    from dpstream.core.privacy import DiscreteGaussian
-    from dpstream.core.privacy.noise import Noise
+    from dpstream.core.contracts import StartTable, StreamPlan
     from dpstream.project import Config
 
-__all__ = ["configured_audits"]
+__all__ = ["configured_audits", "scope"]
 
-#: The most ticks that are audited, also of longer streams: the claim of a counter holds for every prefix.
-_EXACT_TICKS: dict[AuditLength, int] = {"short": 48, "long": 200}
-_TICKS: dict[AuditLength, int] = {"short": 12, "long": 32}
-_COUNTER_RUNS: dict[AuditLength, int] = {"short": 200_000, "long": 600_000}
-_CHOICES: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
+#: The most ticks that are audited of a counter, also of longer streams: its claim holds for every prefix.
+_TICKS: dict[AuditLength, int] = {"short": 48, "long": 200}
+#: Seconds of CPU for pairs of streams. Two of each kind are compared in any case.
+_SECONDS: dict[AuditLength, float] = {"short": 30.0, "long": 300.0}
+_LEAST = 2
 
-
-@dataclass(frozen=True)
-class _Parts:
-    """The parts of a plan that spend budget.
-
-    Attributes:
-        measure: the budget line of the measurements.
-        counter: the counter that makes them.
-        select: the budget line of the selections; None: nothing is selected.
-        sensitivity: of the scores.
-        joint: the loss of measurements by joint draws, of one protected unit.
-        headline: the loss of headlines that are measured beside all else, of one protected unit.
-    """
-
-    measure: Part
-    counter: CalibratedCounter
-    select: Part | None
-    sensitivity: Fraction
-    joint: float = 0.0
-    headline: float = 0.0
+#: What each audit of a configuration looks at.
+_EXAMINED = {
+    "transcripts": "what whole streams of invented records measure, choose, publish and lose",
+    "samplers": "the laws of noise and of choices",
+    "exact": "the counter's certificate",
+    "attacks": "attacks on the releases",
+}
+#: What none of them does.
+_NEVER = "what the source reads; the store; how releases become files; timing"
 
 
 def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Audit]:
-    """Audits of one plan: of its parts, by the names of the general audits ("exact", "counters", "selection"), where
-    the parts of the mechanism are known; and attacks on its releases ("attacks"), where it publishes tables.
-
-    The counter with its noise, the selector's budget and the scores' sensitivity come from the plan. No data are read;
-    scores and streams are invented. The exact audits have controls. The empirical ones have none, because few runs
-    would not catch them at a small epsilon.
+    """Audits of one plan, by name: whole streams, where all that they reveal passes the door (``transcripts``); the
+    laws of what is drawn and chosen (``samplers``); the counter's certificate, where it has one (``exact``); attacks on
+    its releases, where it publishes tables (``attacks``). No data are read: streams are invented.
 
     Args:
         minutes: the limit of CPU of the attacks.
 
     Errors:
-        ConfigError: the audit neither knows the parts of this mechanism nor can attack its releases; or a wrong limit.
+        ConfigError: there is nothing of this mechanism that could be audited; or a wrong limit.
     """
-    audits: dict[str, Audit] = {}
+    plan, audits = config.plan(), dict[str, Audit]()
     try:
-        audits |= _audits_of_parts(config)
-    except _UnknownPartsError:
         audits["attacks"] = attacks_of(config, minutes)
-        return audits
-    with contextlib.suppress(NothingToAttackError):
-        audits["attacks"] = attacks_of(config, minutes)
+    except NothingToAttackError:
+        if not isinstance(plan, BaselinePlan | CensusPlan | DPStabsPlan | PooledPlan):
+            raise
+    else:
+        audits["samplers"] = _samplers(config)
+    if isinstance(plan, BaselinePlan | CensusPlan | PooledPlan):
+        audits["transcripts"] = _transcripts(config)
+    if isinstance(plan, DPStabsPlan):
+        audits["exact"] = _counter(plan)
     return audits
 
 
-class _UnknownPartsError(ConfigError):
-    """A mechanism whose parts the exact audits do not know."""
+def scope(config: Config, names: Sequence[str]) -> str:
+    """What these audits of a configuration looked at, and what no audit looked at."""
+    admission = "how records are encoded and bounded"
+    admits = "transcripts" in names and config.plan().reads == "counts"
+    seen = [admission] * admits + [words for name, words in _EXAMINED.items() if name in names]
+    left = [admission] * (not admits) + [words for name, words in _EXAMINED.items() if name not in names]
+    return f"Examined: {'; '.join(seen)}. Not examined: {'; '.join([*left, _NEVER])}."
 
 
-def _audits_of_parts(config: Config) -> dict[str, Audit]:
-    plan = config.plan()
-    parts = _parts(plan)
-
+def _counter(plan: DPStabsPlan) -> Audit:
     def exact(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
-        began = time.perf_counter()
         progress("the configured counter")
-        ticks = _ticks(parts.counter, _EXACT_TICKS[length])
-        proof = exact_counter([(parts.counter, ticks)], f"configured counter {parts.counter.name}")
-        yield proof
-        loss = parts.measure.times * proof.found
-        words = f"{parts.measure.times} x {proof.found:.6g} measured"
-        if parts.joint:
-            loss += parts.joint
-            words += f" + {parts.joint:.6g} measured jointly"
-        if parts.headline:
-            loss += parts.headline
-            words += f" + {parts.headline:.6g} for the headlines"
-        if parts.select is not None:
-            progress("the configured selector")
-            selector = Selector(parts.select.budget)
-            subject = f"configured {selector.describe()}"
-            chosen = exact_selector(selector, parts.select.budget, subject, sensitivity=parts.sensitivity)
-            yield chosen
-            loss += parts.select.times * chosen.found
-            words += f" + {parts.select.times} x {chosen.found:.6g} selected"
-        yield AuditFinding.exact(
-            began,
-            subject=f"configured {plan.name}, {_who(plan.unit)} over the whole stream (sum of parts)",
-            claimed=float(plan.budget.amount),
-            found=loss,
-            control=False,
-            detail=words,
-            unit=proof.unit,
+        counter, most = plan.counter, _TICKS[length]
+        ticks = most if counter.horizon is None else min(counter.horizon, most)
+        yield exact_counter([(counter, ticks)], f"configured counter {counter.name}")
+        quiet = broken_quiet_counter(counter)
+        yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
+
+    return exact
+
+
+def _samplers(config: Config) -> Audit:
+    def samplers(
+        length: AuditLength, randomness: Randomness, progress: AuditProgress
+    ) -> Iterator[AuditFinding]:
+        progress("one run, for the laws of what it draws")
+        base = _start(config)
+        pair = next(iter(invented_pairs(config)))
+        yield from audit_samplers(
+            record(config.plan(), pair.base, randomness, base).door, randomness, progress
         )
-        yield from _controls(parts, ticks)
 
-    def counters(
+    return samplers
+
+
+def _transcripts(config: Config) -> Audit:
+    def transcripts(
         length: AuditLength, randomness: Randomness, progress: AuditProgress
     ) -> Iterator[AuditFinding]:
-        progress("the configured counter, many runs")
-        ticks = _ticks(parts.counter, _TICKS[length])
-        subject = f"configured counter {parts.counter.name}, {ticks} ticks"
-        yield audit_counter(parts.counter, ticks, _COUNTER_RUNS[length], randomness, subject)
+        yield from _StreamAudit(config, randomness).findings(_SECONDS[length], progress)
 
-    def selection(
-        length: AuditLength, randomness: Randomness, progress: AuditProgress
-    ) -> Iterator[AuditFinding]:
-        if parts.select is None:
-            progress("nothing is selected: every marginal is measured at every step")
+    return transcripts
+
+
+class _StreamAudit:
+    """Compares pairs of streams under one plan."""
+
+    def __init__(self, config: Config, randomness: Randomness) -> None:
+        self.plan, self.start, self.config = config.plan(), _start(config), config
+        self.randomness = randomness
+        self._first: tuple[Any, Transcript] | None = None
+        #: The largest losses of each kind, and how many pairs there were.
+        self.worst = {kind: Largest() for kind in ("far", "near", "control", "leak", "admission")}
+        self.compared = dict.fromkeys(self.worst, 0)
+
+    def findings(self, seconds: float, progress: AuditProgress) -> Iterator[AuditFinding]:
+        began, ends = time.perf_counter(), time.process_time() + seconds
+        for pair in invented_pairs(self.config):
+            if self.compared[pair.kind] >= _LEAST and time.process_time() > ends:
+                continue
+            progress(f"streams: {pair.name}")
+            self._compare(pair)
+        budget, name = self.plan.budget, self.plan.name
+        for kind, subject, claimed, control in (
+            (
+                "far",
+                f"configured {name}, other records behind the same measurements",
+                0.0,
+                False,
+            ),
+            ("near", f"configured {name}, neighbours", budget, False),
+            ("admission", f"configured {name}, the bound on one user's records", budget, False),
+            ("control", f"configured {name}, several changes for one", budget, True),
+            ("leak", f"configured {name} with an exact count published", budget, True),
+        ):
+            if self.compared[kind]:
+                yield AuditFinding.exact(
+                    began,
+                    subject=subject,
+                    claimed=claimed,
+                    unit="epsilon" if isinstance(budget, PureDP) else "rho",
+                    found=self.worst[kind].loss,
+                    control=control,
+                    detail=f"{self.compared[kind]} pairs; most with {self.worst[kind].where}",
+                )
+
+    def _compare(self, pair: Pair) -> None:
+        plan, start, pure = self.plan, self.start, isinstance(self.plan.budget, PureDP)
+        if self._first is None or self._first[0] is not pair.base:
+            self._first = (pair.base, record(plan, pair.base, self.randomness, start))
+        first = self._first[1]
+        second, differs = replay(plan, first, pair.other, start)
+        if differs:
+            self._see(pair.kind, math.inf, f"{pair.name}: {differs}")
             return
-        progress("the configured selector, many runs")
-        selector = Selector(parts.select.budget)
-        subject = f"configured {selector.describe()}, frequencies"
-        yield audit_selector(
-            selector,
-            parts.select.budget,
-            _CHOICES[length],
-            randomness,
-            subject,
-            sensitivity=parts.sensitivity,
+        if pair.kind == "far":
+            self._see("far", 0.0, pair.name)
+            if not self.compared["leak"]:
+                leaking = _Leaking(plan)
+                told = record(leaking, pair.base, self.randomness, start)
+                words = replay(leaking, told, pair.other, start)[1]
+                self._see("leak", math.inf if words else 0.0, words)
+            return
+        self._see(pair.kind, transcript_loss(first, second, pure=pure), pair.name)
+        unit = plan.unit
+        if pair.kind == "near" and isinstance(unit, User) and plan.reads == "counts":
+            # A bound that lets one of a hundred more through would drown in the loss of a transcript.
+            share = changed_records(pair) / unit.max_events
+            self._see("admission", float(plan.budget.amount) * share ** (1 if pure else 2), pair.name)
+
+    def _see(self, kind: str, loss: float, where: str) -> None:
+        self.compared[kind] += 1
+        self.worst[kind].see(loss, where)
+
+
+class _Leaking:
+    """BROKEN: publishes the exact values of a measurement beside its noisy ones."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan, self.budget = plan, plan.budget
+        self.start, self.start_from = plan.start, plan.start_from
+
+    def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
+        """The plan's step."""
+        made = self._plan.step(state, batch, randomness)
+        assert isinstance(randomness, Door)
+        counts = made.noisy_counts
+        if not counts:
+            return made
+        exact = next(
+            one.exact for one in reversed(randomness.measured) if len(one.exact) == counts[-1].values.size
         )
-
-    return {"exact": exact, "counters": counters, "selection": selection}
-
-
-def _controls(parts: _Parts, ticks: int) -> Iterator[AuditFinding]:
-    """The configured counter and selector with 2/3 of their noise, which the exact audits must catch."""
-    quiet = broken_quiet_counter(parts.counter)
-    yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
-    if parts.select is not None:
-        yield exact_selector(
-            broken_quiet_selector(Selector(parts.select.budget)),
-            parts.select.budget,
-            "configured selector with 2/3 of its noise",
-            sensitivity=parts.sensitivity,
-            control=True,
-        )
+        return replace(made, noisy_counts=(*counts[:-1], replace(counts[-1], values=exact)))
 
 
-def _who(unit: Unit) -> str:
-    """The protected unit to which the sum of a plan's parts refers, in words."""
-    if isinstance(unit, InsertedRecord):
-        return "one record's one insert"
-    if isinstance(unit, User):
-        return f"all {unit.max_events} events of one user (group privacy)"
-    return "one event"
-
-
-def _ticks(counter: CalibratedCounter, most: int) -> int:
-    return most if counter.horizon is None else min(counter.horizon, most)
-
-
-def _parts(plan: object) -> _Parts:
-    if isinstance(plan, DPStabsPlan):
-        score = Score(Cells(plan.recipe.workload), plan.recipe.score, plan.unit)
-        lines = {part.name: part for part in plan.parts()}
-        return _Parts(lines["measure"], plan.counter, lines.get("select"), score.grid_sensitivity)
-    if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
-        offline = plan.offline
-        if offline.whole:
-            return _together(offline, next(part for part in plan.parts() if part.name == "measure").times)
-        score = Score(Cells(offline.workload), offline.recipe.score, offline.unit)
-        lines = {part.name: part for part in plan.parts()}
-        return _Parts(
-            lines["measure"],
-            _once(offline.noise, lines["measure"], offline.unit),
-            lines.get("select"),
-            score.grid_sensitivity,
-        )
-    if isinstance(plan, PooledPlan):
-        return _pooled_parts(plan)
-    raise _UnknownPartsError(
-        f"the audit does not know the parts of the mechanism {getattr(plan, 'name', '')!r}", where="audit"
-    )
-
-
-def _together(plan: MWEMPGMPlan, times: int) -> _Parts:
-    """The parts of runs that measure all marginals in groups, and select nothing; groups of one as a counter."""
-    alone, loss = list[Fraction](), 0.0
-    for _, noise in plan.draws:
-        if isinstance(noise, HistogramsNoise):
-            loss += times * float(1 / noise.scale)
-        else:
-            assert isinstance(noise, DiscreteLaplace), "under zCDP nothing is drawn together"
-            alone.append(Fraction(plan.unit.changed_cells) / noise.scale)
-    each = PureDP.of(alone[0] if alone else plan.budget.amount)
-    score = Score(Cells(plan.workload), plan.recipe.score, plan.unit)
-    noise = noise_for(each, plan.unit.changed_cells, plan.unit.changed_cells)
-    measure = Part("measure", times * len(alone), each, noise.describe())
-    return _Parts(measure, _once(noise, measure, plan.unit), None, score.grid_sensitivity, loss)
-
-
-def _pooled_parts(plan: PooledPlan) -> _Parts:
-    """The parts of one run, with one selection if there is something to select (released values decide how many)."""
-    runner, times = plan.runner, plan.unit.factor(plan.budget)
-    selections = int(runner.followed.choosable > 0)
-    design = Design(runner.followed.columns, selections, 0.0)
-    joint = runner.joint_draws(design)
-    groups = [(group, noise) for group, noise in runner.column_draws(design) if len(group) > 1]
-    alone = runner.division.histograms(design) - sum(len(group) for group, _ in groups)
-    noise, share = runner.noise(design), runner.select_share * selections
-    measure = Part("measure", alone * times, runner.division.histogram_budget(design), noise.describe())
-    select = Part("select", times, runner.budget.scaled(share), "") if selections else None
-    score = Score(plan.cells, "sum-noise", runner.unit)
-    loss = times * sum(_joint_loss(draw, runner.unit.changed_cells, n) for draw, n in joint)
-    loss += times * sum(float(1 / drawn.scale) for _, drawn in groups if isinstance(drawn, HistogramsNoise))
-    heads = times * sum(_alone_loss(drawn, runner.unit.changed_cells) for _, drawn in runner.headline_noises)
-    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss, heads)
-
-
-def _alone_loss(noise: Noise | HistogramsNoise, change: int) -> float:
-    """The loss of one draw of headlines: a record moves each histogram by 1 in ``change`` cells."""
-    if isinstance(noise, HistogramsNoise):
-        return float(1 / noise.scale)
-    if isinstance(noise, DiscreteLaplace):
-        return float(change / noise.scale)
-    return float(change / (2 * noise.sigma_squared))
-
-
-def _joint_loss(noise: CubeNoise | DiscreteGaussian, change: int, sums: int) -> float:
-    """The loss of one joint draw, if one record moves each of its sums by ``change``, the most that it can."""
-    if isinstance(noise, CubeNoise):
-        return float(change / noise.scale)
-    return float(sums * change**2 / (2 * noise.sigma_squared))
-
-
-def _once(noise: Noise, measure: Part, unit: Event) -> CalibratedCounter:
-    """A measured histogram as a counter that is used once, with the same noise and the same claim."""
-    counter = SimpleCounter().calibrate(measure.budget, unit)
-    if counter.materialize(1).scales[0] != noise:
-        raise ConfigError(
-            "the noise of a measurement does not fit its budget",
-            where="audit",
-            allowed="noise of the budget that the plan states",
-        )
-    return counter
+def _start(config: Config) -> StartTable | None:
+    base = config.base()
+    return None if base is None else base.table()

@@ -6,7 +6,7 @@ nothing outside the audits imports them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,7 @@ from dpstream.core.counters.intervals import CalibratedIntervalCounter, Interval
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import (
     AboveThreshold,
+    AnyNoise,
     Budget,
     CubeNoise,
     DiscreteGaussian,
@@ -95,17 +96,29 @@ class QuietNoise(SameWords):
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         """Draw noise of 2/3 of the scale."""
-        if isinstance(noise, DiscreteLaplace):
-            return self._inner.draw(DiscreteLaplace(noise.scale * _QUIET), size)
-        return self._inner.draw(DiscreteGaussian(noise.sigma_squared * _QUIET**2), size)
+        return self._inner.draw(_quieter(noise), size)
+
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
+        """As ``draw``, of a whole vector."""
+        return self._inner.draw_joint(_quieter(noise))
+
+    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+        """Measure with 2/3 of the scale."""
+        return self._inner.measure(exact, _quieter(noise))
+
+
+def _quieter(noise: Any) -> Any:
+    if isinstance(noise, DiscreteGaussian):
+        return DiscreteGaussian(noise.sigma_squared * _QUIET**2)
+    return replace(noise, scale=noise.scale * _QUIET)
 
 
 class LoneHistograms(SameWords):
     """BROKEN: histograms of one joint draw get separate noise, each as if it were the only one."""
 
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
-        """Noise with the loss of separate histograms."""
-        return self._inner.draw_joint(each_alone(noise) if isinstance(noise, HistogramsNoise) else noise)
+    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+        """Measure with the loss of separate histograms."""
+        return self._inner.measure(exact, each_alone(noise) if isinstance(noise, HistogramsNoise) else noise)
 
 
 class ReusedNoise(SameWords):

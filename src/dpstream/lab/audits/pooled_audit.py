@@ -1,12 +1,4 @@
-"""The exact loss of whole pooled streams between neighbours, which differ in one record of one step.
-
-A transcript is everything that a stream reveals: the choices and measurements of every epoch's run, and all releases.
-The plan's own code runs twice: on a stream, recording choices and measurements; and on its neighbour, with the same
-choices and with the noise that makes every measurement the same. If a release differs all the same (borders, noise
-scales, a total), private information reached it other than through choices and noise, and the loss is infinite.
-Otherwise the loss of the transcript is known exactly, and must stay within the budget. Pure: log-ratios of
-probabilities. zCDP: the shift of the noise (``shift^2 / 2 sigma^2``), and the squared range of each choice's loss,
-divided by 8 (Cesar, Rogers 2021).
+"""The exact loss of whole pooled streams between neighbours, which differ in one record of one step (see ``door``).
 
 The record is at steps where epochs begin and end, because it must count in exactly one of them.
 """
@@ -14,22 +6,19 @@ The record is at steps where epochs begin and end, because it must count in exac
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch
 from dpstream.core.privacy import (
-    AnyNoise,
     CubeNoise,
     DiscreteGaussian,
-    DiscreteLaplace,
     Event,
     HistogramsNoise,
     Noise,
@@ -42,13 +31,12 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side
-from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.published_list import released_arrays
-from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, each_alone, joint_loss, worst_choice_loss
+from dpstream.lab.audits.transcript_tape import each_alone
 
-__all__ = ["Leaking", "audit_pooled", "drawn_and_published", "exact_pooled", "pooled_loss"]
+__all__ = ["Leaking", "audit_pooled", "exact_pooled"]
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
@@ -121,7 +109,7 @@ def exact_pooled(
     for number, at in enumerate(_AT):
         for turn in range(transcripts):
             base, other = _neighbours(plan, at, (number + turn) % 2 == 1)
-            worst.see(pooled_loss(plan, base, other, randomness), f"step {at}")
+            worst.see(stream_loss(plan, base, other, randomness), f"step {at}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
@@ -157,113 +145,6 @@ def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedB
         for stream in (streams, changed)
     )
     return (other, base) if swapped else (base, other)
-
-
-def pooled_loss(
-    plan: PooledPlan,
-    base: list[EncodedBatch],
-    neighbour: list[EncodedBatch],
-    randomness: Randomness,
-) -> float:
-    """The largest loss of one random transcript of ``base`` against ``neighbour``, in the unit of the budget.
-
-    Choices and designs are those of the transcript. For each measurement the loss is the largest over all values that
-    its noise could have had.
-    """
-    first = _Log()
-    released = _releases(plan, first, base, randomness)
-    second = _Log(script=first)
-    try:
-        again = _releases(plan, second, neighbour, randomness)
-    except _OtherTranscript:
-        return math.inf
-    same = len(released) == len(again) and all(map(np.array_equal, released, again))
-    if not same or not first.matches(second) or len(first.taken) != len(second.taken):
-        return math.inf
-    chosen, noisy = worst_choice_loss(first, second, pure=isinstance(plan.budget, PureDP)), 0.0
-    for (noise, _, drawn), (_, _, needed) in zip(first.taken, second.taken, strict=True):
-        moved = np.abs(needed - drawn)
-        if isinstance(noise, DiscreteLaplace):
-            noisy += float(moved.sum() / noise.scale)
-        elif isinstance(noise, CubeNoise):
-            noisy += float(moved.max() / noise.scale)
-        elif isinstance(noise, HistogramsNoise):
-            noisy += joint_loss(noise, needed - drawn)
-        else:
-            noisy += float((moved**2).sum() / (2 * noise.sigma_squared))
-    return chosen + noisy
-
-
-def _releases(
-    plan: PooledPlan, log: _Log, batches: list[EncodedBatch], randomness: Randomness
-) -> list[NDArray[Any]]:
-    """Everything that a stream releases, as arrays: totals, standard errors, whole models, noisy counts."""
-    plan = _logged(plan, log)
-    state, released = plan.start(), list[NDArray[Any]]()
-    for batch in batches:
-        synthesis = plan.step(state, batch, randomness)
-        released += released_arrays(synthesis)
-    return released
-
-
-def drawn_and_published(
-    plan: PooledPlan, batches: list[EncodedBatch], randomness: Randomness
-) -> tuple[list[tuple[AnyNoise, NDArray[np.int64]]], list[NoisyCounts]]:
-    """What the runs of a stream drew, as the transcript has it; and what the stream publishes of it."""
-    log, published = _Log(), list[NoisyCounts]()
-    plan = _logged(plan, log)
-    state = plan.start()
-    for batch in batches:
-        published += plan.step(state, batch, randomness).noisy_counts
-    return [(noise, values) for noise, values, _ in log.taken], published
-
-
-def _logged(plan: PooledPlan, log: _Log) -> PooledPlan:
-    plan = copy.copy(plan)
-    object.__setattr__(plan, "runner", _scripted(plan.runner, log))
-    return plan
-
-
-class _OtherTranscript(Exception):
-    """The neighbour's run cannot have given this transcript."""
-
-
-@dataclass
-class _Log(Tape):
-    """A tape that also holds the measurements: law, released values, and the noise in them."""
-
-    script: _Log | None = None
-    taken: list[tuple[AnyNoise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
-
-
-class _Hooks:
-    """Methods that override those of a runner, and record or follow a transcript."""
-
-    log: _Log
-
-    def selector(self, budget: Budget) -> Selector:
-        return TapedSelector(budget, self.log)
-
-    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
-        log = self.log
-        if log.script is None:
-            released: NDArray[np.int64] = cast(Any, super()).noisy(exact, noise, randomness)
-            log.taken.append((noise, released, released - exact))
-            return released
-        if len(log.taken) >= len(log.script.taken):
-            raise _OtherTranscript
-        law, values, _ = log.script.taken[len(log.taken)]
-        if law != noise or len(values) != len(exact):
-            raise _OtherTranscript
-        log.taken.append((noise, values, values - exact))
-        return values
-
-
-def _scripted(runner: Runner, log: _Log) -> Runner:
-    """The runner's own code, which records its choices and measurements in ``log``, or follows the log's script."""
-    scripted = _with_class(runner, type("_Scripted", (_Hooks, type(runner)), {}))
-    object.__setattr__(scripted, "log", log)
-    return scripted
 
 
 def _sparse(runner: Runner) -> Runner:

@@ -50,7 +50,7 @@ AUDITS: dict[str, Audit] = {
 }
 
 #: Audits of a configuration file, the longest first.
-_CONFIGURED = ("attacks", "counters", "selection", "exact")
+_CONFIGURED = ("attacks", "samplers", "transcripts", "exact")
 _POLL_SECONDS = 0.5
 
 

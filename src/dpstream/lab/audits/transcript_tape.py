@@ -59,6 +59,10 @@ class SameWords(Randomness):
         super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
         self._inner = inner
 
+    def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
+        """The choice of ``inner``."""
+        return self._inner.choose(choice, law)
+
 
 class TapedChoice(NamedTuple):
     """One choice: the candidate, its place among the allowed ones, and the probabilities of these."""

@@ -27,8 +27,8 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.pooled_audit import pooled_loss
 from dpstream.lab.audits.transcripts import transcript_loss
 
 __all__ = ["audit_turnover", "exact_turnover"]
@@ -160,7 +160,7 @@ def _loss(
     randomness: Randomness,
 ) -> float:
     if isinstance(plan, PooledPlan):
-        return pooled_loss(plan, base, neighbour, randomness)
+        return stream_loss(plan, base, neighbour, randomness)
     return abs(transcript_loss(plan, base, neighbour, randomness).total)
 
 
