@@ -6,6 +6,7 @@ import datetime
 import gzip
 import itertools
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import DataError, StepError
-from dpstream.io.sources import FileSource, SourceOptions, StepInput, formats
+from dpstream.io.sources import (
+    FileSource,
+    SourceOptions,
+    StepInput,
+    UnreadableError,
+    formats,
+    open_source,
+)
 from dpstream.io.sources import files as files_module
 from dpstream.io.sources.pieces import Pieces
 
@@ -314,6 +322,48 @@ def test_far_away_step_numbers_are_refused(tmp_path: Path) -> None:
         write(tmp_path / "a.csv", [(1, "insert", "a"), (number, "insert", "b")])
         with pytest.raises(DataError, match="more than 1000000 steps"):
             FileSource(numbered(), base=tmp_path).steps()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"time_column": "when", "end": "data", "op_column": "op"},
+        {"rows": 2, "op_column": "op"},
+        {"user_column": "w0", "period_columns": ["w1", "w2"]},
+    ],
+)
+def test_files_that_exchange_places_during_a_reading_give_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, cut: dict[str, Any]
+) -> None:
+    """Neither their sizes nor the times of writing tell them apart. The negative control: a new file that comes during
+    the reading stops nothing, and waits for the next one."""
+    names = ("w0", "w1", "w2") if "period_columns" in cut else ("when", "op", "zip")
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    real = files_module.blocks
+
+    def blocks(path: Path, **options: Any) -> Iterator[Any]:
+        yield from real(path, **options)
+        if path == paths[0] and not (tmp_path / "c").exists():
+            during()
+
+    def swap() -> None:
+        paths[0].rename(tmp_path / "c")
+        paths[1].rename(paths[0])
+        (tmp_path / "c").rename(paths[1])
+        (tmp_path / "c").touch()
+
+    monkeypatch.setattr(files_module, "blocks", blocks)
+    for during, stops in (lambda: write(tmp_path / f"z.{ending}", [], names), False), (swap, True):
+        for number, path in enumerate(paths):
+            write(path, [(i + 1, ("insert", "delete")[number], "12"[number]) for i in range(4)], names)
+            os.utime(path, (0, 0))
+        source = open_source(SourceOptions.parse({"path": "[ab].*", **cut}), base=tmp_path, columns=["zip"])
+        if not stops:
+            assert list(source.steps())
+            continue
+        with pytest.raises(UnreadableError, match="the file changed while it was read"):
+            list(source.steps())
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:

@@ -121,6 +121,21 @@ def test_a_server_gives_the_steps_that_files_give(
     assert all(inserts or keyed for _, _, inserts, _, keyed in expected)
 
 
+def test_the_zone_of_the_server_moves_no_record_to_another_step(shop: Server) -> None:
+    shop.execute("CREATE OR REPLACE TABLE moments (zip VARCHAR(9), at TIMESTAMP NOT NULL) ENGINE = InnoDB")
+    shop.execute("INSERT INTO moments VALUES ('a', FROM_UNIXTIME(1768404600))")  # 2026-01-14 15:30 in UTC
+    keys = {"every": "day", "end": "2026-01-16"}
+    by_query = {"query": "SELECT zip FROM moments WHERE at >= ? AND at < ?"}
+    try:
+        for zone in ("+00:00", "+09:00", "-09:00"):
+            shop.execute(f"SET GLOBAL time_zone = '{zone}'")
+            for there in ({"table": "moments", **BY_DAY, "time_column": "at"}, by_query):
+                steps = open_source(options(shop, **keys, **there), columns=["zip"]).steps()
+                assert [one.batch_id for one in steps if len(one.inserts)] == ["2026-01-14"]
+    finally:
+        shop.execute("SET GLOBAL time_zone = 'SYSTEM'")
+
+
 def test_snapshots_are_of_one_moment(table: Server) -> None:
     from dpstream.io.sources.mysql_session import MySQLSession
 

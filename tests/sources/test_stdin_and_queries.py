@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +168,34 @@ def test_a_query_is_asked_once_for_each_period_that_is_over(tmp_path: Path) -> N
         ("step-5", ["a"], None),
         ("step-6", ["a", SECRET], None),
     ]
+
+
+def test_the_zone_of_the_process_moves_no_record_to_another_step(tmp_path: Path) -> None:
+    """Another machine, or cron in the place of a shell: moments stay on the days that they have in UTC."""
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as connection:
+        connection.execute("CREATE TABLE t (at TIMESTAMPTZ, zip TEXT)")
+        connection.execute("INSERT INTO t VALUES ('2026-01-05 01:00+00', 'a'), ('2026-01-05 15:30+00', 'b')")
+        connection.execute("INSERT INTO t VALUES ('2026-01-06 23:30+00', 'c')")
+    query = "SELECT zip, strftime(at, '%H') AS hour FROM t WHERE at >= ? AND at < ?"
+    options = {**QUERY, "query": query, "op_column": None, "start": "2026-01-04", "end": "2026-01-07"}
+    ask = f"""
+from dpstream.io.sources import SourceOptions, open_source
+for step in open_source(SourceOptions.parse({options!r})).steps():
+    print(step.batch_id, step.inserts.to_pylist())
+"""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", ask],
+            cwd=tmp_path,
+            env=os.environ | {"TZ": zone},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles")
+    ]
+    assert "2026-01-05 [{'zip': 'a', 'hour': '01'}, {'zip': 'b', 'hour': '15'}]" in said[0]
+    assert said == [said[0]] * 3
 
 
 def test_that_a_changed_answer_stops_the_stream_is_said() -> None:

@@ -109,6 +109,16 @@ def test_a_query_gives_the_history_that_a_file_tells(database: Database, tmp_pat
         assert outcome(database.read(table="t", **TIMES)) == wanted
 
 
+def test_the_zone_of_a_database_moves_no_record_to_another_step(server: Cluster, tmp_path: Path) -> None:
+    database = server_database(server, tmp_path)
+    database.fill(f"(1, {day(2)}, NULL, 'a', 1)")
+    query = """SELECT id, "group", size FROM t WHERE (since + time '15:30') AT TIME ZONE 'UTC' < $1"""
+    for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles"):
+        database.execute(f"ALTER DATABASE postgres SET timezone = '{zone}'")
+        assert [one.keyed.rows.num_rows for one in database.snapshots(query)] == [0, *[1] * (STEPS - 1)]
+    database.execute("ALTER DATABASE postgres RESET timezone; DROP TABLE t")
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "what"),
     [

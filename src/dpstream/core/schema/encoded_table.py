@@ -62,6 +62,7 @@ class BlockEncoder:
         columns, null_values: those of the schema.
         kept: names of columns that stay as they are.
         rules: the schema's public constraints.
+        unread: names of other columns that a block may have.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class BlockEncoder:
         null_values: tuple[str, ...],
         kept: Sequence[str] = (),
         rules: Rules | None = None,
+        unread: Sequence[str] = (),
     ) -> None:
         self.columns = tuple(columns)
         self.null_values = null_values
@@ -77,14 +79,15 @@ class BlockEncoder:
         self._read = (*self.columns, *(() if rules is None else rules.read))
         self.names = frozenset(column.name for column in self._read)
         self.kept = tuple(kept)
+        self._declared = self.names.union(kept, unread)
         self._type = narrow_type([column.size for column in columns])
         #: For each column the last dictionary and its codes: blocks of one file often have the same.
         self._last: list[tuple[Any, Any]] = [(None, None)] * len(self._read)
         self._empty: Any = None
 
     def encode(self, table: Any) -> EncodedBlock | None:
-        """A block's codes; None where a column is not there, or a cell has no code."""
-        if not self.names.issubset(table.column_names):
+        """A block's codes; None where a column is not there or not declared, or a cell has no code."""
+        if not self.names <= set(table.column_names) <= self._declared:
             return None
         codes = np.empty((table.num_rows, len(self.columns)), self._type, order="F")
         given = [np.empty(table.num_rows, np.int32) for _ in self._read[len(self.columns) :]]

@@ -184,7 +184,7 @@ class Schema:
 
     def encoder(self, kept: Sequence[str] = ()) -> BlockEncoder:
         """Encodes blocks of records; ``kept`` names columns that stay as they are."""
-        return BlockEncoder(self.columns, self.null_values, kept, self.rules)
+        return BlockEncoder(self.columns, self.null_values, kept, self.rules, self.unread_names)
 
     def problems(
         self, data: Any, *, where: str = "batch", reveal: bool = False, extra: Extra = "error"

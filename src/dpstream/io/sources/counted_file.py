@@ -20,7 +20,7 @@ from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan
 from dpstream.core.tables.sorted_rows import sorted_words
 from dpstream.core.threads import thread_count
-from dpstream.io.sources.file_opening import arrow_bytes, file_format, readable
+from dpstream.io.sources.file_opening import arrow_bytes, changed_file, file_format, readable
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -180,9 +180,7 @@ class _Passes:
     ) -> None:
         before = self._content
         if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
-            raise DataError(
-                "the file changed while it was read", where=self._where, allowed="a file that stays as it is"
-            )
+            raise changed_file(self._where)
         self._content = (key, content)
         for clique, (begin, end) in zip(cliques, bounds, strict=True):
             self._known[clique] = counts[begin:end]

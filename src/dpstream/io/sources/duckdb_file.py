@@ -32,10 +32,10 @@ def is_database(path: Path) -> bool:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[Any]:
-    """A connection that only reads.
+    """A connection that only reads, in UTC: otherwise the zone of the process decides which day a moment is on.
 
     Errors:
-        ConfigError: duckdb is not installed.
+        ConfigError: duckdb is not installed, or cannot be set to UTC.
         UnreadableError: the file is not there, is damaged, or another process writes to it.
     """
     try:
@@ -62,6 +62,20 @@ def open_database(path: Path) -> Iterator[Any]:
             allowed="a DuckDB file that nobody has open for writing",
         ) from None
     try:
+        _set_utc(connection, path)
         yield connection
     finally:
         connection.close()
+
+
+def _set_utc(connection: Any, path: Path) -> None:
+    import duckdb
+
+    try:
+        connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
+    except duckdb.Error:
+        raise ConfigError(
+            "this DuckDB cannot read times in UTC",
+            where=str(path),
+            allowed="DuckDB with its extension icu, as pip installs it",
+        ) from None

@@ -9,10 +9,10 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.objects import AnyPath, ObjectPath, is_object_url, object_path
-from dpstream.io.sources.file_opening import UnreadableError, readable
+from dpstream.io.sources.file_opening import UnreadableError, changed_file, readable
 from dpstream.io.sources.source_keys import SourceKeys
 
-__all__ = ["changes_of", "file_name", "find_files"]
+__all__ = ["FilesAsFound", "changes_of", "file_name", "find_files"]
 
 
 def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
@@ -57,14 +57,54 @@ def changes_of(paths: Iterable[AnyPath]) -> Any:
     return tuple((str(path), *_facts(path)) for path in paths)
 
 
-def _facts(path: AnyPath) -> tuple[int, int]:
+class FilesAsFound:
+    """The files of a reading as they were found. A record that another writer moves from one file to another during
+    the reading would be read twice or never, so whatever is read is held against names, sizes and times.
+
+    Errors:
+        UnreadableError: one has changed or gone since it was found. Nothing of the reading may be used.
+    """
+
+    def __init__(self, paths: Iterable[AnyPath], base: Path) -> None:
+        self._base = base
+        self._found: dict[AnyPath, tuple[int, ...]] = {}
+        self._read: dict[AnyPath, None] = {}
+        for path in paths:
+            try:
+                self._found[path] = _facts(path)
+            except FileNotFoundError:
+                raise changed_file(file_name(path, base)) from None
+
+    def reading(self, path: AnyPath) -> None:
+        """Remember that a file is read, for the next ``check``."""
+        self._read[path] = None
+
+    def check(self) -> None:
+        """Hold the files that were read since the last check against what they were."""
+        for path in self._read:
+            if not self._same(path):
+                raise changed_file(file_name(path, self._base))
+        self._read.clear()
+
+    def _same(self, path: AnyPath) -> bool:
+        if isinstance(path, ObjectPath):
+            with readable(path):
+                return path.same()
+        try:
+            return _facts(path) == self._found[path]
+        except FileNotFoundError:
+            return False
+
+
+def _facts(path: AnyPath) -> tuple[int, ...]:
     if isinstance(path, ObjectPath):
         facts = path.found or path.facts()
         if facts is None:
             raise FileNotFoundError
         return facts.size, facts.changed
     status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    # Of two files that exchange their names, size and time of writing may be the same.
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _matching(pattern: str, base: Path) -> Iterator[AnyPath]:

@@ -11,7 +11,7 @@ from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
 from dpstream.core.objects import AnyPath, ObjectPath
 
-__all__ = ["FORMATS", "UnreadableError", "arrow_bytes", "arrow_file", "binary", "file_format", "readable"]
+__all__ = ["FORMATS", "UnreadableError", "arrow_bytes", "arrow_file", "binary", "changed_file", "file_format", "readable"]
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 
@@ -41,7 +41,7 @@ def readable(path: AnyPath) -> Iterator[None]:
     """Replace what readers raise on a bad file by an UnreadableError about the file.
 
     Errors:
-        DataError: an object that was replaced since it was found, before or during the reading.
+        UnreadableError: also, an object that was replaced since it was found, before or during the reading.
     """
     try:
         _require_same(path)
@@ -73,7 +73,16 @@ def readable(path: AnyPath) -> Iterator[None]:
 
 def _require_same(path: AnyPath) -> None:
     if isinstance(path, ObjectPath) and not path.same():
-        raise DataError("the file changed while it was read", where=str(path), allowed="finished files")
+        raise changed_file(str(path))
+
+
+def changed_file(where: str) -> UnreadableError:
+    """The refusal of a file that changes while it is read."""
+    return UnreadableError(
+        "the file changed while it was read",
+        where=where,
+        allowed="finished files: write each under another name, rename it, and run again",
+    )
 
 
 def binary(path: AnyPath) -> IO[bytes]:

@@ -18,7 +18,8 @@ from dpstream.core.objects import AnyPath
 from dpstream.core.schema import Schema
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import CountedFile, is_large
-from dpstream.io.sources.file_finding import changes_of, file_name, find_files
+from dpstream.io.sources.file_finding import FilesAsFound, changes_of, file_name, find_files
+from dpstream.io.sources.file_opening import changed_file
 from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
@@ -161,10 +162,17 @@ class FileSource(Source):
         grid = self.options.grid
         self._position, self._key = {}, key
         if grid is not None:
-            return self._timed_steps(grid, start_step, seen)
+            return self._checked(self._timed_steps(grid, start_step, seen))
         if self.options.rows is not None:
-            return self._row_steps(self.options.rows, start_step, seen)
-        return self._file_steps(start_step, seen)
+            return self._checked(self._row_steps(self.options.rows, start_step, seen))
+        return self._checked(self._file_steps(start_step, seen))
+
+    def _checked(self, steps: Iterator[StepInput]) -> Iterator[StepInput]:
+        """The steps, each after a look at the files that were read for it."""
+        for entry in steps:
+            self._as_found.check()
+            yield entry
+            del entry  # or its records would be there while the next file is read
 
     # Steps by time.
 
@@ -292,6 +300,7 @@ class FileSource(Source):
         for block in self._read(path, counted=True):
             pieces.add(*self._split(block, name, records), steps=np.ones(block.num_rows, np.int64))
             records += block.num_rows
+        self._as_found.check()
         return pieces.take(1)
 
     def _counted(self, path: AnyPath) -> CountedFile | None:
@@ -299,8 +308,12 @@ class FileSource(Source):
         plain = (self.options.op_column, self.options.user_column) == (None, None)
         if self._encoder is None or not plain or not is_large(path, self._encoder):
             return None
-        read = partial(self._read, path, counted=True)
-        return CountedFile(self._encoder, lambda then: read(then=then), lambda: self._file_records(path)[0])
+
+        def read(then: Callable[[ReadBlock], Any]) -> Iterator[Any]:
+            yield from self._read(path, counted=True, then=then)
+            self._as_found.check()
+
+        return CountedFile(self._encoder, read, lambda: self._file_records(path)[0])
 
     def _row_steps(self, rows: int, start_step: int, seen: Position | None) -> Iterator[StepInput]:
         """The full steps. Records that do not fill a step wait for more records."""
@@ -316,6 +329,7 @@ class FileSource(Source):
                 pieces.add(chosen(table, keep), deletes[keep], steps=steps[keep])
                 read += block.num_rows
                 records += block.num_rows
+                self._as_found.reading(path)
                 while read >= step * rows:
                     yield self._input(step, f"block-{step}", None, *pieces.take(step))
                     step += 1
@@ -352,6 +366,7 @@ class FileSource(Source):
             DataError: another file has other columns, or the first one lacks a column of ``[source]``.
         """
         files = self.files()
+        self._as_found = FilesAsFound(files, self._base)
         first = self._columns_of(files[0])
         user = self.options.user_column
         for column in self._marks() + ([] if user is None else [user]):
@@ -377,7 +392,7 @@ class FileSource(Source):
                     where=self._name(path),
                     allowed=f"the columns of {self._name(files[0])}",
                 )
-        self._names = first
+        self._names, self._first = first, files[0]
         self._columns = [name for name in first if self._keeps(name)]
         return files
 
@@ -398,11 +413,12 @@ class FileSource(Source):
 
     def _pieces(self) -> Pieces:
         """A place for records that wait for their step; their columns and types are those of the first file."""
-        empty = next(iter(self._blocks(self.files()[0], self._columns)))
+        empty = next(iter(self._blocks(self._first, self._columns)))
         return Pieces(empty, self._encoder)
 
     def _blocks(self, path: AnyPath, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
         """The blocks of a file. ``counted``: count broken records, at one of the two readings where there are two."""
+        self._as_found.reading(path)
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
 
@@ -411,6 +427,7 @@ class FileSource(Source):
     ) -> Iterator[Any]:
         """The blocks of a file with all columns, encoded where the source has a schema, or what ``then`` makes of them
         in several threads. ``counted`` as above."""
+        self._as_found.reading(path)
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         each = partial(read_block, marks=self._marks(), columns=self._columns, encoder=self._encoder)
         if self._encoder is None:
@@ -458,6 +475,7 @@ class _Reader:
         self._waiting = [entry for entry in self._waiting if entry[0] > needed]
         if self._blocks is None:
             self._blocks = self._source._read(self._file.path)
+        self._source._as_found.reading(self._file.path)
         while self._read < needed:
             block = next(self._blocks, None)
             if block is None:
@@ -475,4 +493,4 @@ class _Reader:
         pieces.add(chosen(table, keep), deletes[keep], steps=steps[keep], source=self._number)
 
     def _changed(self) -> None:
-        raise DataError("the file changed while it was read", where=self._file.name, allowed="finished files")
+        raise changed_file(self._file.name)

@@ -61,6 +61,9 @@ class WideSource(FileSource):
     ) -> Iterator[StepInput]:
         """See ``Source``: the periods from ``start_step`` on. The columns of earlier periods are not read."""
         check_start(start_step)
+        return self._checked(self._period_steps(start_step))
+
+    def _period_steps(self, start_step: int) -> Iterator[StepInput]:
         files = self._checked_files()
         periods = self._periods(self._columns_of(files[0]), self._name(files[0]))
         for step in range(start_step, len(periods) + 1):
