@@ -75,7 +75,8 @@ def write_step(folder: Path, step: int, rows: list[str] | None = None) -> None:
 
 def released(folder: Path) -> dict[str, bytes]:
     root = folder / "releases"
-    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+    files = [p for p in sorted(root.rglob("*")) if p.is_file() and p.name != ".head.json"]
+    return {str(p.relative_to(root)): p.read_bytes() for p in files}
 
 
 def status(config: Path) -> dict[str, Any]:

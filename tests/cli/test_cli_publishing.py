@@ -109,10 +109,13 @@ def test_who_decided_is_kept_and_published_nowhere(tmp_path: Path) -> None:
         assert b"Okafor" not in data
     dpstream("approve", config, "--all", "--by", "two\nlines", code=2)
     with sqlite3.connect(tmp_path / "state" / "stream.sqlite") as db:
-        db.execute("UPDATE decisions SET person = 'Somebody' WHERE id = 1")
-    with Config.load(config).open_stream() as stream, pytest.raises(StoreDamagedError, match="who decided"):
-        stream.decisions()
-    assert "who decided about step 2" in dpstream("store", "check", config, code=4).stderr
+        db.execute("UPDATE log SET detail = 'Somebody' WHERE kind = 'rejected'")
+    with pytest.raises(StoreDamagedError, match="the log of decisions and failures was changed"):
+        Config.load(config).open_stream()
+    assert (
+        "the log of decisions and failures was changed at entry 2"
+        in dpstream("store", "check", config, code=4).stderr
+    )
 
 
 def test_standard_output_carries_releases_only(tmp_path: Path) -> None:

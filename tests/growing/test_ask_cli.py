@@ -199,7 +199,6 @@ def test_both_stores_get_another_key(config: Path) -> None:
     for name in ("k1", "k2"):
         made = CliRunner().invoke(main, ["store", "key", "--out", str(home / name)])
         assert made.exit_code == 0
-    assert store("migrate", "--questions") == 0  # in the newest format already
     assert store("rekey", "--questions", "--to", str(home / "k1")) == 0
     code, _, error = ask(str(config), "smoker")
     assert code == 4

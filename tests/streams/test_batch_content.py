@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import sqlite3
-import tarfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from fault_harness import faulty, in_child, kill
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postgres_server import Cluster
-from toy_stream import SCHEMA, ToyPlan, batch, start
 
-from dpstream.core.errors import StepError, StoreFormatError
-from dpstream.core.privacy import User
 from dpstream.core.schema import Domain
-from dpstream.io.sinks import Publisher
-from dpstream.stream import Batch, PostgresServer, StateKey, Stream, open_stream
-from dpstream.stream.batch_content import RULE, BatchContent, RecordRows
-from dpstream.stream.store import store_database as database
-from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.batch_content import BatchContent, RecordRows
 from dpstream.stream.store.stored import StoreReader
-from dpstream.stream.store.upkeep import check_store
-
-RESERVED = Path(__file__).parent / "data" / "reserved-8.tar.xz"
 
 #: What ``test_contents_as_they_were_stored`` expects.
 OLD = [
@@ -88,135 +69,3 @@ def test_contents_as_they_were_stored() -> None:
     )
     assert [old(one).hex() for one in contents] == OLD
     assert [one.stored.hex() for one in contents] == NEW
-
-
-def reserved(home: Path) -> Path:
-    """Three steps of at most two events a user, and a fourth that was reserved when the process was killed."""
-    with tarfile.open(RESERVED) as packed:
-        packed.extractall(home, filter="data")
-    (home / "state").chmod(0o700)
-    for file in (home / "state").iterdir():
-        file.chmod(0o600)
-    return home
-
-
-def go_on(home: Path, server: PostgresServer | None = None, key: StateKey | None = None) -> Stream:
-    sink = Publisher(home / "releases", format="csv")
-    plan = ToyPlan(unit=User(2))  # type: ignore[arg-type]
-    return open_stream(
-        plan, SCHEMA, home / "state", name="stored", publish_to=sink, keep=2, server=server, key=key
-    )
-
-
-def theirs(number: int, *, shift: int = 0, backwards: bool = False) -> Batch:
-    """The records of a step; with another ``shift`` they are other people's."""
-    frame = {**batch(number).inserts, "person": [f"user-{k % 7 + number + shift}" for k in range(40)]}
-    if backwards:
-        frame = {name: values[::-1] for name, values in frame.items()}
-    return Batch(frame, users="person")
-
-
-def step(stream: Stream, number: int, **options: Any) -> int:
-    return stream.step(theirs(number, **options), f"b{number}", position={"rows": 40 * number}).step
-
-
-def marks(home: Path) -> list[bytes]:
-    """How the contents of a store that is not encrypted begin, where they say a rule."""
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
-    rows = db.execute("SELECT content FROM steps ORDER BY step").fetchall()
-    db.close()
-    return [b"" if len(content) == 32 else content[:1] for (content,) in rows]
-
-
-def lives_on(stream: Stream) -> None:
-    """Old steps, the old reservation and a new step are told from other records, whatever their order."""
-    for number in (1, 2, 3):
-        assert step(stream, number, backwards=True) == number
-        with pytest.raises(StepError, match="used at step"):
-            step(stream, number, shift=1)
-    if stream.last_step == 3:
-        with pytest.raises(StepError, match="reserved for other records under this id"):
-            step(stream, 4, shift=1)
-        with pytest.raises(StepError, match="reserved for the batch 'b4'"):
-            stream.step(theirs(4), "other", position={"rows": 160})
-    assert step(stream, 4, backwards=True) == 4
-    assert step(stream, 5) == 5
-    for number in (4, 5):
-        assert step(stream, number, backwards=True) == number
-        with pytest.raises(StepError, match="used at step"):
-            step(stream, number, shift=1)
-
-
-def test_a_reservation_of_format_8_is_compared_by_its_rule(tmp_path: Path) -> None:
-    with go_on(reserved(tmp_path)) as stream:
-        lives_on(stream)
-    assert marks(tmp_path) == [b"", b"", b"", RULE, RULE]
-    with go_on(tmp_path) as stream:
-        lives_on(stream)
-    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
-
-
-def test_killed_anywhere_between_the_formats(tmp_path: Path) -> None:
-    """From the opening of a store of format 8 to the commit of its reserved step."""
-    made = reserved(tmp_path / "made")
-
-    def work(home: Path) -> None:
-        with go_on(home) as stream:
-            step(stream, 4)
-
-    shutil.copytree(made, tmp_path / "whole")
-    with faulty(None, kill) as calls:
-        work(tmp_path / "whole")
-    for at in range(1, len(calls) + 1):
-        home = tmp_path / str(at)
-        shutil.copytree(made, home)
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                work(home)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        with go_on(home) as stream:
-            with pytest.raises(StepError):
-                step(stream, 4, shift=1)
-            lives_on(stream)
-        assert check_store(home / "state", home / "releases").problems == ()
-
-
-@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
-@pytest.mark.parametrize("place", ["files", "server"])
-def test_both_rules_in_an_archive_under_another_key_and_on_a_server(
-    tmp_path: Path, request: pytest.FixtureRequest, place: str, encrypted: bool
-) -> None:
-    """The store moves while a reservation of the old rule is open, and again when it holds steps of both."""
-    server = None
-    if place == "server":
-        cluster: Cluster = request.getfixturevalue("postgres")
-        server = PostgresServer(cluster.url, f"t_rules_{encrypted:d}")
-    home, key = reserved(tmp_path), StateKey.generate() if encrypted else None
-    if encrypted:
-        rekey_store(home / "state", old=None, new=key)
-    for turn, (source, target) in enumerate(((None, server), (server, None))):
-        with go_on(home, source, key) as stream:
-            facts = dict(stream._facts)
-            if turn:
-                lives_on(stream)
-        export_store(home / "state", home / f"moved-{turn}", server=source, move=True, key=key)
-        import_store(home / f"moved-{turn}", home / "state", facts, server=target, key=key)
-    if encrypted:
-        rekey_store(home / "state", old=key, new=None)
-    with go_on(home) as stream:
-        lives_on(stream)
-    assert marks(home) == [b"", b"", b"", RULE, RULE]
-
-
-def test_an_older_version_refuses_the_new_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take a repetition for other records."""
-    with start(tmp_path, publish=False) as stream:
-        stream.step(batch(1), "b1")
-    before = (tmp_path / "state" / "stream.sqlite").read_bytes()
-    written = database.STORE_FORMAT
-    monkeypatch.setattr(database, "STORE_FORMAT", 8)
-    with pytest.raises(StoreFormatError, match=f"written in format {written} by a newer version"):
-        start(tmp_path, publish=False)
-    assert (tmp_path / "state" / "stream.sqlite").read_bytes() == before

@@ -22,7 +22,6 @@ from fault_harness import (
     outcome,
     violations_after_stop,
 )
-from test_migration import STORED, go_on, unpack
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core import durable
@@ -205,44 +204,6 @@ def test_readers_find_a_whole_catalogue_wherever_the_stream_stops(
         assert {step: committed_steps(home)[step] for step in before} == before
         shutil.rmtree(home)
     assert listed == 3
-
-
-def test_a_stream_with_the_old_catalogue_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers find all steps wherever the move to parts stops, and the stream goes on in the new form."""
-    monkeypatch.setattr(catalogue, "PART", 1)
-    unpack(STORED[-1].with_name("format-7.tar.xz"), tmp_path / "old")
-    before = reads_well(tmp_path / "old")
-    assert read_catalogue(tmp_path / "old" / "releases")["format"] == 1
-    assert [entry["step"] for entry in before] == [1, 2, 3]
-
-    def goes_on(home: Path) -> None:
-        with go_on(home) as stream:
-            stream.step(batch(4), "b4")
-
-    shutil.copytree(tmp_path / "old", tmp_path / "undisturbed")
-    with faulty(None, kill) as calls:
-        goes_on(tmp_path / "undisturbed")
-    for at in range(1, len(calls) + 1):
-        home = tmp_path / str(at)
-        shutil.copytree(tmp_path / "old", home)
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                goes_on(home)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        entries = reads_well(home)
-        assert [entry["manifest_sha256"] for entry in entries][:3] == [
-            one["manifest_sha256"] for one in before
-        ]
-        assert in_child(lambda home=home: goes_on(home)) == 0  # type: ignore[misc]
-        assert reads_well(home) == ledger_says(home)
-        assert read_catalogue(home / "releases")["format"] == 2
-        shutil.rmtree(home)
-    # Only opening it moves it, too.
-    go_on(tmp_path / "old").close()
-    assert read_catalogue(tmp_path / "old" / "releases")["format"] == 2
-    assert reads_well(tmp_path / "old") == before
 
 
 def test_hundreds_of_steps_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,19 +191,22 @@ def test_two_imports_at_once(moved: Path) -> None:
 
 def test_the_note_of_an_import_goes_with_its_end(moved: Path) -> None:
     take(moved, "a")
-    assert Head(moved / "a").importing("a") is None
-    # Killed before that: whoever moves the stream on ends it.
     head = Head(moved / "a")
-    step, seal = head.read("a") or (0, b"")
-    head.write(step, seal, importing="0" * 32)
+    noted = head.read("a")
+    assert noted is not None
+    assert noted.importing is None
+    # Killed before that: whoever moves the stream on ends it.
+    head.write((noted.step, noted.seal), (noted.entry, noted.entry_seal), importing="0" * 32)
     export_store(moved / "a", moved / "on", move=True)
-    assert head.importing("a") == "moved away"
+    noted = head.read("a")
+    assert noted is not None
+    assert noted.importing == "moved away"
 
 
 def test_a_copy_that_replaces_a_lost_store_waits_for_a_decision(tmp_path: Path) -> None:
-    """The step that failed after drawing is not forgotten with the store."""
+    """The step that failed after drawing is not forgotten with the store: a copy that does not know of it is refused."""
     run(tmp_path, 2, publish=False)
-    export_store(tmp_path / "state", tmp_path / "copy")
+    export_store(tmp_path / "state", tmp_path / "older")
     with start(tmp_path, publish=False) as stream:
         PINNED.update(stream._facts)
         plan = type(stream._plan)
@@ -218,9 +221,13 @@ def test_a_copy_that_replaces_a_lost_store_waits_for_a_decision(tmp_path: Path) 
                 stream.step(batch(3), "b3")
         with pytest.raises(StepError, match="stopped with RuntimeError"):
             stream.step(batch(3), "b3")
+        stream.discard_reservation()
+    export_store(tmp_path / "state", tmp_path / "copy")
     (tmp_path / "state" / "stream.sqlite").unlink()
     for side in (tmp_path / "state").glob("stream.sqlite-*"):
         side.unlink()
+    with pytest.raises(StoreDamagedError, match="knows a decision, a failure or a move"):
+        take(tmp_path, "state", "older")
     assert take(tmp_path, "state", "copy") == 2
     status = read_status(tmp_path / "state")
     assert (status.restored, status.failed) == (True, None)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -191,34 +189,3 @@ OLD = {
     "window": "e1924e3bedf4fa75947d739c52a8e425b6a94f8db4b37c82209f09500d825df8",
     "cumulative": "76d6eaa961ebf2d6ab51d5640ceeb4d41b494c4075875b9507f320aede4c0da6",
 }
-
-
-@pytest.mark.parametrize("kind", OLD)
-def test_panels_without_weights_go_on_as_they_began(tmp_path: Path, kind: str) -> None:
-    """The stores hold four periods, made with seed 5 before there were weights; two more follow."""
-    with tarfile.open(DATA / f"panel-{kind}.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
-    (tmp_path / "state").chmod(0o700)
-    schema = Schema((Boolean("poor"),))
-    recipe: Any = PanelWindow(schema, 3) if kind == "window" else PanelCumulative(schema)
-    plan = recipe.calibrate(rho="1/10", unit=Individual(), horizon=6)
-    truth = np.random.default_rng(3).random((6, 60)) < 0.3
-    for step in (5, 6):
-        with open_stream(
-            plan,
-            schema,
-            tmp_path / "state",
-            publish_to=Publisher(tmp_path / "releases", format="csv"),
-            publishing=Publishing(records="persistent", publish="both"),
-            randomness=Randomness.seeded(5),
-        ) as stream:
-            users = [f"p{i}" for i in range(60)]
-            stream.step(Batch({"poor": truth[step - 1].tolist()}, users=users), f"b{step}")
-    folder = tmp_path / "releases"
-    files = [
-        folder / "codebook.json",
-        *(folder / f"step-00000{step}" / name for step in (5, 6) for name in ("changes.csv", "table.csv")),
-    ]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-    assert digest == OLD[kind]
-    assert read(folder, 6).num_columns == 7

@@ -1,87 +1,32 @@
-"""Stored states of every format, archives, moves between databases, and the verbs that look after a store."""
+"""Archives, moves between databases, and the verbs that look after a store."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sqlite3
 import stat
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 from postgres_server import Cluster
-from toy_stream import SCHEMA, ToyPlan, batch, run, start
+from toy_stream import batch, run, start
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
-from dpstream.io.sinks import Publisher, read
-from dpstream.stream import PostgresServer, Stream, open_stream
+from dpstream.io.sinks import read
+from dpstream.stream import PostgresServer
 from dpstream.stream.store import sqlite
-from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.upkeep import check_store, migrate_store
+from dpstream.stream.store.upkeep import check_store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make, released
-
-DATA = Path(__file__).parent / "data"
-STORED = sorted(DATA.glob("format-*.tar.xz"), key=lambda p: p.name)
-
-
-def unpack(stored: Path, home: Path) -> None:
-    with tarfile.open(stored) as archive:
-        archive.extractall(home, filter="data")
-    (home / "state").chmod(0o700)
-    for file in (home / "state").iterdir():
-        file.chmod(0o600)
-
-
-def go_on(home: Path, server: PostgresServer | None = None, state: str = "state") -> Stream:
-    """The stream of the stored states: three steps, keep = 2, and a fourth that is reserved."""
-    sink = Publisher(home / "releases", format="csv")
-    return open_stream(ToyPlan(), SCHEMA, home / state, name="stored", publish_to=sink, keep=2, server=server)
 
 
 def facts(home: Path) -> dict[str, object]:
     with start(home / "for its facts", publish=False) as stream:
         return dict(stream._facts)
-
-
-@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name[:8])
-def test_stored_states_open_for_ever(tmp_path: Path, stored: Path) -> None:
-    """Made once by the versions that wrote these formats; never made again."""
-    unpack(stored, tmp_path)
-    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
-    version = int(re.findall(r"\d+", stored.name)[0])
-    shutil.copytree(tmp_path, tmp_path.with_name(tmp_path.name + "-b"))
-    second = tmp_path.with_name(tmp_path.name + "-b")
-    try:
-        before, now, copy = migrate_store(tmp_path / "state")
-        assert (before, now) == (version, database.STORE_FORMAT)
-        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-        assert migrate_store(tmp_path / "state") == (now, now, None)
-        for home in (tmp_path, second):  # migrated by the verb, and by opening
-            with go_on(home) as stream:
-                assert stream.last_step == 3
-                assert stream.release(3).sample().num_rows == stream.release(3).rows
-                assert stream.step(batch(3), "b3").step == 3, "the stored fingerprint still fits"
-                assert stream.step(batch(4), "b4").step == 4, "the reservation is of these records"
-                assert stream._state.true.sum() == 154
-            assert check_store(home / "state", home / "releases").problems == ()
-    finally:
-        shutil.rmtree(second)
-
-
-def test_a_state_of_every_older_format_is_stored() -> None:
-    stored = {int(re.findall(r"\d+", path.name)[0]) for path in STORED}
-    assert stored >= set(range(1, database.STORE_FORMAT)), (
-        "make one with the last version that wrote the format"
-    )
-    assert (
-        list(database.STORE_TABLES) == list(database.DEFINITIONS) == list(range(1, database.STORE_FORMAT + 1))
-    )
 
 
 def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(tmp_path: Path) -> None:
@@ -173,9 +118,9 @@ def test_changed_archives_are_refused(tmp_path: Path) -> None:
 
 def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
     server = PostgresServer(postgres.url, "t_moves")
-    unpack(STORED[-1], tmp_path)
     there, back = tmp_path / "there", tmp_path / "back"
-    with go_on(tmp_path) as stream:
+    run(tmp_path, 3)
+    with start(tmp_path) as stream:
         pinned = dict(stream._facts)
         stream.step(batch(4), "b4")
         kept = stream.release().manifest
@@ -184,17 +129,17 @@ def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) 
     with pytest.raises(ConfigError, match="there is a stream already"):
         import_store(there, tmp_path / "state", pinned, server=server)
     with pytest.raises(StoreError, match="was moved away"):
-        go_on(tmp_path)
-    with go_on(tmp_path, server) as stream:
+        start(tmp_path)
+    with start(tmp_path, server=server) as stream:
         assert stream.release().manifest == kept
         assert stream.step(batch(4), "b4").step == 4
         assert stream.step(batch(5), "b5").step == 5
     assert check_store(tmp_path / "state", tmp_path / "releases", server=server).problems == ()
     export_store(tmp_path / "state", back, server=server, move=True)
     with pytest.raises(StoreError, match="was moved away"):
-        go_on(tmp_path, server)
+        start(tmp_path, server=server)
     assert import_store(back, tmp_path / "state", pinned) == 5
-    with go_on(tmp_path) as stream:
+    with start(tmp_path) as stream:
         assert stream.step(batch(6), "b6").step == 6
     assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
 
@@ -258,7 +203,6 @@ def test_the_verbs(tmp_path: Path) -> None:
     assert "sound: 4 steps" in dpstream("store", "check", config).stdout
     found = json.loads(dpstream("store", "check", config, "--json").stdout)
     assert (found["sound"], found["steps"], found["problems"]) == (True, 4, [])
-    assert "newest format" in dpstream("store", "migrate", config).stdout
     before = released(tmp_path)
     size = (tmp_path / "state" / "stream.sqlite").stat().st_size
     config.write_text(config.read_text() + "keep = 1\n")

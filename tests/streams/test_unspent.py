@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sqlite3
 import warnings
 from pathlib import Path
 
@@ -89,14 +88,6 @@ def charged(home: Path) -> None:
     unspent(home, account=home / "account")
 
 
-def of_an_older_version(home: Path) -> None:
-    """It left no note of what was reserved."""
-    unspent(home)
-    with sqlite3.connect(home / "state" / "stream.sqlite") as db:
-        db.execute("DELETE FROM meta WHERE key = 'first_reservation'")
-    (home / "state" / "head.json").unlink()
-
-
 @pytest.mark.parametrize(
     "begin",
     [
@@ -105,7 +96,6 @@ def of_an_older_version(home: Path) -> None:
         failed,
         failed_before_drawing,
         charged,
-        of_an_older_version,
         lambda home: run(home, 1),
     ],
 )

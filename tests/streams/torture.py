@@ -32,7 +32,7 @@ from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
-from torture_upkeep import APART, OWN, feed, stored_format, tend
+from torture_upkeep import APART, OWN, feed, tend
 
 from dpstream.io.sinks import catalogue
 
@@ -150,7 +150,7 @@ def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen
     """A verb that is stopped and repeated; what is there then."""
     if kind in APART:
         with scratch() as apart:
-            hit, found = (feed if kind == "diff" else stored_format)(apart, rng)
+            hit, found = feed(apart, rng)
         now = before
     else:
         hit, found = tend(kind, home, settings, rng)

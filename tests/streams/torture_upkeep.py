@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import tarfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import torture_life as lives
-from fault_harness import Fault, faulty, in_child, kill, owner_decides
+from fault_harness import Fault, faulty, in_child, kill
 from torture_life import Settings
-from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sinks import Publisher
 from dpstream.io.sources.snapshot_diff import write_diff
-from dpstream.stream import StateKey, open_stream
+from dpstream.stream import StateKey
 from dpstream.stream.identity import plan_facts
 from dpstream.stream.release.produce import steps_to_keep
-from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.rekey import rekey_store, stored_key
 from dpstream.stream.store.store import Store
-from dpstream.stream.store.upkeep import check_store, migrate_store
 
 #: What is done to a life's own store, and what has a place of its own.
 OWN = ("move", "compact", "rekey")
-APART = ("migrate", "diff")
+APART = ("diff",)
 OTHER_KEY = StateKey(b"o" * 32)
-STORED = sorted((Path(__file__).parent / "data").glob("format-*.tar.xz"))
 
 
 def move(home: Path, settings: Settings) -> None:
@@ -96,42 +89,6 @@ def tend(kind: str, home: Path, settings: Settings, rng: random.Random) -> tuple
     return hit, found if code == 0 else [*found, f"{kind} cannot be finished: exit {code}"]
 
 
-def stored_format(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
-    """A store of an older format is migrated (by the verb, or by opening it), stopped, and goes on."""
-    stored = rng.choice(STORED)
-    with tarfile.open(stored) as archive:
-        archive.extractall(home, filter="data")
-    (home / "state").chmod(0o700)
-    for file in (home / "state").iterdir():
-        file.chmod(0o600)
-
-    def go_on() -> None:
-        sink = Publisher(home / "releases", format="csv")
-        with open_stream(ToyPlan(), SCHEMA, home / "state", name="stored", publish_to=sink, keep=2) as stream:
-            owner_decides(stream)
-            stream.step(batch(3), "b3")
-            stream.step(batch(4), "b4")
-
-    def work() -> None:
-        if by_verb:
-            migrate_store(home / "state")
-        else:
-            go_on()
-
-    by_verb = rng.random() < 0.5
-    version = int(re.findall(r"\d+", stored.name)[0])
-    hit, code = stopped(work, rng, 12 if by_verb else 30)
-    found = [] if code in (0, lives.REFUSED, -9) else [f"migrate: exit {code}"]
-    checked = check_store(home / "state", None)
-    if checked.problems or checked.format not in (version, database.STORE_FORMAT):
-        found.append(f"migrate: format {version} became {checked.format}: {checked.problems}")
-    code = in_child(lambda: lives.guarded(go_on))
-    checked = check_store(home / "state", home / "releases")
-    if code or checked.problems or (checked.format, checked.steps) != (database.STORE_FORMAT, 4):
-        found.append(f"migrate: exit {code}, {checked}")
-    return hit, found
-
-
 def feed(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
     """Two snapshots are differenced, which is stopped; the changes are not there, or whole, and add up."""
     kind, bags = rng.choice(["csv", "parquet"]), []
@@ -180,4 +137,4 @@ def read_table(path: Path) -> list[tuple[str, int, str]]:
     return [(row["zip"], row["n"], row["op"]) for row in table.to_pylist()]
 
 
-__all__ = ["APART", "OWN", "feed", "stored_format", "tend"]
+__all__ = ["APART", "OWN", "feed", "tend"]

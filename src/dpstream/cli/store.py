@@ -25,9 +25,9 @@ _questions = click.option(
 _out = click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 
 
-@click.group("store", short_help="Check, migrate, move or compact the secret store of a stream.")
+@click.group("store", short_help="Check, move or compact the secret store of a stream.")
 def command() -> None:
-    """Check, migrate, export, import, compact or encrypt the secret store of a stream.
+    """Check, export, import, compact or encrypt the secret store of a stream.
 
     The store is an SQLite file in the state folder, or a schema of a PostgreSQL server ([state] url). With
     [state] key_file or key_env what is private in it is encrypted.
@@ -79,33 +79,6 @@ def check(config: str, state: str | None, questions: bool, out: str | None, as_j
     return 4 if checked.problems else 0
 
 
-@command.command("migrate", short_help="Bring the store to the newest format, with a copy first.")
-@config_argument
-@_state
-@_questions
-def migrate(config: str, state: str | None, questions: bool) -> None:
-    """Bring the store to the format of this version; a copy of the old one is written beside it first.
-
-    A run does the same without a copy. Stopped anywhere, the store is as it was or in the newest format. Older
-    versions cannot open it afterwards: for them there is the copy.
-
-    \b
-    Example:
-      dpstream store migrate dpstream.toml
-    """
-    from dpstream.stream.store.upkeep import migrate_store
-
-    loaded = _load(config)
-    place, server = _store(loaded, state, questions)
-    before, now, copy = migrate_store(place, server=server, key=loaded.state_key())
-    if copy is None:
-        click.echo(f"the store is in the newest format ({now}) already")
-    else:
-        click.echo(
-            f"migrated from format {before} to {now}; the old store is in {copy}, as secret as the store"
-        )
-
-
 @command.command("export", short_help="Write the whole store to one file.")
 @config_argument
 @_state
@@ -135,7 +108,8 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
     if public in target.resolve().parents:
         raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
     place, server = _store(loaded, state, questions)
-    steps = export_store(place, target, server=server, move=move, key=loaded.state_key())
+    releases = None if questions else loaded.output.dir
+    steps = export_store(place, target, server=server, move=move, key=loaded.state_key(), releases=releases)
     click.echo(f"wrote {target}: {counted(steps, 'step')}; it is as secret as the store")
     if move:
         click.echo("this store refuses to go on now: import the file where the stream is to live")
@@ -220,13 +194,11 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
     encrypted = stored_key(place, server=server) is not None
     # A configuration that names a key already is fine for a store that has none.
     old = loaded.state_key() if encrypted else None
-    copies = rekey_store(place, old=old, new=new, server=server)
+    rekey_store(place, old=old, new=new, server=server)
     if new is None:
         click.echo("the store is not encrypted any more: take key_file or key_env out of [state]")
     else:
         click.echo(f"the store is encrypted with the key {new.name}: [state] has to name it from now on")
-    for copy in copies:
-        click.echo(f"warning: {copy} was written before and keeps what it holds", err=True)
 
 
 @command.command("compact", short_help="Delete what the keep policy allows, and free its space.")

@@ -21,6 +21,7 @@ __all__ = ["WORDS", "health", "is_running"]
 WORDS = (
     "healthy",
     "not-started",
+    "rolled-back",
     "begun",
     "unpublished",
     "releases",
@@ -62,6 +63,12 @@ def health(
     """
     if not facts["started"]:
         return "not-started", "there is no state yet"
+    from dpstream.stream.store.store_status import rolled_back
+
+    sink = config.publisher(out)
+    older = rolled_back(state, sink, server=config.server)
+    if older is not None:
+        return "rolled-back", f"{older}; find the newest state before anything else"
     if facts["failed"] is not None:
         return (
             "failed",
@@ -74,7 +81,7 @@ def health(
         return "other-plan", why if facts["remedy"] is None else f"{why}: write {facts['remedy']}"
     if facts["made_with_test_seed"]:
         return "no-guarantee", "steps were made with a test seed"
-    wrong = _wrong_releases(config, state, config.publisher(out), deep)
+    wrong = _wrong_releases(config, state, sink, deep)
     if wrong is not None:
         return "releases", wrong
     if facts["steps_left"] == 0:

@@ -103,6 +103,7 @@ class Stream:
             key=key,
             renew=membership is None,
             published=None if sink is None else sink.published,
+            releases=None if sink is None else sink.directory,
         )
         self._keyed = KeyedRecords(plan, schema, self._store)
         try:
@@ -120,6 +121,8 @@ class Stream:
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
                 self._outlet.check(self.last_step)
+                if not self._store.witnessed:
+                    self._store.write_head()
                 # A table that is gone and cannot be made again must not stop its own withdrawal.
                 self._outlet.publish(skip=True)
         except BaseException:
@@ -445,7 +448,8 @@ class Stream:
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
         self._keyed.committed(prepared.keyed)
-        self._store.write_head(lasting=False)
+        # A step that is published is witnessed by its release; of one that is held only the heads know.
+        self._store.write_head(lasting=prepared.publication == "held")
         _log.info("step %d: committed", prepared.reservation.step)
         self._publish_pending()
 

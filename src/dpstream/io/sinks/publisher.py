@@ -29,6 +29,8 @@ __all__ = [
     "STAYING",
     "Differences",
     "Publisher",
+    "noticed",
+    "published_steps",
     "step_name",
 ]
 
@@ -56,6 +58,17 @@ def step_name(step: int) -> str:
     'step-000017'
     """
     return f"step-{step:06d}"
+
+
+def published_steps(directory: Path) -> set[int]:
+    """Steps that have a folder."""
+    names = (path.name for path in directory.glob("step-*"))
+    return {int(match[1]) for match in map(_STEP.fullmatch, names) if match is not None}
+
+
+def noticed(directory: Path) -> set[int]:
+    """Steps whose readers were told that their tables are withdrawn."""
+    return {step for step in published_steps(directory) if (directory / step_name(step) / NOTICE).exists()}
 
 
 class Publisher:

@@ -6,7 +6,6 @@ Read without the stream's lock and without changing anything, in one consistent 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatErro
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
-from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.io.sinks.publisher import MANIFEST, noticed, published_steps
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account_file import Account, Pin
 from dpstream.stream.ledger.limit import budget_from_dict
@@ -33,11 +32,13 @@ from dpstream.stream.store.sealed_history import (
     first_seal,
     head_problem,
     read_history,
+    read_log,
     read_meta,
-    time_seal,
+    stored_seals,
+    time_problems,
 )
 from dpstream.stream.store.store_database import StoreDatabase
-from dpstream.stream.store.stored import as_position, key_of_sources
+from dpstream.stream.store.stored import as_position, is_forgotten, key_of_sources, unknown_notice
 
 __all__ = [
     "Ledger",
@@ -49,8 +50,6 @@ __all__ = [
     "verify_releases",
 ]
 
-#: The first format that knows when a step was committed.
-_TIMED = 4
 #: Publication states of steps whose manifest is among the releases.
 _KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawing", "withdrawn")
 
@@ -117,10 +116,10 @@ def read_ledger(
     Errors:
         ConfigError: there is no stream. StoreDamagedError: a seal does not hold (``verify_ledger`` says more).
     """
-    with _view(path, server, key) as (db, version):
+    with _view(path, server, key) as db:
         meta = read_meta(db)
         read_history(db, meta, db.where)
-        return _ledger(db, version, meta)
+        return _ledger(db, meta)
 
 
 def read_identity(
@@ -129,7 +128,7 @@ def read_identity(
     """What a store remembers of its plan and its account (secret), and its last step; None where there is none."""
     if not has_store(Path(path), server=server):
         return None
-    with _view(path, server, key) as (db, _):
+    with _view(path, server, key) as db:
         meta = read_meta(db)
         return meta, read_history(db, meta, db.where).last_step
 
@@ -145,7 +144,7 @@ def read_source_position(
     """
     if not has_store(Path(path), server=server):
         return None
-    with _view(path, server, key) as (db, _):
+    with _view(path, server, key) as db:
         row = db.execute("SELECT step, source FROM position").fetchone()
         if row is None:
             return None
@@ -170,27 +169,32 @@ def verify_ledger(
         ConfigError: there is no stream, or no account. StoreError: the disk or the server fails.
     """
     folder = None if releases is None else Path(releases)
-    head_file = Head(Path(path))
+    head_file = Head(Path(path), folder)
     # Before the view of the store: what is written meanwhile is ahead of that view.
-    before = _published_steps(folder)
+    before = set() if folder is None else published_steps(folder)
     try:
         head = head_file.read(str(path))
     except StoreDamagedError as error:
         return [error.what]
     try:
-        with _view(path, server, key) as (db, version):
+        with _view(path, server, key) as db:
             meta = read_meta(db)
             findings = _check_chain(db, meta)
-            wrong = head_problem(head, _stored_seals(db, meta))
+            wrong = head_problem(head, *stored_seals(db, first_seal(meta)))
             about_head = [] if wrong is None else [wrong]
             if findings:
                 return findings + about_head
             findings = about_head + _check_rows(db)
-            ledger = _ledger(db, version, meta)
-            findings += _check_times(db, version, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
+            ledger = _ledger(db, meta)
+            read_log(db, meta["key"])
+            findings += time_problems(db, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
     except StoreDamagedError as error:
         return [error.what]
     if folder is not None:
+        states = {one.step: one.publication for one in ledger.spends}
+        findings += [
+            unknown_notice(step) for step in sorted(noticed(folder)) if is_forgotten(states.get(step))
+        ]
         outside = {
             one.step: one.manifest_sha256 for one in ledger.spends if one.publication in _KNOWN_TO_READERS
         }
@@ -219,7 +223,7 @@ def verify_releases(
     last = max(known, default=0)
     findings = [
         f"step {step} is among the releases, but not in the ledger"
-        for step in sorted(_published_steps(folder) if present is None else present)
+        for step in sorted(published_steps(folder) if present is None else present)
         if step not in known and not (later and step > last)
     ]
     for step, digest in sorted((known if required is None else required).items()):
@@ -235,9 +239,7 @@ def verify_releases(
 
 
 @contextmanager
-def _view(
-    path: str | Path, server: PostgresServer | None, key: StateKey | None
-) -> Iterator[tuple[StoreDatabase, int]]:
+def _view(path: str | Path, server: PostgresServer | None, key: StateKey | None) -> Iterator[StoreDatabase]:
     """One consistent look at a store."""
     db = backend_for(Path(path), server).look()
     if db is None:
@@ -247,17 +249,15 @@ def _view(
     try:
         with db.errors():
             db.begin(read_only=True)
-            version = db.verify_structure()
-            unlock(db, version, key)
-            yield db, version
+            db.verify_structure()
+            unlock(db, key)
+            yield db
     finally:
         db.close()
 
 
-def _ledger(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> Ledger:
-    times: dict[int, str] = {}
-    if version >= _TIMED:
-        times = {int(step): str(text) for step, text in db.execute("SELECT step, committed FROM times")}
+def _ledger(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
+    times = {int(step): str(text) for step, text in db.execute("SELECT step, committed FROM times")}
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
         rows = db.execute(
@@ -286,11 +286,6 @@ def _ledger(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> Ledger:
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
 
 
-def _stored_seals(db: StoreDatabase, meta: dict[str, bytes]) -> dict[int, bytes]:
-    seals = {int(step): bytes(seal) for step, seal in db.execute("SELECT step, seal FROM steps")}
-    return {0: first_seal(meta), **seals}
-
-
 def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
     """Check every row against the stored seal before it, so that one changed row does not hide the others."""
     if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
@@ -317,23 +312,6 @@ def _check_rows(db: StoreDatabase) -> list[str]:
     reserved = db.execute("SELECT step FROM reservation").fetchone()
     if reserved is not None and reserved[0] != last + 1:
         findings.append("a reservation does not follow the last step")
-    return findings
-
-
-def _check_times(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> list[str]:
-    if version < _TIMED:
-        return []
-    seals = _stored_seals(db, meta)
-    rows = db.execute("SELECT step, committed, seal FROM times ORDER BY step").fetchall()
-    timed = {step for step, _, _ in rows}
-    # Steps of older versions have none, later ones all.
-    lost = [step for step in sorted(seals) if timed and step > min(timed) and step not in timed]
-    findings = [f"the time of step {step} is missing" for step in lost]
-    for step, text, seal in rows:
-        if step not in seals:
-            findings.append(f"the time of step {step} belongs to no step")
-        elif not hmac.compare_digest(time_seal(meta["key"], seals[step], text), bytes(seal)):
-            findings.append(f"the time of step {step} was changed")
     return findings
 
 
@@ -375,20 +353,13 @@ def _check_manifests(db: StoreDatabase, ledger: Ledger) -> list[str]:
     return findings
 
 
-def _published_steps(folder: Path | None) -> set[int]:
-    if folder is None or not folder.is_dir():
-        return set()
-    names = (entry.name.removeprefix("step-") for entry in folder.glob("step-*"))
-    return {int(name) for name in names if name.isdecimal()}
-
-
 def _check_catalogue(folder: Path, stream_id: str, known: dict[int, str]) -> list[str]:
     try:
         catalogue = Catalogue(folder)
         listed = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue.entries()}
         owner = catalogue.stream_id
     except FileNotFoundError:
-        return ["the releases have no catalogue"] if _published_steps(folder) else []
+        return ["the releases have no catalogue"] if published_steps(folder) else []
     except (StoreDamagedError, StoreFormatError):
         return ["the catalogue of the releases cannot be read"]
     if owner != stream_id:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
 from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
@@ -22,6 +22,7 @@ from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import file_errors
+from dpstream.stream.store.stored import is_forgotten, unknown_notice
 
 __all__ = ["Outlet"]
 
@@ -113,13 +114,15 @@ class Outlet:
             raise stuck
 
     def check(self, last_step: int) -> None:
-        """A published step that the ledger does not know means that the state was rolled back.
+        """A published step, or a public notice of a withdrawal, that the store does not know means that the state was
+        rolled back.
 
         Errors:
             StoreDamagedError: it was, or a published manifest is not the committed one.
         """
         with file_errors("the releases could not be read", self._where):
             published = sorted(self._sink.published(self._stream_id).items())
+            told = sorted(noticed(self._where))
         for step, digest in published:
             committed = self._store.find(step=step)
             if committed is None:
@@ -135,6 +138,12 @@ class Outlet:
                     where=str(self._where),
                     allowed="moving the step away (from the folder and the database), and running again, which "
                     "publishes it from the store",
+                )
+        for step in told:
+            committed = self._store.find(step=step)
+            if is_forgotten(None if committed is None else committed.publication):
+                raise StoreDamagedError(
+                    unknown_notice(step), where=str(self._where), allowed="the newest state"
                 )
         if published:
             # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot

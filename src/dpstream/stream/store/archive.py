@@ -1,4 +1,4 @@
-"""A whole store as one portable file, for backups before a migration and for moves between databases.
+"""A whole store as one portable file, for copies and for moves between databases.
 
 Layout: ``DPSTORE`` and a line feed, then frames: a length (uint64, little endian) and a container of JSON and
 arrays (``container.py``, checksummed). The first frame says formats and steps, the last one holds the SHA-256
@@ -39,25 +39,33 @@ from dpstream.core.errors import (
 )
 from dpstream.stream.identity import require_same_plan
 from dpstream.stream.store import container
-from dpstream.stream.store import store_database as database
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.lock import StateDirectory
 from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.sealed_history import Head, SealedHistory, read_history, read_meta, stored_plan
+from dpstream.stream.store.sealed_history import (
+    LEFT,
+    Head,
+    SealedHistory,
+    read_history,
+    read_meta,
+    stored_plan,
+    write_log,
+)
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.store import Store, note_restored
 from dpstream.stream.store.store_database import (
+    STORE_FORMAT,
+    STORE_TABLES,
     StoreBackend,
     StoreDatabase,
     create_tables,
     file_errors,
-    migrate,
-    upgrade,
+    require_format,
 )
 from dpstream.stream.users import read_shards
 
-__all__ = ["archived_plan", "export_store", "import_store", "locked_store", "write_archive"]
+__all__ = ["archived_plan", "export_store", "import_store", "locked_store"]
 
 _FORMAT = 1
 _MAGIC = b"DPSTORE\n"
@@ -66,13 +74,15 @@ _ROWS = 500
 _BYTES = 8 * 2**20
 #: In the head file of a place that a stream left, instead of the number of an import.
 _LEFT = "moved away"
+#: The tables of an archive. ``moved`` stays behind: it says something about the place, not about the stream.
+_TABLES = tuple(name for name in STORE_TABLES if name != "moved")
 #: Where a row of its own belongs to each step, and may be large.
 _BY_STEP = ("steps", "files")
 
 
 @contextmanager
-def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[StoreDatabase, int, str]]:
-    """Lock an existing store, and give it with its format and its place: not migrated, not unlocked, moved or not.
+def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[StoreDatabase, str]]:
+    """Lock an existing store, and give it with its place: not unlocked, moved or not.
 
     Errors:
         ConfigError: there is none. StoreLockedError: a stream has it open.
@@ -84,8 +94,6 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[St
     directory = StateDirectory(path, database=DATABASE)
     backend: StoreBackend | None = None
     try:
-        for half in directory.path.glob(".backup-*.tmp"):  # a copy before a migration that was stopped
-            durable.unlink(half)
         backend = backend_for(directory.path, server)
         if not backend.exists():
             raise ConfigError(
@@ -94,7 +102,8 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[St
         db = backend.connect()
         try:
             with db.errors():
-                yield db, db.verify_structure(), backend.where
+                db.verify_structure()
+                yield db, backend.where
         finally:
             db.close()
     finally:
@@ -110,11 +119,13 @@ def export_store(
     server: PostgresServer | None = None,
     move: bool = False,
     key: StateKey | None = None,
+    releases: Path | None = None,
 ) -> int:
     """Write the store of ``path`` to the new file ``out``, and give the number of steps in it.
 
     Args:
         move: mark the store as moved: from then on it refuses to go on, and the archive may be imported.
+        releases: the folder of the releases, where a witness notes the move too.
 
     Errors:
         ConfigError: no stream, ``out`` exists, or counters of users are files. StoreDamagedError: the store does not
@@ -122,9 +133,9 @@ def export_store(
     """
     if out.exists():
         raise ConfigError("there is a file already", where=str(out), allowed="another name")
-    with locked_store(path, server) as (db, version, where):
-        unlock(db, version, key)
-        if version >= database.STATE_IN_PARTS and read_shards(db) is not None:  # no older one has files
+    with locked_store(path, server) as (db, where):
+        unlock(db, key)
+        if read_shards(db) is not None:
             raise ConfigError(
                 "the counters of users (or the present records) are files beside the store, which an archive does not "
                 "hold",
@@ -132,37 +143,38 @@ def export_store(
                 allowed="a copy of the whole state directory while no stream has it open, and of the folder that the "
                 "link users in it leads to",
             )
-        moved = is_moved(db, version)
+        moved = is_moved(db)
         if moved and not move:
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
-        if move:
-            migrate(db, version, durable.commit)
-            version = database.STORE_FORMAT
-        history = read_history(db, read_meta(db), where)
-        witness = Head(path)
-        witness.check(history.seals, where)
+        meta = read_meta(db)
+        history = read_history(db, meta, where)
+        witness = Head(path, releases)
+        witness.check(history, where)
         temporary = out.with_name(f".{out.name}.tmp")
-        with file_errors("the archive could not be written", out):
-            write_archive(db, version, temporary, history.last_step, moving=move)
-        if move and not moved:
-            # Before the archive gets its name: an archive that may be imported has no source that goes on.
-            db.begin()
-            try:
+        last, entry = (history.last_step, history.seals[-1]), (len(history.log) - 1, history.log[-1])
+        # The mark is durable before the archive gets its name: an archive that may be imported has no source that goes
+        # on. Its entry in the log goes along, so that a database from before the move is seen here.
+        db.begin()
+        try:
+            if move and not moved:
+                entry = write_log(db, meta["key"], history.last_step, LEFT)
                 db.execute("INSERT INTO moved VALUES (1, ?)", (history.last_step,))
-                durable.commit(db)
-            except BaseException:
-                db.rollback()
-                raise
+            with file_errors("the archive could not be written", out):
+                _write_archive(db, temporary, history.last_step, moving=move)
+            durable.commit(db)
+        except BaseException:
+            db.rollback()
+            raise
         if move:
             # Of a place that a stream left: without its store, too, it takes in no copy.
-            witness.write(history.last_step, history.seals[-1], importing=_LEFT)
+            witness.write(last, entry, importing=_LEFT)
         with file_errors("the archive could not be written", out):
             durable.rename(temporary, out)
             durable.sync_directory(out.absolute().parent)
     return history.last_step
 
 
-def write_archive(db: StoreDatabase, version: int, path: Path, last_step: int, *, moving: bool) -> None:
+def _write_archive(db: StoreDatabase, path: Path, last_step: int, *, moving: bool) -> None:
     """Write all rows of a store to ``path`` (0600); they are on the disk when this returns."""
     durable.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -174,9 +186,9 @@ def write_archive(db: StoreDatabase, version: int, path: Path, last_step: int, *
             durable.write(descriptor, data)
 
         put(_MAGIC)
-        head = {"archive": _FORMAT, "format": version, "moving": moving, "last_step": last_step}
+        head = {"archive": _FORMAT, "format": STORE_FORMAT, "moving": moving, "last_step": last_step}
         put(_frame(Packed(head, {})))
-        for table in _tables(version):
+        for table in _TABLES:
             for packed in _pack_table(db, table, last_step):
                 put(_frame(packed))
         durable.write(descriptor, _frame(Packed({"sha256": total.hexdigest()}, {})))
@@ -231,7 +243,6 @@ def import_store(
                 where=str(archive),
                 allowed="the archive on a disk where it can be written",
             )
-        head = verified.head
         directory = StateDirectory(path, database=DATABASE)
         backend: StoreBackend | None = None
         try:
@@ -240,19 +251,19 @@ def import_store(
             witness = Head(directory.path)
 
             def fill(db: StoreDatabase) -> None:
-                create_tables(db, head["format"])
-                _insert_all(db, file, str(archive), head["last_step"])
-                upgrade(db, head["format"])
-                unlock(db, database.STORE_FORMAT, key)
+                create_tables(db)
+                _insert_all(db, file, str(archive))
+                unlock(db, key)
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
                 number = _allow_import(history, before, witness, verified, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
-                witness.write(history.last_step, history.seals[-1], importing=number)
+                last, entry = history.last_step, len(history.log) - 1
+                witness.write((last, history.seals[last]), (entry, history.log[entry]), importing=number)
                 if number is None:
-                    note_restored(db, history.last_step + 1)
+                    note_restored(db, meta["key"], last + 1)
                 elif verified.taken is None:
                     _mark_taken(file, verified.end, number)
 
@@ -263,12 +274,6 @@ def import_store(
             directory.close()
     with Store(path, facts, server=server, key=key) as store:
         return store.last_step
-
-
-def _tables(version: int) -> list[str]:
-    """The tables of an archive. ``moved`` stays behind: it says something about the place, not about the stream."""
-    names = [name for number in range(1, version + 1) for name in database.STORE_TABLES.get(number, ())]
-    return [name for name in names if name != "moved"]
 
 
 def _pack_table(db: StoreDatabase, table: str, last_step: int) -> Iterator[Packed]:
@@ -384,22 +389,22 @@ def _verified(file: BinaryIO, where: str) -> _ArchiveFacts:
             raise
     if end is None:
         raise StoreDamagedError("the archive was cut short", where=where)
-    if head.get("archive") != _FORMAT or head.get("format", 0) > database.STORE_FORMAT:
+    if head.get("archive") != _FORMAT or not isinstance(head.get("format"), int):
         raise StoreFormatError(
-            "the archive was written by a newer version", where=where, allowed=f"up to {_FORMAT}"
+            "the archive was written by another version", where=where, allowed=f"format {_FORMAT}"
         )
+    require_format(head["format"], where)
     return _ArchiveFacts(head, end, taken)
 
 
-def _insert_all(db: StoreDatabase, file: BinaryIO, where: str, last_step: int) -> None:
-    known = {name for names in database.STORE_TABLES.values() for name in names}
+def _insert_all(db: StoreDatabase, file: BinaryIO, where: str) -> None:
     for packed, _ in _frames(file, where):
         if "sha256" in packed.meta:
             return  # an import that was stopped may have written behind the end
         if "table" not in packed.meta:
             continue
         table, columns = packed.meta["table"], packed.meta["columns"]
-        if table not in known or not all(name.isidentifier() for name in columns):
+        if table not in _TABLES or not all(name.isidentifier() for name in columns):
             raise StoreDamagedError("the archive holds something that is no table of a store", where=where)
         marks = ", ".join("?" * len(columns))
         rows = [_row(values, packed) for values in packed.meta["rows"]]
@@ -416,15 +421,15 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
         return None
     db = backend.connect()
     with db.errors():
-        version = db.verify_structure()
-        if not is_moved(db, version):
+        db.verify_structure()
+        if not is_moved(db):
             backend.release(db)
             raise ConfigError(
                 "there is a stream already",
                 where=backend.where,
                 allowed="a place without one (nothing was changed)",
             )
-        unlock(db, version, key)
+        unlock(db, key)
         history = read_history(db, read_meta(db), backend.where)
     backend.release(db)
     return history
@@ -443,14 +448,15 @@ def _allow_import(
             where=where,
             allowed="the newest archive of the same stream",
         )
-    noted = witness.importing(where)
     known = witness.read(where)
-    if known is not None:
-        witness.check(history.seals, where)
+    noted = None if known is None else known.importing
+    if known is not None and (archive.moving or noted != _LEFT):
+        witness.check(history, where)
     if archive.moving and archive.taken in (None, noted):
         return secrets.token_hex(16) if noted in (None, _LEFT) else noted
     # A store was lost here at this very step: none that was moved away, and none that an import has yet to make.
-    if before is None and noted is None and known == (history.last_step, history.seals[-1]):
+    lost = known is not None and (known.seal, known.entry_seal) == (history.seals[-1], history.log[-1])
+    if before is None and noted is None and lost:
         return None
     if archive.moving:
         raise ConfigError(

@@ -44,7 +44,6 @@ _SALT, _NONCE, _TAG = 16, 12, 16
 _HEAD = len(_MAGIC) + _SALT + _NONCE
 _VALUES = 2**20
 _KEPT = 1000
-_SINCE = 6  # the format that knows of encryption
 _END = b"\x80"
 
 
@@ -214,19 +213,19 @@ def sealing_for(key: StateKey | None, stream_id: bytes, where: str) -> Sealing:
     return UNSEALED if key is None else Cipher(key, stream_id, where)
 
 
-def key_name(db: StoreDatabase, version: int) -> str | None:
+def key_name(db: StoreDatabase) -> str | None:
     """The name of the key that a store is encrypted with; None where it is not."""
-    row = db.execute("SELECT key_name FROM encryption").fetchone() if version >= _SINCE else None
+    row = db.execute("SELECT key_name FROM encryption").fetchone()
     return None if row is None else str(row[0])
 
 
-def unlock(db: StoreDatabase, version: int, key: StateKey | None) -> None:
+def unlock(db: StoreDatabase, key: StateKey | None) -> None:
     """From now on ``db`` reads and writes with ``key``.
 
     Errors:
         StoreError: the store is encrypted and the key is missing or another one, or it is not encrypted at all.
     """
-    used = key_name(db, version)
+    used = key_name(db)
     if used is None and key is not None:
         raise StoreError(
             "the store is not encrypted, and a key is given",

@@ -131,9 +131,7 @@ class StateDirectory:
             )
 
     def _is_ours(self, name: str) -> bool:
-        return name in (STAGED, USERS) or name.removeprefix(".").startswith(
-            (self.database.name, "head.json", "backup-")
-        )
+        return name in (STAGED, USERS) or name.removeprefix(".").startswith((self.database.name, "head.json"))
 
 
 class FolderLock:

@@ -11,8 +11,6 @@ from dpstream.stream.store.store_database import StoreBackend, StoreDatabase
 
 __all__ = ["backend_for", "has_store", "is_moved", "refuse_moved"]
 
-_SINCE = 3  # the format that knows of moves
-
 
 def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     """The backend of a state directory; with a server, the directory holds the witness only.
@@ -27,7 +25,8 @@ def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     if old is not None:
         try:
             with old.errors():
-                moved = is_moved(old, old.verify_structure())
+                old.verify_structure()
+                moved = is_moved(old)
         finally:
             old.close()
         if not moved:
@@ -40,18 +39,18 @@ def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     return PostgresBackend(server)
 
 
-def is_moved(db: StoreDatabase, version: int) -> bool:
+def is_moved(db: StoreDatabase) -> bool:
     """Whether the stream of this store goes on elsewhere."""
-    return version >= _SINCE and db.execute("SELECT 1 FROM moved").fetchone() is not None
+    return db.execute("SELECT 1 FROM moved").fetchone() is not None
 
 
-def refuse_moved(db: StoreDatabase, version: int, where: str) -> None:
+def refuse_moved(db: StoreDatabase, where: str) -> None:
     """Refuse to go on with a store that was moved: its stream would exist twice.
 
     Errors:
         StoreError: it was moved.
     """
-    if is_moved(db, version):
+    if is_moved(db):
         raise StoreError(
             "this stream was moved away (dpstream store export --move): going on here would make two streams "
             "of one, and spend the budget twice",

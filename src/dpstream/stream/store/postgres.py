@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DpstreamError, StoreError, StoreLockedError
 from dpstream.io.libpq import connection_settings, driver, failure
-from dpstream.stream.store import store_database as database
 from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.sealing import UNSEALED
 from dpstream.stream.store.store_database import (
     STORE_TABLES,
     StoreDatabase,
     damaged_store,
-    newer_format,
+    require_format,
     statements,
 )
 
@@ -178,7 +177,7 @@ class PostgresDatabase:
         except psycopg.Error as error:
             raise self._translated(error) from None
 
-    def verify_structure(self) -> int:
+    def verify_structure(self) -> None:
         """Format, and whether all tables are there."""
         try:
             row = self.execute("SELECT application, format FROM store_format").fetchone()
@@ -186,28 +185,21 @@ class PostgresDatabase:
             row = None
         if row is None or row[0] != "dpstream" or row[1] < 1:
             raise damaged_store("is not a stream's store", self.where)
-        version = int(row[1])
-        if version > database.STORE_FORMAT:
-            raise newer_format(version, self.where)
+        require_format(int(row[1]), self.where)
         found = {
             name
             for (name,) in self.execute(
                 "SELECT tablename FROM pg_tables WHERE schemaname = ?", (self._schema,)
             )
         }
-        missing = {
-            name for number, names in STORE_TABLES.items() if number <= version for name in names
-        } - found
+        missing = set(STORE_TABLES) - found
         if missing:
             raise damaged_store(f"its table {min(missing)} is missing", self.where)
-        return version
 
-    def verify_all(self, version: int | None = None) -> str | None:
+    def verify_all(self) -> str | None:
         """Read every stored value once: the server checks its pages (where they have checksums) and values."""
-        known = database.STORE_FORMAT if version is None else version
-        for names in [names for number, names in STORE_TABLES.items() if number <= known]:
-            for name in names:
-                self.execute(f"SELECT count(*), sum(length(t::text)) FROM {name} t").fetchone()
+        for name in STORE_TABLES:
+            self.execute(f"SELECT count(*), sum(length(t::text)) FROM {name} t").fetchone()
         return None
 
     def set_format(self, version: int) -> None:
@@ -220,9 +212,8 @@ class PostgresDatabase:
 
     def compact(self) -> None:
         """Rewrite every table without its dead rows."""
-        for names in STORE_TABLES.values():
-            for name in names:
-                self.execute(f"VACUUM (FULL, ANALYZE) {name}")
+        for name in STORE_TABLES:
+            self.execute(f"VACUUM (FULL, ANALYZE) {name}")
 
     def close(self) -> None:
         """End the session; the lock goes with it."""

@@ -18,7 +18,7 @@ from dpstream.stream.store.sealed_history import read_history, read_meta
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.store import POSITION, staged_files
-from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
+from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
 __all__ = ["rekey_store", "stored_key"]
 
@@ -46,8 +46,8 @@ def stored_key(path: Path, *, server: PostgresServer | None = None) -> str | Non
     Errors:
         ConfigError: there is no stream. StoreLockedError: a stream has it open.
     """
-    with locked_store(path, server) as (db, version, _):
-        return key_name(db, version)
+    with locked_store(path, server) as (db, _):
+        return key_name(db)
 
 
 def rekey_store(
@@ -56,22 +56,20 @@ def rekey_store(
     old: StateKey | None,
     new: StateKey | None,
     server: PostgresServer | None = None,
-) -> list[Path]:
+) -> None:
     """Encrypt a store with ``new``, or with None decrypt it; then leave no trace of the old values in its files.
 
-    A repetition is fine: where the store has the new key already, only the traces are removed. Gives copies of
-    earlier formats in the state directory, which are not encrypted and stay.
+    A repetition is fine: where the store has the new key already, only the traces are removed.
 
     Errors:
         ConfigError: no stream. StoreError: ``old`` is not its key, or it was moved away.
 
     Cost: reads and writes the whole store; SQLite needs room for it three times.
     """
-    with locked_store(path, server) as (db, version, where):
-        refuse_moved(db, version, where)
-        done = key_name(db, version) == (None if new is None else new.name)
-        unlock(db, version, new if done else old)
-        migrate(db, version, durable.commit)
+    with locked_store(path, server) as (db, where):
+        refuse_moved(db, where)
+        done = key_name(db) == (None if new is None else new.name)
+        unlock(db, new if done else old)
         meta = read_meta(db)
         read_history(db, meta, where)
         fresh, waiting = sealing_for(new, meta["stream_id"], where), staged_files(db)
@@ -89,7 +87,6 @@ def rekey_store(
         db.compact()
         with file_errors("files that wait to be published could not be removed", path):
             Staging(path).sweep(waiting, fresh)
-    return [] if new is None else sorted(path.glob("backup-*"))
 
 
 def _reseal(db: StoreDatabase, new: Sealing) -> None:

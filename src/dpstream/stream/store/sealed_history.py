@@ -21,33 +21,46 @@ from dpstream.stream.identity import canonical_json
 from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, damaged_store, file_errors
 
 __all__ = [
+    "BEGUN",
     "COUNTERS",
+    "DISCARDED",
+    "FAILED",
     "HEAD",
-    "NOTED",
+    "LEFT",
     "PINNED",
     "PINNED_LATER",
     "Head",
+    "Heads",
     "SealedHistory",
     "account_pin",
     "as_written_now",
     "checked_steps",
-    "decision_seal",
     "derive",
     "first_seal",
     "head_problem",
     "is_unspent",
     "read_history",
+    "read_log",
     "read_meta",
     "sealed_pin",
     "step_seal",
     "stored_plan",
+    "stored_seals",
+    "time_problems",
     "time_seal",
+    "undecided_failure",
     "utc_now",
+    "write_log",
 ]
 
 HEAD = "head.json"
-#: Under this name a store says that its first reservation leaves a row, whatever becomes of it (``is_unspent``).
-NOTED = "first_reservation"
+#: The same witness among the releases, where a restored state directory does not reach it. Seals only: how often a step
+#: failed is not for readers.
+_OUTSIDE = ".head.json"
+#: Kinds of entries in the log: what people decided about a committed step (``approved``, ``withdrawn``, ``rejected``),
+#: and these: a first reservation; an attempt that failed after it drew (or ``RESTORED``: a copy does not know whether
+#: one did); that the owner allowed another attempt; a move to another place.
+BEGUN, FAILED, DISCARDED, LEFT = "begun", "failed", "discarded", "left"
 #: What the key of the users' counters is derived for.
 COUNTERS = b"user counters"
 _KEY_BYTES = 32
@@ -62,9 +75,11 @@ _LATER_SOURCE = ("line_breaks",)
 
 @dataclass(frozen=True)
 class SealedHistory:
-    """All seals, the first one that of ``meta``; and whether any step was made with predictable noise."""
+    """The seals of all steps, the first one that of ``meta``, and of the log, the first one empty; whether any step was
+    made with predictable noise."""
 
     seals: list[bytes]
+    log: list[bytes]
     used_test_seed: bool
 
     @property
@@ -95,7 +110,8 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
             raise damaged_store(f"the record of step {expected} was changed or is missing", where)
         seals.append(seal)
         used_test_seed |= test_seed
-    history = SealedHistory(seals, used_test_seed)
+    log = [b"", *(bytes(seal) for *_, seal in read_log(db, meta["key"]))]
+    history = SealedHistory(seals, log, used_test_seed)
     (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
     state = db.execute("SELECT step FROM state").fetchall()
     if ledger_rows != history.last_step or state != [(history.last_step,)]:
@@ -177,9 +193,56 @@ def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
     return hmac.new(key, b"time" + seal + committed.encode(), hashlib.sha256).digest()
 
 
-def decision_seal(key: bytes, *columns: int | str) -> bytes:
-    """The seal of one decision: of its number, its step, what was decided, by whom and when."""
-    return _seal(key, b"decision", columns)
+def time_problems(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
+    """What is wrong with the times of the steps, in a sentence each."""
+    seals, _ = stored_seals(db)
+    rows = db.execute("SELECT step, committed, seal FROM times ORDER BY step").fetchall()
+    lost = seals.keys() - {0} - {step for step, _, _ in rows}
+    findings = [f"the time of step {step} is missing" for step in sorted(lost)]
+    for step, text, seal in rows:
+        if step not in seals:
+            findings.append(f"the time of step {step} belongs to no step")
+        elif not hmac.compare_digest(time_seal(meta["key"], seals[step], text), bytes(seal)):
+            findings.append(f"the time of step {step} was changed")
+    return findings
+
+
+def write_log(db: StoreDatabase, key: bytes, step: int, kind: str, detail: str = "") -> tuple[int, bytes]:
+    """Add an entry to the log, inside the caller's transaction; gives its number and its seal."""
+    last = db.execute("SELECT id, seal FROM log ORDER BY id DESC LIMIT 1").fetchone()
+    number, before = (0, b"") if last is None else last
+    columns = (number + 1, step, kind, detail, utc_now())
+    seal = _seal(key, b"log" + bytes(before), columns)
+    db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
+    return number + 1, seal
+
+
+def read_log(db: StoreDatabase, key: bytes) -> list[tuple[int, int, str, str, str, bytes]]:
+    """Every entry: number, step, kind, detail, time and seal.
+
+    Errors:
+        StoreDamagedError: an entry was changed or is missing.
+    """
+    rows: list[Any] = db.execute(
+        "SELECT id, step, kind, detail, written, seal FROM log ORDER BY id"
+    ).fetchall()
+    before = b""
+    for expected, (*columns, seal) in enumerate(rows, start=1):
+        if columns[0] != expected or not hmac.compare_digest(_seal(key, b"log" + before, columns), seal):
+            raise damaged_store(
+                f"the log of decisions and failures was changed at entry {expected}", db.where
+            )
+        before = bytes(seal)
+    return rows
+
+
+def undecided_failure(db: StoreDatabase) -> str | None:
+    """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until its owner has
+    decided."""
+    row = db.execute(
+        f"SELECT kind, detail FROM log WHERE kind IN ('{FAILED}', '{DISCARDED}') ORDER BY id DESC LIMIT 1"
+    ).fetchone()
+    return None if row is None or row[0] == DISCARDED else str(row[1])
 
 
 def _seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
@@ -197,57 +260,108 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Head:
-    """``head.json`` in the local state directory: the last step and its seal, outside of the database.
+@dataclass(frozen=True)
+class Heads:
+    """What the witnesses of a store say.
 
-    A head that is ahead of the store means that the store (its log, its server) was rolled back.
+    Attributes:
+        step, seal: the last step that ``head.json`` knows.
+        entry, entry_seal: the last entry of the log that it knows.
+        importing: the number of an import of an archive that has not ended yet; None where there is none.
+        outside: the last two seals that the witness among the releases knows; None where there is none.
     """
 
-    def __init__(self, directory: Path) -> None:
+    step: int
+    seal: bytes
+    entry: int
+    entry_seal: bytes
+    importing: str | None = None
+    outside: tuple[bytes, bytes] | None = None
+
+
+class Head:
+    """``head.json`` in the local state directory: the last step and the last entry of the log with their seals, outside
+    of the database; and the same seals among the releases, outside of the state.
+
+    It is written after a commit, and before anybody is shown what was committed. So a store may be ahead of it (the
+    process was killed in between), and a store that is behind it (its log, its server) was rolled back.
+    """
+
+    def __init__(self, directory: Path, releases: Path | None = None) -> None:
         self.path = directory / HEAD
+        self._outside = None if releases is None else releases / _OUTSIDE
 
-    def read(self, where: str) -> tuple[int, bytes] | None:
-        """Last step and seal; None where there is no head yet."""
-        head = self._load(where)
-        return None if head is None else head[:2]
+    def read(self, where: str) -> Heads | None:
+        """What the witnesses know; None where there is no head yet.
 
-    def importing(self, where: str) -> str | None:
-        """The number of an import of an archive that has not ended yet; None where there is none."""
-        head = self._load(where)
-        return None if head is None else head[2]
-
-    def _load(self, where: str) -> tuple[int, bytes, str | None] | None:
+        Errors:
+            StoreDamagedError: one cannot be read, or the one among the releases is alone.
+        """
+        outside: tuple[bytes, bytes] | None = None
+        try:
+            if self._outside is not None and self._outside.exists():
+                seals = parse_json(read_bytes(self._outside))
+                outside = bytes.fromhex(seals["seal"]), bytes.fromhex(seals["entry_seal"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise damaged_store(f"{_OUTSIDE} cannot be read", str(self._outside)) from None
         if not self.path.exists():
             return None
         try:
             head = parse_json(read_bytes(self.path))
             step, seal = int(head["step"]), bytes.fromhex(head["seal"])
+            entry, entry_seal = int(head["entry"]), bytes.fromhex(head["entry_seal"])
             importing = head.get("importing")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged_store(f"{HEAD} cannot be read", where) from None
-        if step < 0:
+        if step < 0 or entry < 0:
             raise damaged_store(f"{HEAD} belongs to another history", where)
-        return step, seal, None if importing is None else str(importing)
+        number = None if importing is None else str(importing)
+        return Heads(step, seal, entry, entry_seal, number, outside)
 
-    def check(self, seals: list[bytes], where: str) -> bool:
-        """Compare the head with a store, and give whether it is as far as the store and notes no import.
+    def check(self, history: SealedHistory, where: str) -> bool:
+        """Compare the witnesses with a store, and give whether they are as far as the store and note no import.
 
         Errors:
             StoreDamagedError: missing, ahead, or of another history.
         """
-        head = self._load(where)
-        wrong = head_problem(None if head is None else head[:2], dict(enumerate(seals)))
+        heads = self.read(where)
+        wrong = head_problem(heads, dict(enumerate(history.seals)), dict(enumerate(history.log)))
         if wrong is not None:
             raise damaged_store(wrong, where)
-        return head is not None and head[0] == len(seals) - 1 and head[2] is None
+        seal, entry_seal = history.seals[-1], history.log[-1]
+        return (
+            heads is not None
+            and (heads.seal, heads.entry_seal) == (seal, entry_seal)
+            and heads.importing is None
+            and (self._outside is None or heads.outside == _shown(history.last_step, seal, entry_seal))
+        )
 
-    def write(self, step: int, seal: bytes, *, lasting: bool = True, importing: str | None = None) -> None:
-        """Replace it. Not ``lasting``: a loss of power may bring back the one before, as a kill just before
-        this call leaves it."""
-        facts = {"format": 1, "step": step, "seal": seal.hex()}
+    def write(
+        self,
+        step: tuple[int, bytes],
+        entry: tuple[int, bytes],
+        *,
+        lasting: bool = True,
+        importing: str | None = None,
+    ) -> None:
+        """Replace them. Not ``lasting``, for a step that the releases themselves will witness: only in the state, and a
+        loss of power may bring back the one before, as a kill just before this call leaves it."""
+        facts = {
+            "format": 2,
+            "step": step[0],
+            "entry": entry[0],
+            "seal": step[1].hex(),
+            "entry_seal": entry[1].hex(),
+        }
         head = canonical_json(facts if importing is None else {**facts, "importing": importing})
         with file_errors("the head file could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
+        shown = _shown(*step, entry[1])
+        if lasting and self._outside is not None and shown is not None:
+            seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
+            with file_errors("the witness of the state could not be written", self._outside):
+                self._outside.parent.mkdir(parents=True, exist_ok=True)
+                durable.replace_file(self._outside, canonical_json(seals), mode=0o644)
 
     def forget(self) -> None:
         """Remove it, before another plan takes the place of one of which no step was begun."""
@@ -256,34 +370,60 @@ class Head:
             durable.sync_directory(self.path.parent)
 
 
-def head_problem(head: tuple[int, bytes] | None, seals: Mapping[int, bytes]) -> str | None:
-    """What is wrong with a head beside a store with these seals, by step; None where nothing is."""
+def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | None:
+    """What the witness among the releases says; of step 0 nothing, and None where nothing has happened yet."""
+    return (seal if step else b"", entry_seal) if step or entry_seal else None
+
+
+def stored_seals(db: StoreDatabase, first: bytes = b"") -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """The seals of steps and of the log as they are stored, for ``head_problem``; ``first``: that of ``meta``, which
+    only the key of an encrypted store gives."""
+    steps = {int(step): bytes(seal) for step, seal in db.execute("SELECT step, seal FROM steps")}
+    log = {int(number): bytes(seal) for number, seal in db.execute("SELECT id, seal FROM log")}
+    return {0: first, **steps}, {0: b"", **log}
+
+
+def head_problem(heads: Heads | None, seals: Mapping[int, bytes], log: Mapping[int, bytes]) -> str | None:
+    """What is wrong with the witnesses beside a store with these seals of steps and of its log; None where nothing is.
+    An empty seal of step 0 is not known, and fits."""
     last = max(seals)
-    if head is None:
+    if heads is None:
         # A store is without a head only between its creation and its first step.
         return f"{HEAD} is missing" if last > 0 else None
-    step, seal = head
-    if step > last:
+    if heads.step > last:
         return (
-            f"{HEAD} knows step {step}, the store ends at step {last}: the store was rolled back, and going on would "
-            "spend the budget twice"
+            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back, and going on "
+            "would spend the budget twice"
         )
-    if step not in seals or not hmac.compare_digest(seal, seals[step]):
-        return f"{HEAD} belongs to another history (at step {step})"
+    seal = seals.get(heads.step)
+    if seal is None or (seal and not hmac.compare_digest(heads.seal, seal)):
+        return f"{HEAD} belongs to another history (at step {heads.step})"
+    if not hmac.compare_digest(heads.entry_seal, log.get(heads.entry, b"missing")):
+        return (
+            f"{HEAD} knows a decision, a failure or a move that the store does not: the store was rolled back, and "
+            "going on would forget it"
+        )
+    if heads.outside is not None:
+        step, entry = heads.outside
+        if (step and step not in seals.values()) or entry not in log.values():
+            return (
+                f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: "
+                "the state was rolled back, or the releases belong to another stream"
+            )
     return None
 
 
 def is_unspent(db: StoreDatabase) -> bool:
     """Whether no step of a store was ever begun and no account was ever charged for it, as its rows prove.
 
-    Nothing was reserved, so no noise was drawn: the first reservation leaves a row among the failures, also where it
-    is given up or discarded. A store of a version that left none proves nothing, and counts as spent.
+    Nothing was reserved, so no noise was drawn: the first reservation leaves an entry in the log, also where it
+    is given up or discarded.
     """
     known = {str(key) for (key,) in db.execute("SELECT key FROM meta").fetchall()}
-    if NOTED not in known or known & {PINNED, PINNED_LATER}:
+    if known & {PINNED, PINNED_LATER}:
         return False
     first = ("meta", "state", "encryption")  # what every store has from its start on
-    others = [name for names in STORE_TABLES.values() for name in names if name not in first]
+    others = [name for name in STORE_TABLES if name not in first]
     return all(not db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall() for name in others)
 
 

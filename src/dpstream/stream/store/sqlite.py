@@ -19,9 +19,8 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreError
-from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealing import UNSEALED
-from dpstream.stream.store.store_database import StoreDatabase, damaged_store, newer_format, statements
+from dpstream.stream.store.store_database import StoreDatabase, damaged_store, require_format, statements
 
 __all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase", "create_file"]
 
@@ -40,13 +39,12 @@ _SMALL_TABLES = (
     "reservation",
     "ledger",
     "state",
-    "failures",
+    "log",
     "position",
     "moved",
     "times",
     "encryption",
     "reserved_position",
-    "decisions",
     "present_sum",
     "state_parts",
 )
@@ -138,7 +136,7 @@ class SQLiteDatabase:
             what = f"the store cannot be read ({name or type(error).__name__})"
             raise damaged_store(what, self.where) from error
 
-    def verify_structure(self) -> int:
+    def verify_structure(self) -> None:
         """Kind of file, format, and broken pages."""
         (application,) = self.execute("PRAGMA application_id").fetchone()
         (version,) = self.execute("PRAGMA user_version").fetchone()
@@ -147,11 +145,9 @@ class SQLiteDatabase:
         wrong = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
         if wrong is not None:
             raise damaged_store(wrong, self.where)
-        if version > database.STORE_FORMAT:
-            raise newer_format(version, self.where)
-        return int(version)
+        require_format(version, self.where)
 
-    def verify_all(self, version: int | None = None) -> str | None:
+    def verify_all(self) -> str | None:
         """SQLite's own check of every page."""
         findings = [row[0] for row in self.execute("PRAGMA integrity_check(1)")]
         return None if findings == ["ok"] else "SQLite finds broken pages"

@@ -11,12 +11,10 @@ from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.store.present_rows import PresentChange
 from dpstream.stream.store.state_parts import PackedState
 
-__all__ = ["FIRST", "RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
+__all__ = ["RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
 
 #: Stands where the kind of a failure stands, in a store that a copy replaced.
 RESTORED = "a restored copy"
-#: The same, for the note that a first reservation was made: no failure, and never waits for a decision.
-FIRST = "no failure: the first reservation"
 
 
 @dataclass(frozen=True)

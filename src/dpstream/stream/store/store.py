@@ -27,11 +27,12 @@ from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.present_rows import PRESENT, PresentChange, write_present
 from dpstream.stream.store.sealed_history import (
+    BEGUN,
     COUNTERS,
-    NOTED,
+    DISCARDED,
+    FAILED,
     PINNED_LATER,
     Head,
-    decision_seal,
     is_unspent,
     read_history,
     read_meta,
@@ -39,19 +40,20 @@ from dpstream.stream.store.sealed_history import (
     step_seal,
     stored_plan,
     time_seal,
+    undecided_failure,
     utc_now,
+    write_log,
 )
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.state_parts import write_state
-from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
+from dpstream.stream.store.step_rows import RESTORED, Prepared, Reservation
 from dpstream.stream.store.store_database import (
     StoreDatabase,
     create_tables,
     damaged_store,
     file_errors,
-    migrate,
 )
 from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.users import read_shards, verify_events, write_events
@@ -81,6 +83,7 @@ class Store(StoreReader):
         key: StateKey | None = None,
         renew: bool = False,
         published: Callable[[str], Collection[int]] | None = None,
+        releases: Path | None = None,
     ) -> None:
         """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
         if one is given.
@@ -89,7 +92,8 @@ class Store(StoreReader):
         what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
         StoreError). The ``facts`` of an existing store have to be equal; with ``renew`` other ones take their place
         where no step was ever begun (``is_unspent``) and readers have no step of the old stream: ``published``
-        gives the steps that they have, by the stream's id.
+        gives the steps that they have, by the stream's id. ``releases``: their folder, where a witness is kept; whoever
+        opens the store looks at them, and then calls ``write_head`` where it is not ``witnessed``.
         """
         self._broken: str | None = None
         self._database: StoreDatabase | None = None
@@ -97,7 +101,7 @@ class Store(StoreReader):
         self._users = FolderLock()
         self.path = self._directory.path
         self.staging = Staging(self.path)
-        self._head = Head(self.path)
+        self._head = Head(self.path, releases)
         self._backend = backend_for(self.path, server)
         self._where = self._backend.where
         self._key = key
@@ -106,6 +110,8 @@ class Store(StoreReader):
                 if not self._backend.exists():
                     self._create(facts, genesis)
                 self._open(facts, genesis if renew else None, published)
+                if not self.witnessed and releases is None:
+                    self.write_head()
                 self.sweep_staged()
         except BaseException:
             self.close()
@@ -140,7 +146,7 @@ class Store(StoreReader):
         given, state = genesis()
         sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
         key = sealing.seal(secrets.token_bytes(32), "key")
-        meta = {**given, "plan": canonical_json(facts), "key": key, NOTED: b"leaves a row"}
+        meta = {**given, "plan": canonical_json(facts), "key": key}
 
         def fill(db: StoreDatabase) -> None:
             mark(db, sealing)
@@ -180,11 +186,9 @@ class Store(StoreReader):
         self._directory.repair_permissions()
         where = self._backend.where
         with self._database.errors():
-            version = self._database.verify_structure()
-            refuse_moved(self._database, version, where)
-            # Before the migration: a store that is not opened is not changed.
-            unlock(self._database, version, self._key)
-            migrate(self._database, version, durable.commit)
+            self._database.verify_structure()
+            refuse_moved(self._database, where)
+            unlock(self._database, self._key)
             self.meta = read_meta(self._database)
             history = read_history(self._database, self.meta, where)
             wrong = verify_events(self._database, history.last_step, self.derived_key(COUNTERS))
@@ -195,6 +199,7 @@ class Store(StoreReader):
             if wrong is not None:
                 raise self._damaged(wrong)
         self.last_step, self._last_seal = history.last_step, history.seals[-1]
+        self._last_entry = (len(history.log) - 1, history.log[-1])
         #: Whether any step was made with predictable noise: its traces stay in the state.
         self.used_test_seed = history.used_test_seed
         pinned = stored_plan(self.meta, facts, where)
@@ -203,7 +208,7 @@ class Store(StoreReader):
                 unspent = is_unspent(self._database)
             if unspent:
                 # A damaged head is reported before it is forgotten.
-                self._head.check(history.seals, where)
+                self._head.check(history, where)
                 if published is not None and published(self.meta["stream_id"].hex()):
                     raise StoreDamagedError(
                         "no step was begun in this state, and steps of its stream are published: the state was "
@@ -214,8 +219,8 @@ class Store(StoreReader):
                 self._begin_anew(facts, genesis)
                 return
         require_same_plan(pinned, facts, str(self.path))
-        if not self._head.check(history.seals, where):
-            self.write_head()
+        #: Whether the witnesses are as far as the store; else ``write_head`` is to be called.
+        self.witnessed = self._head.check(history, where)
 
     @property
     def sealing(self) -> Sealing:
@@ -266,11 +271,8 @@ class Store(StoreReader):
                     db.sealing.seal(reservation.content, "reservation", reservation.step),
                 ),
             )
-            if reservation.step == 1 and db.execute("SELECT 1 FROM failures").fetchone() is None:
-                db.execute(
-                    "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (1, 1, ?, ?, 1)",
-                    (reservation.batch_id, FIRST),
-                )
+            if reservation.step == 1 and self._last_entry[0] == 0:
+                self._note(db, 1, BEGUN)
             if position is not None:
                 place = db.sealing.seal_text(position, "reserved position", reservation.step, least=POSITION)
                 db.execute("INSERT INTO reserved_position VALUES (1, ?, ?)", (reservation.step, place))
@@ -278,13 +280,18 @@ class Store(StoreReader):
     def release_reservation(self) -> None:
         """Forget an intent whose result never left the process; failed attempts at it count as decided."""
         with self._transaction() as db:
-            db.execute("UPDATE failures SET decided = 1")
+            failed = undecided_failure(db) is not None
+            if failed:
+                self._note(db, self.last_step + 1, DISCARDED)
             _forget_reservation(db)
+        if failed:
+            self.write_head()
 
     def record_failure(self, reservation: Reservation, kind: str) -> None:
         """Note that an attempt failed after noise was drawn; the intent stays until somebody decides."""
         with self._transaction() as db:
-            _note_failure(db, reservation.step, reservation.batch_id, kind)
+            self._note(db, reservation.step, FAILED, kind)
+        self.write_head()
 
     def commit_step(self, prepared: Prepared) -> None:
         """Spend, state, batch id and release in one transaction."""
@@ -367,7 +374,8 @@ class Store(StoreReader):
             for step in steps:
                 db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
                 if decision is not None:
-                    self._note_decision(db, step, *decision)
+                    self._note(db, step, *decision)
+        self.write_head()
 
     def withdraw(
         self, step: int, name: str, notice: bytes, publication: str, decision: tuple[str, str]
@@ -377,7 +385,8 @@ class Store(StoreReader):
             _drop_bytes(db, step)
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
-            self._note_decision(db, step, *decision)
+            self._note(db, step, *decision)
+        self.write_head()
         self.sweep_staged()
 
     def remember_account(self, pin: bytes) -> None:
@@ -398,8 +407,9 @@ class Store(StoreReader):
             db.compact()
 
     def write_head(self, *, lasting: bool = True) -> None:
-        """Note the last step beside the store: a second witness against a store that was rolled back."""
-        self._head.write(self.last_step, self._last_seal, lasting=lasting)
+        """Note the last step, and what was decided or failed, beside the store and among the releases, against a store
+        that is rolled back."""
+        self._head.write((self.last_step, self._last_seal), self._last_entry, lasting=lasting)
 
     # Inside
 
@@ -410,12 +420,14 @@ class Store(StoreReader):
         """One transaction; ``then`` (what memory knows of it) belongs to the commit: interrupted in
         between, the object refuses further use."""
         db = self._db
+        self._noted = self._last_entry
         with db.errors():
             try:
                 db.begin(lasting=lasting)
                 yield db
                 self._broken = "a commit was interrupted; whether it took effect is unknown"
                 durable.commit(db)
+                self._last_entry = self._noted
                 if then is not None:
                     then()
                 self._broken = None
@@ -425,11 +437,9 @@ class Store(StoreReader):
                     db.rollback()
                 raise
 
-    def _note_decision(self, db: StoreDatabase, step: int, kind: str, by: str) -> None:
-        [(last,)] = db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchall()
-        columns = (last + 1, step, kind, by, utc_now())
-        seal = decision_seal(self.meta["key"], *columns)
-        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
+    def _note(self, db: StoreDatabase, step: int, kind: str, detail: str = "") -> None:
+        """Add an entry to the log; a transaction that fails afterwards takes it back."""
+        self._noted = write_log(db, self.meta["key"], step, kind, detail)
 
     def _insert_file(self, db: StoreDatabase, step: int, name: str, content: Content) -> None:
         """Of a staged file only its name and hash."""
@@ -455,15 +465,7 @@ def _forget_reservation(db: StoreDatabase) -> None:
     db.execute("DELETE FROM reserved_position")
 
 
-def note_restored(db: StoreDatabase, step: int) -> None:
+def note_restored(db: StoreDatabase, key: bytes, step: int) -> None:
     """Note that a copy replaces a lost store, which alone knew whether ``step`` was begun, or failed after it drew."""
-    if db.execute("SELECT 1 FROM failures WHERE decided = 0").fetchone() is None:
-        _note_failure(db, step, "", RESTORED)
-
-
-def _note_failure(db: StoreDatabase, step: int, batch_id: str, kind: str) -> None:
-    (last,) = db.execute("SELECT coalesce(max(id), 0) FROM failures").fetchone()
-    db.execute(
-        "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (?, ?, ?, ?, 0)",
-        (last + 1, step, batch_id, kind),
-    )
+    if undecided_failure(db) is None:
+        write_log(db, key, step, FAILED, RESTORED)

@@ -9,19 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.io.sinks.publisher import Differences
+from dpstream.io.sinks.publisher import Differences, noticed, published_steps
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.place import backend_for
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.sealed_history import is_unspent
+from dpstream.stream.store.sealed_history import (
+    Head,
+    head_problem,
+    is_unspent,
+    stored_seals,
+    undecided_failure,
+)
 from dpstream.stream.store.step_rows import RESTORED, Decision
-from dpstream.stream.store.store_database import STATE_IN_PARTS, StoreDatabase, file_errors
-from dpstream.stream.store.stored import largest_cost, published_files
+from dpstream.stream.store.store_database import StoreDatabase, file_errors
+from dpstream.stream.store.stored import (
+    is_forgotten,
+    largest_cost,
+    published_files,
+    read_decisions,
+    unknown_notice,
+)
 
-__all__ = ["StreamStatus", "compare_releases", "read_status"]
-
-
-_DECISIONS = 8  # the format that knows of them
+__all__ = ["StreamStatus", "compare_releases", "read_status", "rolled_back"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
     try:
         with db.errors():
             db.begin(read_only=True)  # one consistent view, whatever a running stream commits meanwhile
-            version = db.verify_structure()
+            db.verify_structure()
             plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
             spent = largest_cost(db)
             (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
@@ -84,11 +93,9 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
                 for state in ("pending", "held", "withdrawing", "withdrawn", "rejected")
             )
             reserved = db.execute("SELECT step FROM reservation").fetchone()
-            failed = _failed(db, version)
+            failed = undecided_failure(db)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
-            unspent = version >= STATE_IN_PARTS and is_unspent(db)
-            words = "SELECT step, kind, person, decided FROM decisions ORDER BY id"
-            decided = db.execute(words).fetchall() if version >= _DECISIONS else []
+            unspent, decided = is_unspent(db), read_decisions(db)
             facts = json.loads(plan[0])
     except (ValueError, TypeError):
         raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
@@ -107,7 +114,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
         unspent=unspent,
-        decisions=tuple(Decision(*row) for row in decided),
+        decisions=tuple(decided),
     )
 
 
@@ -134,6 +141,39 @@ def compare_releases(
     return committed, differences
 
 
+def rolled_back(path: str | Path, sink: Sink, *, server: PostgresServer | None = None) -> str | None:
+    """What the witnesses (``head.json``, that among the releases, and the releases) know and the state in ``path`` does
+    not; None where it is the newest. Changes nothing, needs neither the lock nor the key.
+
+    Errors:
+        Those of ``read_status``. StoreError: a place of releases cannot be read.
+    """
+    backend = backend_for(Path(path), server)
+    # Before the view of the store: what is written meanwhile is ahead of that view.
+    heads = Head(Path(path), sink.directory).read(str(path))
+    with file_errors("the releases could not be read", sink.directory):
+        there, told = published_steps(sink.directory), noticed(sink.directory)
+    db = backend.look()
+    if db is None:
+        return None
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            db.verify_structure()
+            wrong = head_problem(heads, *stored_seals(db))
+            states = dict(db.execute("SELECT step, publication FROM steps").fetchall())
+    finally:
+        db.close()
+    last = max(states, default=0)
+    findings = [] if wrong is None else [wrong]
+    findings += [
+        f"step {step} is published, but the ledger ends at step {last}: the state was rolled back"
+        for step in sorted(there - states.keys())
+    ]
+    findings += [unknown_notice(step) for step in sorted(told) if is_forgotten(states.get(step))]
+    return findings[0] if findings else None
+
+
 def _published(
     path: Path, server: PostgresServer | None
 ) -> tuple[dict[int, dict[str, str]], tuple[int, ...]]:
@@ -153,10 +193,3 @@ def _published(
 def _in_publication(db: StoreDatabase, state: str) -> tuple[int, ...]:
     rows = db.execute(f"SELECT step FROM steps WHERE publication = '{state}' ORDER BY step")
     return tuple(step for (step,) in rows)
-
-
-def _failed(db: StoreDatabase, version: int) -> str | None:
-    if version < 2:
-        return None  # written in the first format, and not opened since
-    row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
-    return None if row is None else str(row[0])

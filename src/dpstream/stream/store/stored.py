@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import CounterShards, Packed
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.io.sinks.publisher import MANIFEST, NOTICE
 from dpstream.stream.sharded_users import user_folder
 from dpstream.stream.store.present_rows import PRESENT, any_departed, read_present
-from dpstream.stream.store.sealed_history import decision_seal, derive
+from dpstream.stream.store.sealed_history import derive, undecided_failure
 from dpstream.stream.store.state_parts import STATE, read_state
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 __all__ = [
     "StoreReader",
     "as_position",
+    "is_forgotten",
     "key_of_sources",
     "largest_cost",
     "published_files",
     "read_decisions",
+    "unknown_notice",
 ]
 
 
@@ -88,8 +90,7 @@ class StoreReader:
         """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until that is
         decided."""
         with self._reading() as db:
-            row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
-        return None if row is None else str(row[0])
+            return undecided_failure(db)
 
     def find(self, *, step: int | None = None, batch_id: str | None = None) -> Step | None:
         """One committed step, by one of the two."""
@@ -301,13 +302,9 @@ class StoreReader:
             return largest_cost(db)
 
     def decisions(self) -> list[Decision]:
-        """Who approved or withdrew which step, in order.
-
-        Errors:
-            StoreDamagedError: a row was changed.
-        """
+        """Who approved or withdrew which step, in order."""
         with self._reading() as db:
-            return read_decisions(db, self.meta["key"])
+            return read_decisions(db)
 
     def stored_file(self, step: int, name: str) -> bytes | None:
         """One file of a step, checked against its hash; None where there is none."""
@@ -361,18 +358,24 @@ def published_files(db: StoreDatabase) -> dict[int, dict[str, str]]:
     return hashes
 
 
-def read_decisions(db: StoreDatabase, key: bytes) -> list[Decision]:
-    """Who approved or withdrew which step, in order.
+def read_decisions(db: StoreDatabase) -> list[Decision]:
+    """Who approved or withdrew which step, in order."""
+    kinds = "('approved', 'withdrawn', 'rejected')"
+    rows = db.execute(f"SELECT step, kind, detail, written FROM log WHERE kind IN {kinds} ORDER BY id")
+    return [Decision(*row) for row in rows.fetchall()]
 
-    Errors:
-        StoreDamagedError: a row was changed.
-    """
-    words = "SELECT id, step, kind, person, decided, seal FROM decisions ORDER BY id"
-    rows = db.execute(words).fetchall()
-    for *columns, seal in rows:
-        if not hmac.compare_digest(decision_seal(key, *columns), seal):
-            raise damaged_store(f"the record of who decided about step {columns[1]} was changed", db.where)
-    return [Decision(*columns) for _, *columns, _ in rows]
+
+def is_forgotten(publication: str | None) -> bool:
+    """Whether a store takes a step for published (or does not know it) whose withdrawal is public."""
+    return publication not in ("withdrawing", "withdrawn")
+
+
+def unknown_notice(step: int) -> str:
+    """What is wrong where readers know of a withdrawal, and the store does not."""
+    return (
+        f"step {step} was withdrawn ({NOTICE} is in its folder), and the store does not know it: the state was rolled "
+        "back"
+    )
 
 
 def key_of_sources(key: bytes) -> bytes:

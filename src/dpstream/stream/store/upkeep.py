@@ -1,4 +1,4 @@
-"""Looking after a store: is it sound, bring it up to date, give back room."""
+"""Looking after a store: is it sound."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.paths import read_bytes
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, STAYING
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING
 from dpstream.stream.sharded_users import problem_of_files, user_folder
 from dpstream.stream.store import container
-from dpstream.stream.store import store_database as database
-from dpstream.stream.store.archive import locked_store, write_archive
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
@@ -22,17 +19,20 @@ from dpstream.stream.store.present_rows import PRESENT, verify_present
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
     Head,
+    Heads,
     derive,
     head_problem,
     read_history,
     read_meta,
+    stored_seals,
+    time_problems,
 )
 from dpstream.stream.store.state_parts import STATE, verify_state
-from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
-from dpstream.stream.store.stored import read_decisions
+from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase
+from dpstream.stream.store.stored import is_forgotten, unknown_notice
 from dpstream.stream.users import dropped, read_shards, verify_events
 
-__all__ = ["CheckedStore", "check_store", "migrate_store"]
+__all__ = ["CheckedStore", "check_store"]
 
 _STEP = re.compile(r"step-(\d{6,})")
 
@@ -42,7 +42,7 @@ class CheckedStore:
     """What a check of a store found; it holds no value and no number of records.
 
     Attributes:
-        format: of the store.
+        format: of the store; None where it is broken.
         steps: committed steps that hold together.
         moved: whether the stream goes on elsewhere.
         key: the name of the key that it is encrypted with; None where it is not.
@@ -72,8 +72,8 @@ def check_store(
         ConfigError: there is no stream. StoreError: the database cannot be reached.
     """
     published = _published(releases)
-    head, problems = Head(path), []
-    before: tuple[int, bytes] | None = None
+    head, problems = Head(path, releases), []
+    before: Heads | None = None
     try:
         before = head.read(str(head.path))
     except StoreDamagedError as error:
@@ -95,17 +95,19 @@ def check_store(
     try:
         with db.errors():
             db.begin(read_only=True)
-            version = db.verify_structure()
-            unlock(db, version, key)
-            broken = db.verify_all(version)
+            db.verify_structure()
+            version = STORE_FORMAT
+            unlock(db, key)
+            broken = db.verify_all()
             problems += [] if broken is None else [f"{backend.where}: {broken}"]
-            moved = is_moved(db, version)
+            moved = is_moved(db)
             meta = read_meta(db)
             history = read_history(db, meta, backend.where)
-            wrong = head_problem(before, dict(enumerate(history.seals)))
+            wrong = head_problem(before, *stored_seals(db, history.seals[0]))
             problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
-            problems += _stored_problems(db, version, meta["key"], history.last_step)
-            problems += _last_problems(db, version, meta["key"], history.last_step, user_folder(path, meta))
+            problems += time_problems(db, meta)
+            problems += _stored_problems(db, meta["key"], history.last_step)
+            problems += _last_problems(db, meta["key"], history.last_step, user_folder(path, meta))
             problems += _published_problems(db, published, releases)
     except StoreDamagedError as error:
         problems.append(str(error))
@@ -113,36 +115,6 @@ def check_store(
         db.close()
     steps = None if history is None else history.last_step
     return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
-
-
-def migrate_store(
-    path: Path, *, server: PostgresServer | None = None, key: StateKey | None = None
-) -> tuple[int, int, Path | None]:
-    """Bring a store to the newest format, after a copy was written beside it.
-
-    Stopped anywhere, the store is in the old format, unchanged, or in the newest, and a repetition goes on.
-
-    Returns the format before, the format now, and the copy (an archive, in the state directory; as secret as
-    the store).
-
-    Errors:
-        ConfigError: no stream.
-        StoreDamagedError: a store that does not hold together is left as it is.
-    """
-    with locked_store(path, server) as (db, version, where):
-        unlock(db, version, key)
-        if version == database.STORE_FORMAT:
-            return version, version, None
-        history = read_history(db, read_meta(db), where)
-        backup = path / f"backup-format-{version}.dpstore"
-        # A copy of an attempt that was stopped is replaced: the store is the same, or further.
-        temporary = backup.with_name(f".{backup.name}.tmp")
-        with file_errors("the copy could not be written", backup):
-            write_archive(db, version, temporary, history.last_step, moving=False)
-            durable.rename(temporary, backup)
-            durable.sync_directory(path)
-        migrate(db, version, durable.commit)
-        return version, database.STORE_FORMAT, backup
 
 
 #: States in which a step's table is gone, and what it measured is still published.
@@ -163,7 +135,7 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
     return hashes
 
 
-def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
+def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]:
     """Check the packed state, the models, and the released bytes that wait, against their checksums."""
     problems: list[str] = []
 
@@ -173,11 +145,8 @@ def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int
         except StoreError as error:
             problems.append(str(error))
 
-    if version < database.STATE_IN_PARTS:
-        look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state", "state", last_step)
-    else:
-        wrong = verify_state(db, last_step, derive(key, STATE))
-        problems += [] if wrong is None else [f"the stored state: {wrong}"]
+    wrong = verify_state(db, last_step, derive(key, STATE))
+    problems += [] if wrong is None else [f"the stored state: {wrong}"]
     for step in range(1, last_step + 1):
         manifest, digest, packed = db.execute(
             "SELECT manifest, manifest_sha256, synthesis FROM steps WHERE step = ?", (step,)
@@ -196,11 +165,9 @@ def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int
     return problems
 
 
-def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int, users: Path) -> list[str]:
+def _last_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -> list[str]:
     """Check what belongs to the last step or the next one: users' counters, and all files of them, present records,
     positions in the source, a reservation."""
-    if version < database.STATE_IN_PARTS:
-        return []  # looked at when it is opened, after its migration
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
         shards = read_shards(db)
@@ -208,7 +175,6 @@ def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int, 
             wrong = problem_of_files(users, shards, last_step, everything=True)
         wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
         dropped(db)
-        read_decisions(db, key)
         for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
             for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
                 db.sealing.open_text(source, kind, step)
@@ -246,6 +212,8 @@ def _published_problems(
                     problems.append(f"{name} of step {step} is missing in {releases}")
             elif files[name] != wanted[name]:
                 problems.append(f"the published {name} of step {step} is not the committed one")
+        if NOTICE in files and is_forgotten(publication):
+            problems.append(unknown_notice(step))
         if publication == "withdrawn":
             problems += [
                 f"{name} is in the folder of step {step}, which was withdrawn: move it away"
