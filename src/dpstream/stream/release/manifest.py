@@ -160,7 +160,7 @@ def _errors_of(
         return {**own_words, "words": f"{own_words['words']}{told}"} if "words" in own_words else own_words
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
-    total = _total_words(synthesis, plan.unit.relation, period)
+    total = _total_words(synthesis, plan.unit.relation, step, period)
     counts = plan.counts_words(step, synthesis, with_base=with_base)
     return {
         **up_to,
@@ -173,14 +173,14 @@ def _errors_of(
     }
 
 
-def _total_words(synthesis: Synthesis, relation: str, period: str | None) -> str:
+def _total_words(synthesis: Synthesis, relation: str, step: int, period: str | None) -> str:
     error, up_to = synthesis.total_error, synthesis.measured_up_to
     if relation == "replace":
         return "The number of records is declared public and has no noise."
     words = "The number of records is noisy, "
     if error is not None:
         words += f"with a standard error of {error:.3g}."
-    elif up_to is not None:
+    elif up_to is not None and up_to < step:
         words += f"and its error is not known: it is measured up to {when_measured(up_to, period)} only."
     else:
         words += "and its standard error is not known."
