@@ -16,6 +16,7 @@ from dpstream.core.privacy import PureDP, Randomness, Record
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.census_words import Told
 from dpstream.families.census.departures import expected_wait
 from dpstream.lab.audits.census_times import at_times, rare_times
 from dpstream.stream.identity import spent_per_step
@@ -78,7 +79,7 @@ def test_a_burst_between_two_censuses_shows_at_the_next_count(totals: str) -> No
         for step, batch in enumerate(batches(crowd_now, 38, TINY), start=1):
             release = plan.step(state, batch, randomness)
             found[every, step] = release
-            assert ("counted" in release.accuracy()) == (plan.schedule.around(step)[0][0] == step)  # type: ignore[index]
+            assert ("counted" in release.accuracy()) == (plan.schedule.censuses(1, step)[-1][0] == step)
     assert found[None, 35].total - found[None, 36].total < 60.0
     assert found[1, 35].total - found[1, 36].total == pytest.approx(600.0, abs=60.0)
     assert [(one.counted, one.as_of, one.draw) for one in found[1, 36].noisy_counts] == [
@@ -102,8 +103,10 @@ def test_counts_cost_nothing_more_and_plans_without_them_are_as_they_were() -> N
     assert "every 3 steps between censuses" in more.parts()[-1].detail
     assert "every 3 steps" in more.declared_public()[-1]
     assert more.explain().facts["census"]["departures_every"] == 3
-    assert more.counts_words(45, 1).count("who left was counted at this step") == 1
-    assert "last counted at step 59, with noise" in more.counts_words(60, 1)
+    told = Told(more.terms)
+    at_45, at_60 = (told.counts_words(step, [more.schedule.censuses(1, step)[-1][0]]) for step in (45, 60))
+    assert at_45.count("who left was counted at this step") == 1
+    assert "last counted at step 59, with noise" in at_60
     # A census comes first; presence is public: nothing between.
     for same in (
         Census(old.workload, turnover=20, departures_every=10).calibrate(epsilon=1),

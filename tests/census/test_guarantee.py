@@ -101,7 +101,7 @@ def bits(plan: CensusPlan, stays: list[Stay], steps: int) -> list[str]:
 
 
 def test_who_comes_and_goes_between_two_censuses_changes_no_bit() -> None:
-    assert PLAN.schedule.around(36) == ((35, 0), 38)
+    assert PLAN.schedule.censuses(35, 38) == [(35, 0), (38, 0)]
     stays = crowd(5, 40)
     passing = [Stay(10**6 + k, 36, 37, {36: (1, 2, 1)}) for k in range(30)]
     assert bits(PLAN, stays, 40) == bits(PLAN, [*stays, *passing], 40)

@@ -17,6 +17,7 @@ from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import Event, Randomness, Record
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census, CensusPlan
+from dpstream.families.census.census_words import Told
 from dpstream.stream.identity import spent_per_step
 
 PAIRS = Workload.all_k_way(SMALL, 2)
@@ -153,6 +154,8 @@ def test_declared_public_presence_makes_every_number_of_records_exact(options: d
 def test_words_about_counts_follow_what_is_public() -> None:
     for unit, public in ((Record(), False), (Record("replace"), True)):
         plan = RECIPE.calibrate(epsilon=1, unit=unit)
-        words = " ".join(plan.counts_words(step, step) for step in range(1, 40))
+        taken = plan.schedule.censuses(1, 40)
+        lasts = [max(census for census, _ in taken if census <= step) for step in range(1, 40)]
+        words = " ".join(Told(plan.terms).counts_words(step, [lasts[step - 1]]) for step in range(1, 40))
         assert ("who came and left since is expected, not measured" in words) != public
         assert ("how many records came and left since is public and exact" in words) == public

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from cli_stream import dpstream
 
+from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import read_manifest
 from dpstream.project import Config
 from dpstream.project.keyed_draft import EventFeed, event_operations
@@ -43,14 +44,15 @@ def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) ->
     # Of 60 that come and 40 that leave in each step 40 equal ones cancel.
     assert [round(float(number)) for number in found.groups()] == [40, 0]
     plan = Config.load(config).plan()
-    assert plan.counts_words(10, 0).startswith(
+    at_nine = ModelSynthesis((plan.start().table,), 0.0, measured_up_to=9)
+    assert plan.counts_words(10, at_nine).startswith(
         "The counts are those of step 9; the last step will be measured with"
     )
     # A file without the key means what it always meant.
     config.write_text(text.replace('come_and_go = "cancelled"', ""), encoding="utf-8")
     plan = Config.load(config).plan()
     assert "come_and_go" not in plan.options()
-    assert plan.counts_words(10, 0).startswith("The counts of the last step are expected")
+    assert plan.counts_words(10, at_nine).startswith("The counts of the last step are expected")
     told = " ".join(dpstream("plan", config).stdout.split())
     assert "a release goes on as the last epoch went, until the next end" in told
 

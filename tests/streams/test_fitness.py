@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpstream.core.contracts.verdicts import PREDICTED, verdicts_from
+from dpstream.core.contracts.verdicts import MODELLED, PREDICTED, verdicts_from
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 
@@ -57,7 +57,7 @@ def test_a_number_within_two_standard_errors_of_none_is_not_fit(rows: int, fit: 
     ("rows", "fit"), [(363, True), (362, False), (459, True), (460, False), (943, False)]
 )
 def test_rows_far_from_what_was_counted_are_not_fit(rows: int, fit: bool) -> None:
-    census = {"last_census": {"step": 6, "level": 0}, "total_model_standard_error": 3.0}
+    census = {"measured_up_to_step": 6, "total_model_standard_error": 3.0}
     at = manifest(6, rows, None, counted=counted(411.0, 12.0), **census)
     words = None if fit else (
         f"the table of step 6 has {rows} rows, and 411 records were counted then: more than four standard errors apart "
@@ -66,14 +66,6 @@ def test_rows_far_from_what_was_counted_are_not_fit(rows: int, fit: bool) -> Non
     assert found(at) == words
     # Until the next census nothing better is known.
     assert found(at, manifest(7, rows, None, **census)) == words
-
-
-def test_of_a_table_of_an_early_version_little_is_known_and_that_is_said() -> None:
-    told = manifest(3, 100, 10.0, measured_every_step={"standard_error": None, "marginals": []})
-    found = fitness_of_step(Path("none"), lambda _: told, 3).verdicts
-    assert [one.word for one in found] == ["usable", "not known", "not known", "not known"]
-    assert all("run dpstream errors" in one.words for one in found[1:])
-    assert fitness_of_step(Path("none"), lambda _: manifest(3, 100), 3).verdicts == (), "no table"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +84,7 @@ def test_of_an_error_by_a_model_and_one_by_simulation_the_larger_is_told(
         whole = {"invented": 100.0, "standard_error": simulated, "bias": 0.0}
         facts = {"marginals": [], "total": whole, "runs": 20, "words": ""}
         (tmp_path / "errors" / "step-000003.json").write_text(json.dumps(facts))
-    told = [one.as_dict() for one in verdicts_from(100.0, model, (), PREDICTED)]
+    told = [one.as_dict() for one in verdicts_from(100.0, model, (), MODELLED)]
     newest = manifest(3, 100, None, total_model_standard_error=model, verdicts=told)
     total = fitness_of_step(tmp_path, lambda _: newest, 3).verdicts[0]
     assert total.share == pytest.approx(share)

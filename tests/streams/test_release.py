@@ -253,6 +253,7 @@ class Fixed(SyntheticTable):
     known: dict[Clique, float] = field(default_factory=dict)
     total: float = 12.0
     total_error: float | None = None
+    measured_up_to: int | None = None
 
     @property
     def measured(self) -> dict[Clique, Measured]:
@@ -285,7 +286,9 @@ FIXED = Fixed(
 
 
 def release_of(synthesis: Fixed) -> Release:
-    return Release(1, "a", {"stream": "s", "rows_in_table": 1, "sampling_seed": 0}, synthesis, SCHEMA)
+    accuracy = {"total_standard_error": synthesis.total_error}
+    told = {"stream": "s", "step": 1, "rows": 1, "rows_in_table": 1, "sampling_seed": 0, "accuracy": accuracy}
+    return Release(1, "a", told, synthesis, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -370,11 +373,11 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     # A pooled one says what is measured so far: a rule of step numbers, up to the horizon.
     plan = recipe.calibrate(epsilon=1, unit=Event("replace"), horizon=20)
     for step, last in ((1, 1), (9, 9), (10, 9), (18, 17), (19, 19), (20, 20)):
-        said = accuracy_of(blank, plan, step)
+        said = accuracy_of(replace(blank, measured_up_to=last), plan, step)
         assert said["measured_up_to_step"] == last
         assert ("All steps so far are measured." in said["words"]) is (step == last)
     endless = recipe.calibrate(epsilon=1)
-    words = accuracy_of(blank, endless, 40)["words"]
+    words = accuracy_of(replace(blank, measured_up_to=36), endless, 40)["words"]
     assert (
         "counts of the last 4 steps are expected from those before, not measured; they will be with step 41"
         in words

@@ -52,7 +52,7 @@ def test_a_pooled_stream_publishes_what_its_transcript_holds(name: str) -> None:
     stream = batches(plan.horizon or 1, deletes=plan.recipe.deletions)
     drawn, counts = drawn_and_published(plan, stream, Randomness.seeded(1))
     assert only_drawn(drawn, counts)
-    assert len(counts) > plan.epochs.around(plan.horizon or 1)[0]
+    assert len(counts) > (plan.horizon or 1)
     assert {one.counted for one in counts} == set(plan.recipe.sides)
     leaking = Leaking(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)
     drawn, counts = drawn_and_published(leaking, stream, Randomness.seeded(1))

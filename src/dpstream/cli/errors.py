@@ -57,8 +57,8 @@ def command(
     The released stream is taken as an invented truth, the same configuration is run on it --runs times with a seeded
     generator, and what these runs release is compared with that truth. Reads the releases and CONFIG, never the source
     or the state, and costs no budget. What the releases have lost, it cannot see: see the guide on errors. Results are
-    in the folder errors/ of the releases, for the steps 1, 2, 4, 8, ... and the last one. An interrupted call goes on
-    where it stopped.
+    in the folder errors/ of the releases, for the steps 1, 2, 4, 8, ... and the last one; where such a step is not
+    measured yet, for the last measured one before it. An interrupted call goes on where it stopped.
 
     \b
     Examples:

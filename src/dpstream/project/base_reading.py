@@ -18,6 +18,7 @@ from dpstream.project.base_rules import ColumnRule, column_rules
 from dpstream.project.start_table import ColumnSource, MappedTable
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Together, together
+from dpstream.stream.release.number_of_records import number_of_records
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -206,8 +207,8 @@ def base_facts(
 
 def _total_error(manifest: Mapping[str, Any]) -> float | None:
     """The standard error of the table's number of records; None where a negative estimate was shown as 0."""
-    error = manifest["accuracy"]["total_standard_error"]
-    return None if error is None or (error > 0.0 and not manifest["rows"]) else float(error)
+    number = number_of_records(manifest)
+    return None if not number.value and number.error else number.noise_error
 
 
 def base_table(options: BaseOptions, predecessor: Predecessor, schema: Schema) -> MappedTable:

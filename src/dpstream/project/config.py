@@ -273,10 +273,12 @@ class Config:
         return self._schema
 
     def plan(self, budget: Budget | None = None) -> StreamPlan:
-        """The calibrated mechanism: every noise scale fixed (``budget`` takes the place of the file's)."""
+        """The calibrated mechanism: every noise scale fixed (``budget`` takes the place of the file's). It measures the
+        last step up to ``end``."""
         amount = self.budget.budget if budget is None else budget
         with located(f"{self.path} [mechanism]"):
-            return self.recipe.calibrate(amount, self.unit, self.budget.horizon)
+            plan = self.recipe.calibrate(amount, self.unit, self.budget.horizon)
+            return plan.ending(self.source_options.final_step())
 
     def table_recipe(self, verb: str) -> Any:
         """The recipe of a stream of tables; it has a ``workload``.

@@ -31,6 +31,7 @@ from dpstream.stream.release.answers import (
     with_simulated,
 )
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
+from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
 from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 from dpstream.stream.release.release_words import release_html, spent_of
 
@@ -88,6 +89,10 @@ class PublicRelease:
             ConfigError: no such step. StoreDamagedError: files that differ from the published hashes.
         """
         return read_manifest(self.folder, self._step(step))
+
+    def number_of_records(self, step: int | None = None) -> NumberOfRecords:
+        """The released number of records, its error, and up to which step it is measured; errors as of ``manifest``."""
+        return number_of_records(self.manifest(step))
 
     def table(self, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
         """The released table; arguments and errors as of ``dpstream.io.sinks.read_table``."""

@@ -396,6 +396,12 @@ class Stream:
             what = "failed attempt could not be recorded" if drawn else "reservation could not be withdrawn"
             error.add_note(f"the {what} ({second}): see docs/guide/durability.md")
 
+    def _period_of(self, step: int) -> str | None:
+        """What an earlier step stands for, as its manifest says."""
+        earlier = self._store.find(step=step)
+        period = None if earlier is None else json.loads(earlier.manifest)["period"]
+        return None if period is None else str(period)
+
     def _prepare(
         self,
         reservation: Reservation,
@@ -426,7 +432,14 @@ class Stream:
         files = made.files | measurement_file(self._policy, self._sink, synthesis)
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
-        accuracy = accuracy_of(synthesis, self._plan, step, files, with_base=self._base is not None)
+        accuracy = accuracy_of(
+            synthesis,
+            self._plan,
+            step,
+            files,
+            with_base=self._base is not None,
+            period_of=self._period_of,
+        )
         drawn = (synthesis.total, rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
         return Prepared(

@@ -152,9 +152,12 @@ class Synthesis(ABC):
         total_error: standard error of ``total``; 0 where it is public, None where public noise scales do not give it.
         passed: noisy numbers of the records that came and of those that left, as followed up to now; None where they
             are not followed apart, or not told.
+        measured_up_to: the last step up to which all records are measured; None: this one. What came since is
+            expected, and of that no error is known.
     """
 
     passed: tuple[float, float] | None = None
+    measured_up_to: int | None = None
     #: What this step measured. Published beside the release; not in ``pack``, so it is here only when a step is made.
     noisy_counts: Sequence[NoisyCounts] = ()
     noun: ClassVar[str] = "no table of records"

@@ -168,6 +168,15 @@ class StreamPlan(ABC):
     def options(self) -> dict[str, Any]:
         """All options, JSON-able and exact: they enter the plan's hash and the manifest."""
 
+    def ending(self, last_step: int | None) -> StreamPlan:
+        """The same plan for a stream whose last step is planned to be this one: where steps are measured together, it
+        ends a group of them. The owner may move it, so that neither the plan's hash nor its budget depend on it.
+
+        Args:
+            last_step: public; None: none is planned.
+        """
+        return self
+
     def released_schema(self, schema: Schema) -> Schema:
         """The columns of released tables; by default those of the private records."""
         return schema
@@ -240,22 +249,18 @@ class StreamPlan(ABC):
         """``explain`` for a stream that grows to ``records`` records; None where no schedule depends on that number."""
         return None
 
-    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
         """What a step's manifest says about counts, where the release itself says nothing.
 
         Args:
-            measured: how many marginals were measured at every step so far.
             with_base: whether the stream began with another one's table.
         """
-        return counts_words(measured, with_base=with_base)
+        answers = synthesis.answers
+        return counts_words(0 if answers is None else len(answers.measured), with_base=with_base)
 
     def about_rows(self) -> str:
         """What whoever opens a released file has to know of its rows; a sentence, or empty."""
         return ""
-
-    def step_facts(self, step: int) -> dict[str, Any]:
-        """What else a step's manifest says about its accuracy; JSON-able."""
-        return {}
 
     @abstractmethod
     def start(self) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from dpstream.core.contracts.expectations import MarginalError
@@ -16,6 +16,7 @@ from dpstream.core.contracts.expectations import MarginalError
 __all__ = [
     "EXACT",
     "MEANING",
+    "MODELLED",
     "NOT_KNOWN",
     "PREDICTED",
     "SIMULATED",
@@ -24,6 +25,7 @@ __all__ = [
     "How",
     "Use",
     "Verdict",
+    "as_of",
     "errors_of",
     "is_unfit",
     "only_good_news",
@@ -31,9 +33,10 @@ __all__ = [
     "verdicts_from",
 ]
 
-#: Where a standard error comes from: the law of the noise of a release, the plan, or simulations.
-How = Literal["exact", "predicted", "simulated"]
+#: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, or simulations.
+How = Literal["exact", "modelled", "predicted", "simulated"]
 EXACT: How = "exact"
+MODELLED: How = "modelled"
 PREDICTED: How = "predicted"
 SIMULATED: How = "simulated"
 Use = Literal["totals", "columns", "pairs", "small groups"]
@@ -60,6 +63,7 @@ _OF: Mapping[Use, str] = {
 }
 _HOW: Mapping[str, str] = {
     "exact": "exact",
+    "modelled": "by its model",
     "predicted": "predicted by the plan",
     "simulated": "by simulation, widened",
 }
@@ -85,6 +89,7 @@ class Verdict:
             table has no records. By simulation it is half of the half width of the published 95 % interval.
         how: where the error comes from; None where it is not known.
         words: the same in one sentence.
+        as_of: the step that the error is about, where that is an earlier one than the table's.
     """
 
     use: Use
@@ -92,6 +97,7 @@ class Verdict:
     share: float | None
     how: How | None
     words: str
+    as_of: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -140,6 +146,28 @@ def only_good_news(found: Iterable[Verdict]) -> tuple[Verdict, ...]:
     return tuple(
         one if one.word in ("good", "usable") or one.how != PREDICTED else _verdict(one.use, 1.0, ())
         for one in found
+    )
+
+
+def as_of(found: Iterable[Verdict], step: int, when: str) -> tuple[Verdict, ...]:
+    """The verdicts of a table whose records are measured up to an earlier step: errors are about that one.
+
+    Args:
+        when: the step in words.
+    """
+    return tuple(_as_of(one, step, when) for one in found)
+
+
+def _as_of(one: Verdict, step: int, when: str) -> Verdict:
+    if one.share is not None and not (one.use == "totals" and one.share == 0.0):
+        name, rest = one.words.split(": ", 1)
+        return replace(one, words=f"{name} as of {when}: {rest}", as_of=step)
+    if one.use != "totals" or one.word != NOT_KNOWN:
+        return one
+    return replace(
+        one,
+        words=f"Totals: not known: records that came after {when} are expected, not measured.",
+        as_of=step,
     )
 
 

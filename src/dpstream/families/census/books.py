@@ -232,7 +232,9 @@ class Books:
         counted = None
         if census:
             counted = (sum(n for n, _ in state.counted), math.sqrt(sum(v for _, v in state.counted)))
-        return mixture(parts, total, None, told.accuracy(state.step, math.sqrt(variance), counted))
+        return mixture(
+            parts, total, None, told.accuracy(state.step, state.last, math.sqrt(variance), counted)
+        )
 
     def _exact(self, state: CensusState, present: PresentRecords, newest: Model) -> CensusSynthesis:
         """Presence is public: who left since the last census, and who came, are exact numbers."""
@@ -244,4 +246,5 @@ class Books:
         came = int(present.count(((),), last_of(state.last, 0))[0].sum())
         parts.append((newest, float(came)))
         total = came + round(sum(own.size for own in state.totals)) - sum(state.left)
-        return mixture(parts, float(total), 0.0, Told(self.terms).accuracy(state.step, 0.0, None))
+        told = Told(self.terms).accuracy(state.step, state.last, 0.0, None)
+        return mixture(parts, float(total), 0.0, told)

@@ -153,6 +153,7 @@ class CensusPlan(StreamPlan):
     budget: Budget
     unit: Record
     horizon: int | None
+    last_step: int | None = None
 
     reads: ClassVar[BatchReads] = "present"
     name = "census"
@@ -162,6 +163,15 @@ class CensusPlan(StreamPlan):
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
+
+    def ending(self, last_step: int | None) -> CensusPlan:
+        """The same plan, with a census at that step.
+
+        Guarantee: unchanged. A census reads the windows of its levels, which begin after the last census of each:
+        wherever the owner moves the last step, a stay is in one census of each level at most, and in one count of
+        departures.
+        """
+        return replace(self, last_step=last_step)
 
     @cached_property
     def terms(self) -> CensusTerms:
@@ -183,7 +193,7 @@ class CensusPlan(StreamPlan):
             unit=self.unit,
             horizon=self.horizon,
             turnover=turnover,
-            schedule=CensusSchedule(gap, own.ratio, levels, every_count),
+            schedule=CensusSchedule(gap, own.ratio, levels, every_count, self.last_step),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
             census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells, noise=own.noise),
             headline=headline_cliques(own.workload.domain, own.headline),
@@ -242,14 +252,6 @@ class CensusPlan(StreamPlan):
         own = explain_census(self.terms, super().explain())
         prior = self.recipe.prior
         return own if prior is None else replace(own, further=(*own.further, prior.describe()))
-
-    def step_facts(self, step: int) -> dict[str, Any]:
-        """The last census and the next one."""
-        return Told(self.terms).step_facts(step)
-
-    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
-        """Which census the counts come from, and why none has an error bar."""
-        return Told(self.terms).counts_words(step)
 
     def predicted_errors(self, steps: Any) -> tuple[PredictedError, ...] | None:
         """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``."""

@@ -44,4 +44,7 @@ def mixture(
     whole = sum(number for _, number in held)
     weights = tuple(number / whole for _, number in held) if whole > 0.0 else None
     models = tuple(model.with_total(total) for model, _ in held)
-    return CensusSynthesis(models, total, total_error=total_error, weights=weights, told=told)
+    census = int(told["last_census"]["step"])
+    return CensusSynthesis(
+        models, total, total_error=total_error, weights=weights, measured_up_to=census, told=told
+    )

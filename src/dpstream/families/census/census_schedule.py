@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-__all__ = ["CensusSchedule", "gap_of", "last_of", "with_census"]
+__all__ = ["CensusSchedule", "gap_of", "last_of", "level_of", "with_census"]
 
 #: Early on, no census is further away than this part of the steps so far.
 _EARLY = 10
@@ -22,17 +22,21 @@ class CensusSchedule:
     while the last census of the next level, g, is ``gap * ratio^g`` steps ago or more. Before step 1, all levels had
     their last census at step 0.
 
+    The last step that the owner plans is a census, too; it may be moved, also after the stream has passed it.
+
     Args:
         gap: most steps between two censuses; None: a tenth of the steps so far, and one level.
         ratio: a level is that many times rarer than the one below.
         levels: how many there are; None: as many as time brings.
         departures: who left is counted at every census, and so many steps after the last count; None: at censuses only.
+        last_step: the planned one; None: none is planned.
     """
 
     gap: int | None
     ratio: int
     levels: int | None
     departures: int | None = None
+    last_step: int | None = None
     #: All censuses from step 1 on, as far as anybody asked.
     _known: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False, compare=False)
     _last: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -41,7 +45,7 @@ class CensusSchedule:
         """The level of the census at a step, given the last census of each level; None: there is none at this step."""
         early = step // _EARLY
         wait = max(1, early if self.gap is None else min(self.gap, early))
-        if step - last_of(last, 0) < wait:
+        if step - last_of(last, 0) < wait and step != self.last_step:
             return None
         level = 0
         while self._due(level + 1, step, last):
@@ -86,7 +90,9 @@ class CensusSchedule:
             step -= 1
         while step - step // _EARLY < last:
             step += 1
-        return max(last + 1, step if self.gap is None else min(step, last + self.gap))
+        following = max(last + 1, step if self.gap is None else min(step, last + self.gap))
+        ends = self.last_step is not None and last < self.last_step
+        return min(following, self.last_step or 0) if ends else following
 
     def censuses(self, first: int, last: int) -> list[tuple[int, int]]:
         """Step and level of every census from one step to another, both included.
@@ -100,13 +106,6 @@ class CensusSchedule:
             self._last[:] = with_census(self._last, level, step)
         return self._known[bisect_left(self._known, (first, 0)) : bisect_left(self._known, (last + 1, 0))]
 
-    def around(self, step: int) -> tuple[tuple[int, int] | None, int]:
-        """The last census up to a step (None: before step 1), and the step of the first one after it."""
-        self.censuses(1, step)
-        place = bisect_left(self._known, (step + 1, 0))
-        last = self._known[place - 1] if place else None
-        return last, self.after(0 if last is None else last[0])
-
 
 def gap_of(turnover: Fraction | None) -> int | None:
     """Most steps between two censuses: half a turnover; None where hardly any record leaves."""
@@ -116,6 +115,11 @@ def gap_of(turnover: Fraction | None) -> int | None:
 def last_of(last: Sequence[int], level: int) -> int:
     """The last census of a level; 0 where there was none."""
     return last[level] if level < len(last) else 0
+
+
+def level_of(last: Sequence[int]) -> int:
+    """The level of the last census, given the last census of each level (at least one)."""
+    return sum(step == last[0] for step in last) - 1
 
 
 def with_census(last: Sequence[int], level: int, step: int) -> list[int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dpstream.core.contracts import Explanation, Part, PrintedTable
 from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.privacy.unit import Record
-from dpstream.families.census.census_schedule import last_of, with_census
+from dpstream.families.census.census_schedule import last_of, level_of, with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.counted_total import column_deviation, predicted_errors
 from dpstream.families.tabular.description import explain_table, with_headline
@@ -93,19 +93,10 @@ class Told:
             )
         return tuple(found)
 
-    def step_facts(self, step: int) -> dict[str, Any]:
-        """The last census and the next one; None beyond the horizon."""
-        last, following = self.plan.schedule.around(step)
-        horizon = self.plan.horizon
-        return {
-            "last_census": None if last is None else {"step": last[0], "level": last[1]},
-            "next_census": following if horizon is None or following <= horizon else None,
-        }
-
-    def counts_words(self, step: int) -> str:
-        """For manifests."""
-        last, following = self.plan.schedule.around(step)
-        behind = step - last[0] if last is not None else 0
+    def counts_words(self, step: int, last: Sequence[int]) -> str:
+        """For manifests; ``last`` is the last census of each level."""
+        census = last_of(last, 0)
+        following, behind = self.plan.schedule.after(census), step - census
         words = "A census was taken at this step."
         if behind:
             steps = "step" if behind == 1 else "steps"
@@ -114,12 +105,12 @@ class Told:
                 if self.plan.public_presence
                 else "who came and left since is expected, not measured."
             )
-            count = step if last is None else self.plan.schedule.last_count(step, [last[0]])
-            if last is not None and count == step:
+            count = self.plan.schedule.last_count(step, last)
+            if count == step:
                 since = (
                     "who left was counted at this step, with noise; who came since is expected, not measured."
                 )
-            elif last is not None and count > last[0]:
+            elif count > census:
                 since = (
                     f"who left was last counted at step {count}, with noise. Who came since the census, and who left "
                     "since that count, is expected, not measured."
@@ -132,28 +123,34 @@ class Told:
             "records that have changed and left since, by a rule that follows what was measured."
         )
 
-    def accuracy(self, step: int, model_error: float, counted: tuple[float, float] | None) -> dict[str, Any]:
+    def accuracy(
+        self, step: int, last: Sequence[int], model_error: float, counted: tuple[float, float] | None
+    ) -> dict[str, Any]:
         """What the manifest of one step says of errors.
 
         Args:
+            last: the last census of each level.
             model_error: of the released number of records, by the model of stays.
             counted: at a census, the number of records without any model, and the standard error of its noise.
         """
-        public = self.plan.public_presence
-        number = (
-            "The number of records is declared public and has no noise."
-            if public
-            else f"The number of records joins noisy counts by a model of stays: if that holds, its standard error is "
-            f"{model_error:.3g}; this is no statement about the noise alone."
-        )
+        public, census = self.plan.public_presence, last_of(last, 0)
+        following, horizon = self.plan.schedule.after(census), self.plan.horizon
+        number = "The number of records is declared public and has no noise."
+        if not public:
+            number = "The number of records joins noisy counts by a model of stays: " + (
+                f"if that holds, its standard error is {model_error:.3g}; this is no statement about the noise alone."
+                if step == census
+                else "its error is not known, because nobody counted who came since the last census."
+            )
         found: dict[str, Any] = {
-            **self.step_facts(step),
+            "last_census": {"step": census, "level": level_of(last)},
+            "next_census": following if horizon is None or following <= horizon else None,
             "total_standard_error": 0.0 if public else None,
             "measured_every_step": {"standard_error": None, "marginals": []},
-            "words": f"{number} {self.counts_words(step)}",
+            "words": f"{number} {self.counts_words(step, last)}",
         }
         if not public:
-            found["total_model_standard_error"] = model_error
+            found["total_model_standard_error"] = model_error if step == census else None
         if counted is not None:
             found["counted"] = {
                 # A sum of many: its last digits are of floating point, such as 991.9999999999999.

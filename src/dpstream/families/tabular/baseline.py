@@ -21,6 +21,7 @@ from dpstream.core.contracts import (
     Recipe,
     StartTable,
     StreamPlan,
+    Synthesis,
     Terms,
     check_words,
     option,
@@ -165,10 +166,10 @@ class BaselinePlan(StreamPlan):
             predicted_note="These are of sums of measurements; the released table comes from models fitted to them.",
         )
 
-    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
         """See ``StreamPlan.counts_words``."""
         if with_base:
-            return super().counts_words(step, measured, with_base=True)
+            return super().counts_words(step, synthesis, with_base=True)
         return (
             "No other released count has an error bar: tables are drawn from models that are fitted to each step's "
             "measurements, and no public noise scale tells how wrong a model is."

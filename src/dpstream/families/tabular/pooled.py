@@ -27,6 +27,7 @@ from dpstream.core.contracts import (
     Recipe,
     StartTable,
     StreamPlan,
+    Synthesis,
     Terms,
     check_share,
     check_whole,
@@ -191,6 +192,7 @@ class PooledPlan(StreamPlan):
     unit: EventUnit
     horizon: int | None
     runner: Runner
+    last_step: int | None = None
     name = "pooled"
     follows_constraints = True
 
@@ -202,7 +204,15 @@ class PooledPlan(StreamPlan):
     @cached_property
     def epochs(self) -> Epochs:
         """The borders of epochs, which are step numbers."""
-        return Epochs(self.recipe.staleness, self.horizon)
+        return Epochs(self.recipe.staleness, self.horizon, self.last_step)
+
+    def ending(self, last_step: int | None) -> PooledPlan:
+        """The same plan, whose open epoch ends with that step.
+
+        Guarantee: unchanged. Borders follow from the owner's configuration and from step numbers: whenever the owner
+        moves the last step, every event stays in one epoch, which one run reads.
+        """
+        return replace(self, last_step=last_step)
 
     @property
     def cells(self) -> Cells:
@@ -258,7 +268,7 @@ class PooledPlan(StreamPlan):
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""
         ends = [self.epochs.after(0)]
-        while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
+        while len(ends) < _LISTED_EPOCHS and ends[-1] not in (self.horizon, self.last_step):
             ends.append(self.epochs.after(ends[-1]))
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         recipe, public = self.recipe, self.unit.relation == "replace"
@@ -327,14 +337,11 @@ class PooledPlan(StreamPlan):
         """Whether a release stays, between two borders, as it was measured."""
         return self.recipe.come_and_go == "cancelled"
 
-    def step_facts(self, step: int) -> dict[str, Any]:
-        """The last step that is measured by then."""
-        return {"measured_up_to_step": self.epochs.around(step)[0]}
-
-    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
         """Which steps are measured, and why no count has an error bar."""
+        last = step if synthesis.measured_up_to is None else synthesis.measured_up_to
         return counts_words(
-            step, *self.epochs.around(step), holds=self._holds, headlines=bool(self.recipe.headline)
+            step, last, self.epochs.after(last), holds=self._holds, headlines=bool(self.recipe.headline)
         )
 
     def options(self) -> dict[str, Any]:
@@ -378,7 +385,8 @@ class PooledPlan(StreamPlan):
                 for sign, side in zip((1, -1), state.sides, strict=False)
             )
         measured: list[NoisyCounts] = []
-        if state.step == state.border:
+        # The last step may have been moved since the border was set.
+        if state.step in (state.border, self.last_step):
             measured = self._close_epoch(state, randomness)
         return replace(self._synthesis(state), noisy_counts=tuple(measured))
 
@@ -475,14 +483,17 @@ class PooledPlan(StreamPlan):
         if self._holds:
             came, left = (side.total for side in state.sides)
             passed, table = (state.base_total + came, left), state.table.with_total(state.total)
-            return ModelSynthesis((table,), state.total, total_error=error, passed=passed)
+            return ModelSynthesis(
+                (table,), state.total, total_error=error, passed=passed, measured_up_to=state.closed
+            )
         total = state.total + growth
         part = growth / total if 0.0 < growth < total else 0.0
         if part == 0.0:
-            return ModelSynthesis((state.table.with_total(total),), total, total_error=error)
+            models = (state.table.with_total(total),)
+            return ModelSynthesis(models, total, total_error=error, measured_up_to=state.closed)
         latest = open_model(state, self.cells, since, self.recipe.max_cells)
-        models = (state.table.with_total(total), latest.with_total(total))
-        return ModelSynthesis(models, total, total_error=error, weights=(1.0 - part, part))
+        both, weights = (state.table.with_total(total), latest.with_total(total)), (1.0 - part, part)
+        return ModelSynthesis(both, total, total_error=error, weights=weights, measured_up_to=state.closed)
 
     def pack_state(self, state: PooledState) -> Packed:
         """The whole state; it holds private counts."""

@@ -14,7 +14,8 @@ class Epochs:
 
     After a border at step ``c`` the next one is at the last step at which the open epoch holds more than ``staleness``
     of all steps: ``floor(c / (1 - staleness)) + 1``, so that at any step the steps not yet measured are at most
-    that share of all steps, or a single one. The stream's last step is a border, too.
+    that share of all steps, or a single one. The stream's last step is a border, too: the horizon's, and the last one
+    that the owner plans (``last``), which may be moved, also after a stream has passed it.
 
     >>> epochs, border, borders = Epochs(Fraction(1, 10), 40), 0, []
     >>> while border < 40:
@@ -26,15 +27,11 @@ class Epochs:
 
     staleness: Fraction
     horizon: int | None
+    last: int | None = None
 
     def after(self, border: int) -> int:
         """The first border after one (0: before the first step)."""
         following = int(border // (1 - self.staleness)) + 1
+        if self.last is not None and border < self.last:
+            following = min(following, self.last)
         return following if self.horizon is None else min(following, self.horizon)
-
-    def around(self, step: int) -> tuple[int, int]:
-        """The last border up to a step (0 before the first), and the one after it."""
-        last, following = 0, self.after(0)
-        while following <= step and last != self.horizon:
-            last, following = following, self.after(following)
-        return last, following

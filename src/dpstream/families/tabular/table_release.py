@@ -73,8 +73,9 @@ class ModelSynthesis(SyntheticTable):
     total_error: float | None = None
     #: Parts of the mixture, not negative, adding up to 1; None: equal ones.
     weights: tuple[float, ...] | None = None
-    #: See ``Synthesis.passed``.
+    #: See ``Synthesis``.
     passed: tuple[float, float] | None = None
+    measured_up_to: int | None = None
     #: See ``Synthesis.noisy_counts``.
     noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False)
 
@@ -169,6 +170,7 @@ class ModelSynthesis(SyntheticTable):
             "errors": errors,
             "noise": None if self.noise is None else self.noise.pack(),
             "total_error": self.total_error,
+            "measured_up_to": self.measured_up_to,
         }
         if self.weights is not None:
             meta["weights"] = list(self.weights)
@@ -192,7 +194,7 @@ class ModelSynthesis(SyntheticTable):
         came, left = meta.get("passed", (0.0, 0.0))
         return cls(
             tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"), weights,
-            passed=(came, left) if "passed" in meta else None,
+            passed=(came, left) if "passed" in meta else None, measured_up_to=meta["measured_up_to"],
         )  # fmt: skip
 
 

@@ -65,13 +65,13 @@ def random_times(seed: int, steps: int, levels: int) -> ChosenTimes:
     taken = [1, *(step for step in range(2, steps + 1) if generator.random() < 0.35)]
     level_at = {step: int(generator.integers(levels)) if step > 1 else 0 for step in taken}
     counts = frozenset(step for step in range(2, steps + 1) if generator.random() < 0.5)
-    return ChosenTimes(2, 2, levels, None, level_at, counts)
+    return ChosenTimes(2, 2, levels, level_at=level_at, counts_at=counts)
 
 
 def rare_times(steps: int) -> ChosenTimes:
     """A census at every third step, one in three of level 1, and counts of departures at all others."""
     level_at = {step: int(step % 9 == 4) for step in range(1, steps + 1, 3)}
-    return ChosenTimes(2, 2, 2, None, level_at, frozenset(range(1, steps + 1)))
+    return ChosenTimes(2, 2, 2, level_at=level_at, counts_at=frozenset(range(1, steps + 1)))
 
 
 def at_times(kind: type[Any], times: ChosenTimes) -> type[Any]:

@@ -15,6 +15,7 @@ from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.fitness import unfit_rows
+from dpstream.stream.release.number_of_records import number_of_records
 from dpstream.tools.evaluate.run_folder import Accuracy
 
 if TYPE_CHECKING:
@@ -106,13 +107,9 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
 
 
 def _rows_error(manifest: Mapping[str, Any]) -> float | None:
-    told = manifest.get("accuracy") or {}
     if manifest["rows"] != manifest["rows_in_table"]:
         return None  # a person of a panel has several rows
-    if told.get("total_standard_error") is not None:
-        return float(told["total_standard_error"])
-    share = next((one["share"] for one in told.get("verdicts", ()) if one["use"] == "totals"), None)
-    return None if share is None else float(share) * int(manifest["rows"])
+    return number_of_records(manifest).error
 
 
 def _weight(one: Difference) -> float:

@@ -327,7 +327,7 @@ class Published:
         if combine == "least squares":
             return least_squares(names, usable, self._sizes, number)
         able = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
-        found = [projected(names, one, self._sizes) for one in able if not was_chosen(one)]
+        found = [projected(names, one, self._sizes) for one in able if not was_chosen(one) or _adds_up(names, one)]
         if all(self._sizes[name] == 2 for name in names):
             found += decoded(names, [one for one in usable if one.columns is None], number)
         if not found:
@@ -430,6 +430,13 @@ def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:
     if one.values.shape != (expected,):
         raise misfit(one)
     return True
+
+
+def _adds_up(names: Sequence[str], one: NoisyCounts) -> bool:
+    """Whether a chosen measurement tells the number of records all the same: every marginal sums to it, and its noise
+    was drawn after the choice, which decides only how many cells are added up. (A census's amounts follow its noise.)
+    """
+    return not names and one.counted != "present" and one.series is None
 
 
 def _chose(one: NoisyCounts, names: Sequence[str]) -> bool:

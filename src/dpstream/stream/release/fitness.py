@@ -13,14 +13,13 @@ from typing import Any
 
 from dpstream.core.contracts.expectations import MarginalError
 from dpstream.core.contracts.verdicts import (
-    EXACT,
+    MODELLED,
     NOT_KNOWN,
     PREDICTED,
     SIMULATED,
-    CellError,
     Verdict,
+    as_of,
     is_unfit,
-    verdicts,
     verdicts_from,
 )
 from dpstream.core.errors import DataError, InputError, StoreError
@@ -34,6 +33,7 @@ from dpstream.io.sinks.simulated_errors import (
     of_marginal,
     of_total,
 )
+from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
 
 __all__ = ["Fitness", "fitness_of", "fitness_of_step", "unfit_rows", "unfit_table"]
 
@@ -81,24 +81,19 @@ def unfit_table(releases: str | Path) -> str | None:
 def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> Fitness:
     """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
-    told = manifest.get("accuracy") or {}
+    told, number = manifest.get("accuracy") or {}, number_of_records(manifest)
     found = {one["use"]: Verdict(**one) for one in told.get("verdicts", ())}
-    if not found and "measured_every_step" in told:
-        # A table of an early version, which had no verdicts: little is known, and that is said.
-        error = _error(told)
-        whole = None if error is None else CellError(float(error), 1, EXACT)
-        found = {one.use: one for one in verdicts(float(manifest["rows"]), whole, (), ())}
-    by_model = told.get("total_standard_error") is None and "total_model_standard_error" in told
-    if by_model and "totals" in found:
-        # The manifest's verdict has no word of its own for an error that the mechanism's model gives.
-        own = found["totals"]
-        found["totals"] = replace(own, words=own.words.replace("(predicted by the plan)", "(by its model)"))
     for one in _simulated(folder, step) if found else ():
         known = found[one.use]
+        if one.use == "totals" and number.expected_since:
+            continue  # nothing can be simulated of records that may come as no release lets expect
         # What the model gives is of this very table: invented tables that are easier must not make it look better.
-        larger = by_model and one.use == "totals" and (known.share or 0.0) > (one.share or 0.0)
-        if (known.how == PREDICTED and not larger) or known.word == NOT_KNOWN:
+        larger = known.how == MODELLED and (known.share or 0.0) > (one.share or 0.0)
+        if (known.how in (PREDICTED, MODELLED) and not larger) or known.word == NOT_KNOWN:
             found[one.use] = one
+    if number.error is None and number.expected_since and "totals" in found:
+        known = found["totals"]
+        found["totals"] = replace(known, words=f"{known.words}{_by_then(manifest_of, number)}")
     if rows is not None and "totals" in found:
         found["totals"] = replace(found["totals"], word="unfit", words=f"Totals are unfit: {rows}.")
     judged = tuple(found.values())
@@ -107,6 +102,16 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
         words = f"{bad.words[:1].lower()}{bad.words[1:].rstrip('.')}"
         return Fitness(judged, f"the table of step {step}: {words}")
     return Fitness(judged, rows)
+
+
+def _by_then(manifest_of: Callable[[int], Mapping[str, Any]], number: NumberOfRecords) -> str:
+    """The number of records when it was measured last; empty where that release was withdrawn."""
+    try:
+        measured = number_of_records(manifest_of(number.measured_up_to))
+    except (StoreError, InputError):
+        return ""
+    error = "" if measured.error is None else f", with a standard error of {measured.error:.3g}"
+    return f" By then there were {measured.value:,}{error}."
 
 
 def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
@@ -124,7 +129,8 @@ def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
         found = verdicts_from(size, total, marginals, SIMULATED)
     except (OSError, InputError, DataError, KeyError, TypeError, ValueError, AttributeError):
         return ()
-    return tuple(one for one in found if one.share is not None)
+    simulated = tuple(one for one in found if one.share is not None)
+    return simulated if max(known) == step else as_of(simulated, max(known), f"step {max(known)}")
 
 
 def _as_wide(error: SimulatedError) -> float:
@@ -143,15 +149,14 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
     are taken, which are no larger.
     """
     newest = manifest_of(step)
-    own = newest.get("accuracy") or {}
+    own, number = newest.get("accuracy") or {}, number_of_records(newest)
     if int(newest["rows_in_table"]) == 0:
         panel = own.get("panel")
         # Before its first window is over a panel has no people by its plan, and nothing is wrong.
         return None if panel is not None and not panel["answers"] else f"the table of step {step} has no rows"
-    last = _last_measured(own)
-    measured = newest if last is None or last == step else manifest_of(last)
+    measured = manifest_of(number.measured_up_to) if number.expected_since else newest
     told = measured.get("accuracy") or {}
-    error, rows = _error(own) or _error(told), int(newest["rows"])
+    error, rows = number.error or number_of_records(measured).error, number.value
     if error is not None and rows <= _FROM_NONE * error:
         return (
             f"the table of step {step} has {rows} rows, which is within two standard errors of none (one is "
@@ -164,15 +169,3 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
         f"the table of step {measured['step']} has {rows} rows, and {counted['records']:.0f} records were counted "
         f"then: more than four standard errors apart (one is {counted['standard_error']:.3g})"
     )
-
-
-def _last_measured(accuracy: Mapping[str, Any]) -> int | None:
-    """The last step that was measured; None where all are."""
-    taken = accuracy.get("last_census")
-    return accuracy.get("measured_up_to_step") if taken is None else int(taken["step"])
-
-
-def _error(accuracy: Mapping[str, Any]) -> float | None:
-    """Of the number of records: from noise alone, or else by a model. None where neither is told."""
-    error = accuracy.get("total_standard_error")
-    return accuracy.get("total_model_standard_error") if error is None else error

@@ -6,7 +6,7 @@ No input hash, no clock, no size of anything private: only the plan, the step, a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
 from dpstream.stream.declared import shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
+from dpstream.stream.release.number_of_records import when_measured
 from dpstream.stream.release.released_verdicts import released_verdicts
 
 __all__ = ["DRAWN", "MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
@@ -121,6 +122,7 @@ def accuracy_of(
     files: Collection[str] = (),
     *,
     with_base: bool = False,
+    period_of: Callable[[int], str | None] = lambda step: None,
 ) -> dict[str, Any]:
     """What the release says about its own errors, and what it is fit for; public scales and released choices only.
 
@@ -129,8 +131,11 @@ def accuracy_of(
             total is no estimate.
         files: names of what is published with the step.
         with_base: whether the stream began with another one's table.
+        period_of: what an earlier step stands for.
     """
-    errors = _errors_of(synthesis, plan, step, files, with_base=with_base)
+    up_to = synthesis.measured_up_to
+    period = None if up_to is None or up_to >= step else period_of(up_to)
+    errors = _errors_of(synthesis, plan, step, files, period, with_base=with_base)
     if synthesis.answers is None and synthesis.grows is None:
         return errors  # no table, so no uses of one
     verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base)
@@ -138,18 +143,27 @@ def accuracy_of(
 
 
 def _errors_of(
-    synthesis: Synthesis, plan: StreamPlan, step: int, files: Collection[str], *, with_base: bool
+    synthesis: Synthesis,
+    plan: StreamPlan,
+    step: int,
+    files: Collection[str],
+    period: str | None,
+    *,
+    with_base: bool,
 ) -> dict[str, Any]:
     told = _MEASURED_WORDS if MEASUREMENTS in files else ""
+    up_to = {"measured_up_to_step": synthesis.measured_up_to, "measured_up_to_period": period}
+    up_to = {key: value for key, value in up_to.items() if value is not None}
     own_words = synthesis.accuracy()
     if own_words is not None:
+        own_words = {**own_words, **up_to}
         return {**own_words, "words": f"{own_words['words']}{told}"} if "words" in own_words else own_words
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
-    total = _total_words(synthesis, plan.unit.relation)
-    counts = plan.counts_words(step, len(measured), with_base=with_base)
+    total = _total_words(synthesis, plan.unit.relation, step, period)
+    counts = plan.counts_words(step, synthesis, with_base=with_base)
     return {
-        **plan.step_facts(step),
+        **up_to,
         "total_standard_error": synthesis.total_error,
         "measured_every_step": {
             "standard_error": max(errors, default=None),
@@ -159,14 +173,17 @@ def _errors_of(
     }
 
 
-def _total_words(synthesis: Synthesis, relation: str) -> str:
-    error = synthesis.total_error
+def _total_words(synthesis: Synthesis, relation: str, step: int, period: str | None) -> str:
+    error, up_to = synthesis.total_error, synthesis.measured_up_to
     if relation == "replace":
         return "The number of records is declared public and has no noise."
     words = "The number of records is noisy, "
-    words += (
-        "and its standard error is not known." if error is None else f"with a standard error of {error:.3g}."
-    )
+    if error is not None:
+        words += f"with a standard error of {error:.3g}."
+    elif up_to is not None and up_to < step:
+        words += f"and its error is not known: it is measured up to {when_measured(up_to, period)} only."
+    else:
+        words += "and its standard error is not known."
     if synthesis.total <= -0.5:
         words += (
             f" It came out as {synthesis.total:.3g}, less than none, because of its noise: the table has no rows, "

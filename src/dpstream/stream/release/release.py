@@ -28,6 +28,7 @@ from dpstream.stream.release.answers import (
 )
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.manifest import DRAWN
+from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
 from dpstream.stream.release.release_words import estimate_html, release_html, spent_of
 from dpstream.stream.release.table_blocks import whole_table
 
@@ -175,9 +176,15 @@ class Release:
         return self._model.total
 
     @property
+    def number_of_records(self) -> NumberOfRecords:
+        """The released number of records, its error, and up to which step it is measured."""
+        return number_of_records(self.manifest)
+
+    @property
     def total_standard_error(self) -> float | None:
-        """Standard error of ``total``; 0 where the owner declared it public, None where it is not known."""
-        return self._model.total_error
+        """Standard error of ``total`` from noise alone; 0 where the owner declared it public, None where it is not
+        known, as where records came since that are expected, not measured."""
+        return self.number_of_records.noise_error
 
     @property
     def rows(self) -> int:

@@ -12,11 +12,13 @@ from dpstream.core.contracts.verdicts import (
     EXACT,
     PREDICTED,
     Verdict,
+    as_of,
     only_good_news,
     verdicts,
     verdicts_from,
 )
 from dpstream.core.privacy.unit import Individual, Record
+from dpstream.stream.release.number_of_records import number_of_records
 
 __all__ = ["released_verdicts"]
 
@@ -26,8 +28,9 @@ def released_verdicts(
 ) -> tuple[Verdict, ...]:
     """One verdict for each use of the released table.
 
-    Errors are exact where noise alone gives them; else the plan predicts them for a table of the released size. After a
-    base only the number of records is judged: part of every count comes from the table that the stream began with.
+    Errors are exact where noise alone gives them; else the plan predicts them for a table of the released size. Of
+    records that nobody has measured yet no error is known. After a base only the number of records is judged: part of
+    every count comes from the table that the stream began with.
 
     Args:
         told: what the manifest says of errors.
@@ -35,10 +38,8 @@ def released_verdicts(
     size = max(synthesis.total, 0.0)
     if not size:
         return verdicts(size, None, (), ())
-    total, how = told.get("total_standard_error"), EXACT
-    if total is None:
-        # By a model of stays.
-        total, how = told.get("total_model_standard_error"), PREDICTED
+    number = number_of_records({"step": step, "rows": round(size), "accuracy": told})
+    total, how = number.error, number.how
     marginals, marginals_how, bounds = _exact(synthesis, plan), EXACT, False
     if not with_base and (not marginals or total is None):
         predicted = plan.expected_errors([step], _like(synthesis, plan, step, size))
@@ -46,11 +47,12 @@ def released_verdicts(
             if not marginals:
                 marginals, marginals_how = predicted[0].marginals, PREDICTED
                 bounds = predicted[0].at_most
-            if total is None:
+            if total is None and not number.expected_since:
                 total, how = predicted[0].total, PREDICTED
     found = verdicts_from(size, total, marginals, marginals_how, how)
     # The number of records has an error of its own where the marginals have bounds only.
-    return (found[0], *only_good_news(found[1:])) if bounds else found
+    found = (found[0], *only_good_news(found[1:])) if bounds else found
+    return as_of(found, number.measured_up_to, number.measured_when) if number.expected_since else found
 
 
 def _exact(synthesis: Synthesis, plan: StreamPlan) -> tuple[MarginalError, ...]:

@@ -34,12 +34,14 @@ class Released:
         folder: of the releases.
         readable: steps whose table can be read, up to ``last``; the last one among them.
         rows: released number of records of each step that was published, up to ``last``.
+        measured: the last step that was measured by then, of each of these steps.
         base: the public table of an earlier stream that this one began with; None for an empty one.
     """
 
     folder: Path
     readable: tuple[int, ...]
     rows: Mapping[int, float]
+    measured: Mapping[int, int]
     base: StartTable | None = None
 
     @property

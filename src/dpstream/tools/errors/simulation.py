@@ -28,6 +28,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 from dpstream.project.base_reading import base_table, read_predecessor
 from dpstream.stream.identity import plan_hash
+from dpstream.stream.release.number_of_records import number_of_records
 from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
 from dpstream.tools.family_tools import tool_of
 
@@ -40,7 +41,7 @@ __all__ = ["LEAST_RUNS", "Simulation", "doubling_steps", "simulate_errors"]
 #: Fewer tell nothing about a spread; more are never needed.
 LEAST_RUNS, MOST_RUNS = 2, 1000
 #: Of invented streams and of kept runs: another one makes all runs again.
-_FORMAT = 2
+_FORMAT = 3
 _NEVER: Callable[[], bool] = lambda: False  # noqa: E731
 
 
@@ -175,14 +176,15 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
             allowed="one step with a table, or more",
         )
     last = readable[-1]
-    rows, hashes = {}, []
+    rows, measured, hashes = {}, {}, []
     for entry in catalogue["steps"]:
         step = int(entry["step"])
         if step <= last and entry["state"] != "withdrawn":
-            rows[step] = float(read_manifest(folder, step)["rows"])
+            number = number_of_records(read_manifest(folder, step))
+            rows[step], measured[step] = float(number.value), number.measured_up_to
             hashes.append((step, entry["state"], bool(entry["kept"]), entry["manifest_sha256"]))
     begins = None if base is None else _base(config, base["manifest_sha256"])
-    return Released(folder, tuple(readable), rows, begins), _hash(hashes), hashed
+    return Released(folder, tuple(readable), rows, measured, begins), _hash(hashes), hashed
 
 
 def _base(config: Config, digest: str) -> StartTable:
@@ -240,7 +242,9 @@ class _Task:
 def _invented(task: _Task) -> Invented:
     config, family = task.load()
     released, _, _ = _released(config, Path(task.folder), task.last)
-    steps = [step for step in doubling_steps(released.last) if released.rows.get(step, 1.0) > 0]
+    # Of what was not measured yet an invented stream that goes on as before would tell too small an error.
+    compared = {released.measured.get(step, step) for step in doubling_steps(released.last)}
+    steps = [step for step in sorted(compared) if released.rows.get(step, 1.0) > 0]
     return family.invent(config, released, steps or [released.last], task.seed)
 
 

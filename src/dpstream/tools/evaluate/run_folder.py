@@ -11,6 +11,7 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+from dpstream.stream.release.number_of_records import number_of_records
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -65,9 +66,8 @@ class Accuracy:
             always = entry.get("measured_every_step", {"marginals": [], "standard_error": None})
             cliques = frozenset(frozenset(map(str, names)) for names in always["marginals"])
             cell = always["standard_error"]
-            total = entry["total_standard_error"]
             return cls(
-                None if total is None else float(total),
+                number_of_records(manifest).noise_error,
                 None if cell is None or not cliques else float(cell),
                 cliques,
                 str(entry["words"]),
@@ -114,12 +114,9 @@ class Told:
         return bool(self.manifest["made_with_test_seed"])
 
     @property
-    def measured_up_to(self) -> int | None:
-        """The last step that was measured, as far as the manifest says: what came since is expected."""
-        told = self.manifest.get("accuracy") or {}
-        taken = told.get("last_census")
-        found = told.get("measured_up_to_step") if taken is None else taken["step"]
-        return None if found is None else int(found)
+    def measured_up_to(self) -> int:
+        """The last step that was measured: what came since is expected."""
+        return number_of_records(self.manifest).measured_up_to
 
     @property
     def in_epochs(self) -> bool:

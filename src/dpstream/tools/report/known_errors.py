@@ -40,7 +40,8 @@ def beside_verdicts(releases: Path, step: int, measured: str | None = None) -> d
     }
     for use, reach in reaches.items():
         if reach is not None:
-            found[use] = f"19 of 20 single counts to within {integer(reach)} records"
+            when = "" if max(known) == step else f" as of step {max(known)}"
+            found[use] = f"19 of 20 single counts to within {integer(reach)} records{when}"
     return found
 
 

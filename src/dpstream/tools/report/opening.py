@@ -110,7 +110,8 @@ def table_of_verdicts(
     if not verdicts:
         return None
     # What nobody knows is said once.
-    unknown = next((one.use for one in verdicts if one.word == NOT_KNOWN and one.use not in more), None)
+    asked = [one.use for one in verdicts if one.word == NOT_KNOWN and one.as_of is None]
+    unknown = next((use for use in asked if use not in more), None)
     rows = [
         (
             _USES[one.use].format(group=integer(size * SMALL_GROUP)),
@@ -185,13 +186,15 @@ _USES = {
     "pairs": "Two columns together",
     "small groups": "A group of 1 % ({group})",
 }
-_HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
+_HOW = {"predicted": "by the plan", "simulated": "by simulation", "modelled": "by its model", "exact": ""}
 
 
 def _error(
     one: Verdict, size: int, first_unknown: bool, more: str | None, one_column: bool
 ) -> list[Html | str]:
     if one.share is None:
+        if one.word == NOT_KNOWN and one.as_of is not None:
+            return [one.words.split(": ", 2)[-1]]
         if one.word == NOT_KNOWN:
             command = "how wrong is not known; the publisher can find out with dpstream errors"
             return [text for text in (more, command if first_unknown else None) if text]
@@ -210,10 +213,11 @@ def _error(
         one.use,
         f"{'' if one_column else f'in half of the {one.use} '}an average count is right to within {by}",
     )
+    if one.as_of is not None:
+        words += f" as of step {one.as_of}"
     if more:
         words += f"; {more}" + ("" if one.how == SIMULATED else " by simulation")
-    # An error that the mechanism's model gives says so itself.
-    how = "by its model" if "(by its model)" in one.words else _HOW.get(one.how or "", "")
+    how = _HOW.get(one.how or "", "")
     return [words, " ", element("small", how) if how else ""]
 
 
@@ -236,7 +240,7 @@ def _age(run: Told, dates: Calendar) -> Html:
     # The page's script adds how long ago that was; the page itself is the same whenever it is made.
     age = element("time", datetime=day, class_="age") if day else None
     more: list[Html | str | None] = [f"release {last}" if dates.name(last) != f"step {last}" else None, age]
-    if measured is not None and measured < last:
+    if measured < last:
         more.append(f"measured up to {dates.name(measured)}; what came since is expected")
     return _fact("Newest table", dates.name(last), _with_commas(more))
 

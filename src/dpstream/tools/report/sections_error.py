@@ -109,11 +109,10 @@ def _by_simulation(run: ReportedRun) -> Html | None:
     """What simulations found about the last table, the number of records and cells by their size."""
     if run.simulated is None:
         return None
-    total, sizes = run.simulated.total, run.simulated.facts["sizes"]
+    sizes = run.simulated.facts["sizes"]
     words = (
-        f"By simulation, at step {run.last_table}, the standard error of the number of records is "
-        f"{significant(total.standard_error)}; that of a cell of the largest marginals stands below, by the cell's "
-        f"size. {run.simulated.words}"
+        f"By simulation, at step {run.last_table}, the standard error of a cell of the largest marginals stands below, "
+        f"by the cell's size. {run.simulated.words}"
     )
     rows = [
         [f"{integer(one['from'])} or more", integer(one["cells"]), significant(one["standard_error"])]
