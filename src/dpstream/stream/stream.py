@@ -423,7 +423,14 @@ class Stream:
         files = made.files | measurement_file(self._policy, self._sink, synthesis)
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
-        accuracy = accuracy_of(synthesis, self._plan, step, files, with_base=self._base is not None)
+        accuracy = accuracy_of(
+            synthesis,
+            self._plan,
+            step,
+            files,
+            with_base=self._base is not None,
+            schema=self._released,
+        )
         drawn = (synthesis.total, rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
         return Prepared(

@@ -34,6 +34,7 @@ from dpstream.io.sinks.simulated_errors import (
     of_marginal,
     of_total,
 )
+from dpstream.stream.release.manifest import COUNTED
 
 __all__ = ["Fitness", "fitness_of", "fitness_of_step", "unfit_rows", "unfit_table"]
 
@@ -93,7 +94,7 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
         # The manifest's verdict has no word of its own for an error that the mechanism's model gives.
         own = found["totals"]
         found["totals"] = replace(own, words=own.words.replace("(predicted by the plan)", "(by its model)"))
-    for one in _simulated(folder, step) if found else ():
+    for one in _simulated(folder, step, told.get(COUNTED, "records")) if found else ():
         known = found[one.use]
         # What the model gives is of this very table: invented tables that are easier must not make it look better.
         larger = by_model and one.use == "totals" and (known.share or 0.0) > (one.share or 0.0)
@@ -109,7 +110,7 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
     return Fitness(judged, rows)
 
 
-def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
+def _simulated(folder: Path, step: int, records: str) -> tuple[Verdict, ...]:
     """The verdicts from the newest errors by simulation up to a step; empty where there are none that can be read."""
     known = [one for one in error_steps(folder) if one <= step]
     if not known:
@@ -121,7 +122,7 @@ def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
             for one in facts["marginals"]
         ]
         size, total = float(facts["total"]["invented"]), _as_wide(of_total(facts))
-        found = verdicts_from(size, total, marginals, SIMULATED)
+        found = verdicts_from(size, total, marginals, SIMULATED, records=records)
     except (OSError, InputError, DataError, KeyError, TypeError, ValueError, AttributeError):
         return ()
     return tuple(one for one in found if one.share is not None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
@@ -16,21 +16,36 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
-from dpstream.stream.declared import shown_public, shown_source
+from dpstream.stream.declared import counted_records, shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
-from dpstream.stream.release.released_verdicts import released_verdicts
+from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts
 
-__all__ = ["DRAWN", "MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = [
+    "COUNTED",
+    "DRAWN",
+    "MANIFEST_FORMAT",
+    "StepFacts",
+    "accuracy_of",
+    "build_manifest",
+    "pretty_json",
+    "promise",
+]
 
 MANIFEST_FORMAT = 1
 
 #: How many rows a block has, where a table was drawn in blocks.
 DRAWN = "drawn_in_blocks_of"
 
+#: In ``accuracy``: what the counted records are called, where they are not all records of the source as they are.
+COUNTED = "counted_records"
+
 #: Where noisy counts are published with the step.
 _MEASURED_WORDS = (
-    " What this step measured is published beside its table: sums of it over all steps are unbiased, and have exact "
-    "intervals (dpstream measured)."
+    " What this step measured is published beside its table: sums of it over all steps are unbiased estimates of the "
+    "{records}, with exact intervals (dpstream measured)."
 )
 
 
@@ -121,6 +136,7 @@ def accuracy_of(
     files: Collection[str] = (),
     *,
     with_base: bool = False,
+    schema: Schema | None = None,
 ) -> dict[str, Any]:
     """What the release says about its own errors, and what it is fit for; public scales and released choices only.
 
@@ -129,24 +145,36 @@ def accuracy_of(
             total is no estimate.
         files: names of what is published with the step.
         with_base: whether the stream began with another one's table.
+        schema: of the released table, where it is one of records.
     """
-    errors = _errors_of(synthesis, plan, step, files, with_base=with_base)
+    records, differ = ("records", "") if schema is None else counted_records(plan.unit, schema)
+    errors = _errors_of(synthesis, plan, step, files, records, with_base=with_base)
     if synthesis.answers is None and synthesis.grows is None:
         return errors  # no table, so no uses of one
-    verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base)
+    verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base, records=records)
+    if schema is not None and synthesis.answers is not None:
+        verdicts = (*verdicts, *averages_verdict(schema, synthesis.answers))
+    if differ:
+        errors = {**errors, COUNTED: records, "words": f"{errors.get('words', '')}{differ}".strip()}
     return {**errors, "verdicts": [one.as_dict() for one in verdicts]}
 
 
 def _errors_of(
-    synthesis: Synthesis, plan: StreamPlan, step: int, files: Collection[str], *, with_base: bool
+    synthesis: Synthesis,
+    plan: StreamPlan,
+    step: int,
+    files: Collection[str],
+    records: str,
+    *,
+    with_base: bool,
 ) -> dict[str, Any]:
-    told = _MEASURED_WORDS if MEASUREMENTS in files else ""
+    told = _MEASURED_WORDS.format(records=records) if MEASUREMENTS in files else ""
     own_words = synthesis.accuracy()
     if own_words is not None:
         return {**own_words, "words": f"{own_words['words']}{told}"} if "words" in own_words else own_words
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
-    total = _total_words(synthesis, plan.unit.relation)
+    total = _total_words(synthesis, plan.unit.relation, records)
     counts = plan.counts_words(step, len(measured), with_base=with_base)
     return {
         **plan.step_facts(step),
@@ -159,11 +187,11 @@ def _errors_of(
     }
 
 
-def _total_words(synthesis: Synthesis, relation: str) -> str:
+def _total_words(synthesis: Synthesis, relation: str, records: str) -> str:
     error = synthesis.total_error
     if relation == "replace":
         return "The number of records is declared public and has no noise."
-    words = "The number of records is noisy, "
+    words = f"The number of {records} is noisy, "
     words += (
         "and its standard error is not known." if error is None else f"with a standard error of {error:.3g}."
     )

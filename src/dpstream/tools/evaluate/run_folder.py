@@ -11,6 +11,7 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+from dpstream.stream.release.manifest import COUNTED
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -120,6 +121,11 @@ class Told:
         taken = told.get("last_census")
         found = told.get("measured_up_to_step") if taken is None else taken["step"]
         return None if found is None else int(found)
+
+    @property
+    def counted_records(self) -> str:
+        """What the records that are counted are called."""
+        return str((self.manifest.get("accuracy") or {}).get(COUNTED, "records"))
 
     @property
     def in_epochs(self) -> bool:
