@@ -44,6 +44,28 @@ def test_a_run_never_shows_an_id(tmp_path: Path) -> None:
     assert "everything that one user id did" in shown[2]
 
 
+def test_every_sentence_on_the_number_of_records_is_about_the_admitted_ones(tmp_path: Path) -> None:
+    config = with_users(tmp_path, bound=1, who=tuple(f"p{i}" for i in range(300)))
+    config.write_text(config.read_text() + "[expect]\nrecords_per_step = 300\n")
+    verdicts = json.loads(dpstream("plan", config, "--json").stdout)["expected_errors"]["verdicts"]
+    assert "of the number of admitted records" in verdicts[0]["words"]
+    dpstream("run", config)
+    accuracy = json.loads((tmp_path / "releases/step-000002/manifest.json").read_text())["accuracy"]
+    assert "The number of admitted records is noisy" in accuracy["words"]
+    assert "unbiased estimates of the admitted records" in accuracy["words"]
+    assert "Admitted are at most 1 records of each user; the others are not counted." in accuracy["words"]
+    totals = next(one for one in accuracy["verdicts"] if one["use"] == "totals")
+    assert "the number of admitted records" in totals["words"]
+    assert totals["words"] in " ".join(dpstream("status", config).stdout.split())
+    dpstream("report", config, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert " admitted records, give or take " in page
+    measured = dpstream("measured", tmp_path / "releases").stdout
+    assert "number of admitted records" in measured
+    asked = dpstream("measured", tmp_path / "releases", "--question", "paid").stdout
+    assert asked.count("admitted records") >= 2
+
+
 def test_check_finds_records_of_nobody(tmp_path: Path) -> None:
     config = with_users(tmp_path, who=(MARKED, ""))
     result = CliRunner().invoke(main, ["check", str(config)])

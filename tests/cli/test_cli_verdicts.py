@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from cli_stream import ROWS, dpstream, make, status, write_step
+from cli_stream import COLUMNS, ROWS, dpstream, make, status, write_step
 from click.testing import CliRunner
 
 from dpstream.cli import main
@@ -32,6 +33,28 @@ def run(folder: Path, rows: int) -> Path:
 
 def words(text: str) -> str:
     return " ".join(text.replace("\\", "").split())
+
+
+def test_averages_of_binned_numbers_are_told_with_their_ends(tmp_path: Path) -> None:
+    binned = '[schema.columns.delay]\ntype = "real"\nedges = [0, 15, 120, 1440]\n'
+    config = make(tmp_path, 1, columns=COLUMNS + binned)
+    rows = [f"1,a,true,x,{value}" for value in [*[5] * 160, *[40] * 30, *[130] * 10]]
+    (tmp_path / "data" / "001.csv").write_text("step,zip,paid,kind,delay\n" + "\n".join(rows) + "\n")
+    dpstream("run", config)
+    accuracy = json.loads((tmp_path / "releases/step-000001/manifest.json").read_text())["accuracy"]
+    told = accuracy["verdicts"][-1]
+    assert (told["use"], told["word"]) == ("averages", "not known")
+    low, high = map(float, re.findall(r"of delay anywhere from ([\d.,]+) to ([\d.,]+)", told["words"])[0])
+    # Exactly 8.25 and 102: the noise at this epsilon moves about ten records.
+    assert low < 14.5 < high
+    assert high > 5 * low
+    assert told["words"] in " ".join(dpstream("status", config).stdout.split())
+    dpstream("report", config, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Averages of binned numbers" in page
+    assert page.count("Average: anywhere from ") == 1, "of the binned column only"
+    book = json.loads((tmp_path / "releases/codebook.json").read_text())
+    assert "an average of binned numbers may lie anywhere between" in book["description"]
 
 
 @pytest.mark.parametrize("rows", DESERVED)

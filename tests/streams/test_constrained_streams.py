@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import dpstream
 from dpstream.cli import main
 from dpstream.cli.check import find_problems
+from dpstream.cli.shared import ShownStream
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.contracts.registry import families
 from dpstream.core.errors import ConfigError, DataError, LimitError
@@ -293,7 +294,9 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         require_same_plan(as_written_now(began, now), now, "state")
 
 
-def test_a_file_runs_and_the_owner_learns_how_many_records_violate(tmp_path: Path) -> None:
+def test_a_file_runs_and_the_owner_learns_how_many_records_violate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = dpstream.Config.load(_config(tmp_path))
     violated: dict[str, int] = {}
     assert find_problems(config, reveal=False, violated=violated) == (2, [])
@@ -308,7 +311,22 @@ def test_a_file_runs_and_the_owner_learns_how_many_records_violate(tmp_path: Pat
     assert not config.schema().violated(dpstream.read(tmp_path / "releases").table())
     shown = CliRunner().invoke(main, ["check", str(config.path)])
     assert shown.exit_code == 0
-    assert "violate" not in shown.output  # a private number, and no terminal
+    assert "all rows fit the schema, once those that violate a constraint are repaired" in shown.output
+    assert "violate the constraint" not in shown.output  # a private number, and no terminal
+    with monkeypatch.context() as terminal:
+        terminal.setattr(ShownStream, "isatty", lambda self: True, raising=False)
+        told = CliRunner().invoke(main, ["check", str(config.path)]).output
+    assert "1 record violates the constraint 'age < 15 and employed' (private)" in told
+    # What a release says is about the repaired records, and every sentence says so.
+    release = dpstream.read(tmp_path / "releases")
+    accuracy = release.manifest()["accuracy"]
+    assert "number of repaired records" in accuracy["verdicts"][0]["words"]
+    assert "Repaired are records that violate a constraint: they are counted with" in accuracy["words"]
+    impossible = release.answer("age < 15 and employed")
+    assert (impossible.value, impossible.interval()) == (0.0, (0.0, 0.0))
+    assert "about the repaired records" in impossible.note
+    number = release.measured([])
+    assert number is None or "the repaired records as of step" in number.note
 
 
 def test_such_records_are_an_error_without_a_bin(tmp_path: Path) -> None:

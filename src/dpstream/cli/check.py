@@ -25,6 +25,10 @@ __all__ = ["command", "find_problems"]
 _MOST_STEPS = 3
 _MOST_VALUES = 10
 WRONG_INPUT = 2
+_REPAIRED = (
+    "records that violate a constraint are repaired (violations), and every release is about the repaired records; how "
+    "many violate is private: on a terminal it stands here"
+)
 
 
 @dataclass
@@ -75,7 +79,7 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     loaded = Config.load(config)
     source = loaded.source(reveal=show_values)
     filled: set[str] = set()
-    violated: dict[str, int] | None = {} if show_values else None
+    violated: dict[str, int] = {}
     keyed, hints = _keyed_check(loaded), Hints(loaded)
     steps, problems = find_problems(
         loaded,
@@ -87,6 +91,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
         hints=hints,
     )
     fits = not problems
+    constraints = loaded.schema().constraints
+    repaired = constraints is not None and bool(constraints.repair)
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
@@ -111,8 +117,11 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             click.echo(
                 f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'
             )
-        for words, records in (violated or {}).items():
-            click.echo(f"{records} records violate the constraint {words!r} (private)")
+        if repaired:
+            click.echo(_REPAIRED)
+        for words, records in violated.items() if terminal else ():
+            verb = "violates" if records == 1 else "violate"
+            click.echo(f"{counted(records, 'record')} {verb} the constraint {words!r} (private)")
         if keyed is not None and steps and not problems:
             click.echo(how_it_is_read(loaded.source_options))
             hidden = ["--show-values says how many are there, and how many come and leave a step (private)"]
@@ -120,6 +129,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             for sentence in shown:
                 click.echo(sentence)
         verdict = "all rows fit the schema" if fits else "fix the schema or the data"
+        if fits and repaired:
+            verdict += ", once those that violate a constraint are repaired"
         if fits and problems:
             verdict += "; set confirmed = true in [schema] when you have looked at each line marked CONFIRM"
         click.echo(f"{counted(steps, 'step')} read: {verdict}")

@@ -146,7 +146,7 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
             }
         )
         return
-    counted, unit = ("number", "") if estimate.about else ("records", " records")
+    counted, unit = ("number", "") if estimate.about else (estimate.records, f" {estimate.records}")
     headings = [*estimate.columns, counted, f"from ({100 * confidence:g} %)", "to"]
     shown = [
         [
@@ -179,10 +179,11 @@ def _answer(
             }
         )
         return
-    click.echo(f"{question}\n  in the released table of step {release.step}: {answer.value:,.1f} records")
+    records = _counted_records(release)
+    click.echo(f"{question}\n  in the released table of step {release.step}: {answer.value:,.1f} {records}")
     if interval is not None and answer.measured_value is not None:
         click.echo(
-            f"  measured: {answer.measured_value:,.1f} records; between {interval[0]:,.1f} and {interval[1]:,.1f} "
+            f"  measured: {answer.measured_value:,.1f} {records}; between {interval[0]:,.1f} and {interval[1]:,.1f} "
             f"with a probability of {confidence:g} or more"
         )
     elif interval is not None:
@@ -223,9 +224,10 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
     if as_json:
         print_json(entries)
         return
+    records = _counted_records(release)
     rows = [
         [
-            entry.get("kind") or " x ".join(entry["columns"]) or "number of records",
+            entry.get("kind") or " x ".join(entry["columns"]) or f"number of {records}",
             "" if entry["as_of"] is None else str(entry["as_of"]),
             "" if entry["as_of"] is None else f"{entry['standard_error']:,.3g}",
             entry["note"] if entry["as_of"] is None else "",
@@ -239,6 +241,12 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
             f"The newest released step is {release.step}: counts as of an earlier step say nothing of what came or "
             f"left since.{_counted(release)}"
         )
+
+
+def _counted_records(release: PublicRelease) -> str:
+    from dpstream.stream.release.manifest import COUNTED
+
+    return str(release.manifest()["accuracy"].get(COUNTED, "records"))
 
 
 def _counted(release: PublicRelease) -> str:

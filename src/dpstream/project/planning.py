@@ -25,6 +25,7 @@ from dpstream.core.contracts.verdicts import (
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Budget, PureDP, User, approximate_to_zcdp
 from dpstream.project.sections import round_down
+from dpstream.stream.declared import counted_records
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -120,12 +121,13 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     if predicted is None:
         return None
     bound = f" {_AT_MOST}" if predicted[-1].at_most else ""
+    records, _ = counted_records(plan.unit, config.schema())
     return {
         "words": f"{_WORDS} {_ADAPTIVE}{bound}",
         "steps": [_as_dict(one) for one in predicted],
         "verdict_step": {"step": last, "because": because},
         "hopeless": _hopeless(config, plan, predicted[-1].size),
-        "verdicts": [one.as_dict() for one in _verdicts(predicted[-1])],
+        "verdicts": [one.as_dict() for one in _verdicts(predicted[-1], records)],
     }
 
 
@@ -333,8 +335,8 @@ def _share_of_all(config: Config, budget: Budget, step: int, wishes: Sequence[Wi
     return [_share(one, wish) for wish in wishes]
 
 
-def _verdicts(one: ExpectedErrors) -> tuple[Verdict, ...]:
-    found = verdicts_from(one.size, one.total, one.marginals, PREDICTED)
+def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
+    found = verdicts_from(one.size, one.total, one.marginals, PREDICTED, records=records)
     told = only_good_news(found) if one.at_most else found
     # Before there are releases there is nothing whose errors could be simulated.
     return tuple(

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.privacy.unit import Individual, Record
+from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, Unit, User
 from dpstream.core.schema.fine import FineColumn
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["declared_public", "shown_public", "shown_source"]
+__all__ = ["counted_records", "declared_public", "shown_public", "shown_source"]
 
 #: Lines that are no records, in a few words.
 _BROKEN = (
@@ -156,6 +156,19 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
                 f'there is one is not protected (a declared bin, {advice} = "...", takes such values instead)'
             )
     return facts
+
+
+def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
+    """What the records that are counted are called, and in what they differ from those that the source has."""
+    name, words = "records", ""
+    if isinstance(unit, User) and not isinstance(unit, InsertedRecord):
+        name = f"admitted {name}"
+        words = f" Admitted are at most {unit.max_events} records of each user; the others are not counted."
+    if schema.constraints is not None and schema.constraints.repair:
+        name = f"repaired {name}"
+        bins = ", ".join(f"{column} = {label!r}" for column, label in schema.constraints.repair)
+        words += f" Repaired are records that violate a constraint: they are counted with {bins}."
+    return name, words
 
 
 def _list(names: Sequence[str]) -> str:

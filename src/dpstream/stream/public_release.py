@@ -246,7 +246,7 @@ class PublicRelease:
                 where="answer",
                 allowed=f"at most {MAX_ANSWER_CELLS}",
             )
-        none = impossible_answer(asked, schema.domain)
+        none = impossible_answer(asked, schema)
         if none is not None:
             return none
         counted = self._counted(asked, schema, manifest, step)

@@ -439,6 +439,7 @@ class Stream:
             files,
             with_base=self._base is not None,
             period_of=self._period_of,
+            schema=self._released,
         )
         drawn = (synthesis.total, rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)

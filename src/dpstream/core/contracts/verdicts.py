@@ -39,7 +39,7 @@ EXACT: How = "exact"
 MODELLED: How = "modelled"
 PREDICTED: How = "predicted"
 SIMULATED: How = "simulated"
-Use = Literal["totals", "columns", "pairs", "small groups"]
+Use = Literal["totals", "columns", "pairs", "small groups", "averages"]
 
 #: The largest standard error that a word allows, as a share of the number it belongs to; above all of them: unfit.
 THRESHOLDS: Mapping[str, float] = {"good": 0.05, "usable": 0.15, "poor": 0.30}
@@ -56,7 +56,7 @@ MEANING: Mapping[str, str] = {
 SMALL_GROUP = 0.01
 
 _OF: Mapping[Use, str] = {
-    "totals": "the number of records",
+    "totals": "the number of {records}",
     "columns": "a typical count of one column",
     "pairs": "a typical count of two columns together",
     "small groups": f"a count of {100 * SMALL_GROUP:g} % of the table",
@@ -105,7 +105,11 @@ class Verdict:
 
 
 def verdicts(
-    size: float, total: CellError | None, columns: Sequence[CellError], pairs: Sequence[CellError]
+    size: float,
+    total: CellError | None,
+    columns: Sequence[CellError],
+    pairs: Sequence[CellError],
+    records: str = "records",
 ) -> tuple[Verdict, ...]:
     """One verdict for each use.
 
@@ -117,6 +121,7 @@ def verdicts(
         size: number of records, as released or expected.
         total: of the number of records.
         columns, pairs: of those marginals whose errors are known.
+        records: what the records that are counted are called.
     """
     small = [CellError(one.error, round(1 / SMALL_GROUP), one.how) for one in (pairs or columns)]
     cases: Sequence[tuple[Use, Sequence[CellError]]] = (
@@ -125,7 +130,7 @@ def verdicts(
         ("pairs", pairs),
         ("small groups", small),
     )
-    return tuple(_verdict(use, size, errors) for use, errors in cases)
+    return tuple(_verdict(use, size, errors, records) for use, errors in cases)
 
 
 def verdicts_from(
@@ -134,11 +139,12 @@ def verdicts_from(
     marginals: Iterable[MarginalError],
     how: How,
     total_how: How | None = None,
+    records: str = "records",
 ) -> tuple[Verdict, ...]:
     """The same from marginals' errors that all come from one place; the total's may come from another."""
     known = tuple(marginals)
     whole = None if total is None else CellError(total, 1, total_how or how)
-    return verdicts(size, whole, errors_of(known, 1, how), errors_of(known, 2, how))
+    return verdicts(size, whole, errors_of(known, 1, how), errors_of(known, 2, how), records)
 
 
 def only_good_news(found: Iterable[Verdict]) -> tuple[Verdict, ...]:
@@ -181,7 +187,7 @@ def is_unfit(found: Iterable[Verdict]) -> bool:
     return any(one.word == "unfit" and one.use in ("totals", "columns") for one in found)
 
 
-def _verdict(use: Use, size: float, errors: Sequence[CellError]) -> Verdict:
+def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = "records") -> Verdict:
     name = use.capitalize()
     if size <= 0:
         return Verdict(use, "unfit", None, None, f"{name} are unfit: the table has no records.")
@@ -193,5 +199,6 @@ def _verdict(use: Use, size: float, errors: Sequence[CellError]) -> Verdict:
     word = next((word for word, most in THRESHOLDS.items() if share <= most), "unfit")
     # Rounded away from the better word, so that the number and the word agree.
     shown = f"{math.ceil(share * 1000 - 1e-9) / 10:g} %" if share < 10 else "more than 1000 %"
-    sentence = f"{name} are {word}: one standard error is {shown} of {_OF[use]} ({_HOW[how]})."
+    what = _OF[use].format(records=records)
+    sentence = f"{name} are {word}: one standard error is {shown} of {what} ({_HOW[how]})."
     return Verdict(use, word, share, how, sentence)

@@ -43,7 +43,8 @@ def codebook(
         "profile": "tabular-data-package",
         "name": slug,
         "title": name,
-        "description": "Synthetic records: no row is a person. Values inside a bin are drawn uniformly.",
+        "description": "Synthetic records: no row is a person. Values inside a bin are drawn uniformly, so an "
+        "average of binned numbers may lie anywhere between the averages of the bins' two ends.",
         "resources": [resource],
         "dpstream": {
             "format": 1,

@@ -17,7 +17,7 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["Integer", "Ordered", "Real"]
+__all__ = ["Integer", "Ordered", "Real", "average_ends"]
 
 #: Largest magnitude of a declared whole number; a margin below 2**63 keeps all arithmetic exact.
 LARGEST_NUMBER = 2**62
@@ -315,6 +315,29 @@ class Real(Ordered):
             cut = np.where(divides[bins], np.floor(drawn * power) / power, np.floor(drawn / power) * power)
         inside = np.maximum(cut, self.lower[bins]) + 0.0
         return pa.array(np.where(inside < self._upper[bins], inside, drawn), pa.float64(), mask=~filled)
+
+
+def average_ends(column: Column, counts: NDArray[Any]) -> tuple[float, float] | None:
+    """The least and the largest average of numbers of which only the bins are known; None for other columns, and where
+    each bin that holds records is a single number.
+
+    Args:
+        counts: records by code; those without a number are left out.
+
+    >>> delay = Integer("delay", edges=[0, 15, 120, 1440], missing="missing")
+    >>> average_ends(delay, np.array([80, 15, 5, 40]))
+    (8.25, 101.05)
+    >>> average_ends(delay, np.zeros(4)), average_ends(Integer("age", min=0, max=1), np.ones(2))
+    (None, None)
+    """
+    if not isinstance(column, Integer | Real):
+        return None
+    weights = np.maximum(np.asarray(counts[: column.bins], dtype=np.float64), 0.0)
+    if not weights.sum():
+        return None
+    shares = weights / weights.sum()
+    low, high = (float(shares @ ends) for ends in (column.lower, column._upper))
+    return (low, high) if high > low else None
 
 
 def _whole(value: Any) -> int | None:

@@ -11,7 +11,6 @@ from dpstream.core.contracts import Measured, PeopleEstimate
 from dpstream.core.objects import AnyPath
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.privacy.weighted_law import WeightedSum
-from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.predicate import Predicate
 from dpstream.core.showing import notebook_page
 from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
@@ -113,9 +112,10 @@ class Answer:
         return self.measured_value - width, self.measured_value + width
 
 
-def impossible_answer(predicate: Predicate, domain: Domain) -> Answer | None:
+def impossible_answer(predicate: Predicate, schema: Schema) -> Answer | None:
     """The answer 0 to a question that no possible record satisfies, by public constraints alone; None for others, and
     where its columns have more cells than are looked through."""
+    domain = schema.domain
     if not domain.impossible or domain.cells(predicate.columns) > MAX_ANSWER_CELLS:
         return None
     from dpstream.core.graphical import Model
@@ -124,6 +124,8 @@ def impossible_answer(predicate: Predicate, domain: Domain) -> Answer | None:
     if (predicate.mask().ravel() & possible).any():
         return None
     note = "public constraints exclude every record that would satisfy it"
+    if schema.constraints is not None and schema.constraints.repair:
+        note += "; this is about the repaired records: some that came may have satisfied it, and were changed"
     return Answer(0.0, 0.0, note, 0.0, 0.0, _law=WeightedSum(), error_kind="exact")
 
 

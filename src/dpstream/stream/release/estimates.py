@@ -22,6 +22,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.interactions import least_squares
+from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.measured_parts import (
     Combined,
     Part,
@@ -58,6 +59,7 @@ class Estimate:
             what is chosen every time is what has unusual noise.
         about: what is counted, where that is not the records as of ``as_of``; ``epochs`` may be periods or numbers of
             points then.
+        records: what the records that are counted are called: ``admitted records`` where a bound leaves some out.
     """
 
     columns: tuple[str, ...]
@@ -68,6 +70,7 @@ class Estimate:
     chosen: bool
     _parts: tuple[Part, ...] = field(repr=False, compare=False)
     about: str = ""
+    records: str = "records"
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
         """The sum of some cells as an estimate of its own, with its exact law.
@@ -87,7 +90,7 @@ class Estimate:
             )
         parts = tuple(SumOf(part, mask) for part in self._parts)
         total = np.array(self.values[mask].sum())
-        return Estimate((), (), total, self.as_of, self.epochs, self.chosen, parts, self.about)
+        return replace(self, columns=(), labels=(), values=total, _parts=parts)
 
     def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
         """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
@@ -172,14 +175,19 @@ class Published:
     Args:
         counts: in the order of steps.
         public_numbers: the exact number of records by step, where the owner declared it public.
+        records: what the records that are counted are called.
     """
 
     def __init__(
-        self, counts: Sequence[NoisyCounts], schema: Schema, public_numbers: Mapping[int, int] | None = None
+        self,
+        counts: Sequence[NoisyCounts],
+        schema: Schema,
+        public_numbers: Mapping[int, int] | None = None,
+        records: str = "records",
     ) -> None:
         self.counts = tuple(marginal for one in counts for marginal in one.marginals)
         self.schema = schema
-        self._public = public_numbers
+        self._public, self.records = public_numbers, records
         self._sizes = dict(zip(schema.names, schema.domain.sizes, strict=True))
         self._known: dict[Any, Estimate | Missing] = {}
 
@@ -198,12 +206,13 @@ class Published:
     @classmethod
     def of(cls, schema: Schema, steps: Iterable[MeasuredStep]) -> Published:
         """Those of some steps that follow each other from the first one on."""
-        counts, public = list[NoisyCounts](), dict[int, int]()
+        counts, public, records = list[NoisyCounts](), dict[int, int](), "records"
         for manifest, own in steps:
             counts += own
+            records = (manifest.get("accuracy") or {}).get(COUNTED, "records")
             if manifest["relation"] == "replace":
                 public[int(manifest["step"])] = int(manifest["rows"])
-        return cls(counts, schema, public or None)
+        return cls(counts, schema, public or None, records)
 
     def estimate(
         self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "mean"
@@ -359,6 +368,7 @@ class Published:
             tuple(dict.fromkeys((block.first, block.last) for block in blocks)),
             any(block.combined.chosen for block in blocks),
             tuple(itertools.chain.from_iterable(block.combined.parts for block in blocks)),
+            records=self.records,
         )
 
 
@@ -396,7 +406,7 @@ def sum_of_cells(
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
     """What a standard error and an interval mean: how they were found, and as of which step they hold."""
     many = len(estimate._parts if estimate.about else estimate.epochs)
-    about = estimate.about or f"the records as of step {estimate.as_of}"
+    about = estimate.about or f"the {estimate.records} as of step {estimate.as_of}"
     if estimate.chosen:
         return (
             f"standard error of the noise alone; it is about {about}. Some "

@@ -33,6 +33,7 @@ from dpstream.io.sinks.simulated_errors import (
     of_marginal,
     of_total,
 )
+from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
 
 __all__ = ["Fitness", "fitness_of", "fitness_of_step", "unfit_rows", "unfit_table"]
@@ -83,7 +84,7 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
     told, number = manifest.get("accuracy") or {}, number_of_records(manifest)
     found = {one["use"]: Verdict(**one) for one in told.get("verdicts", ())}
-    for one in _simulated(folder, step) if found else ():
+    for one in _simulated(folder, step, told.get(COUNTED, "records")) if found else ():
         known = found[one.use]
         if one.use == "totals" and number.expected_since:
             continue  # nothing can be simulated of records that may come as no release lets expect
@@ -114,7 +115,7 @@ def _by_then(manifest_of: Callable[[int], Mapping[str, Any]], number: NumberOfRe
     return f" By then there were {measured.value:,}{error}."
 
 
-def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
+def _simulated(folder: Path, step: int, records: str) -> tuple[Verdict, ...]:
     """The verdicts from the newest errors by simulation up to a step; empty where there are none that can be read."""
     known = [one for one in error_steps(folder) if one <= step]
     if not known:
@@ -126,7 +127,7 @@ def _simulated(folder: Path, step: int) -> tuple[Verdict, ...]:
             for one in facts["marginals"]
         ]
         size, total = float(facts["total"]["invented"]), _as_wide(of_total(facts))
-        found = verdicts_from(size, total, marginals, SIMULATED)
+        found = verdicts_from(size, total, marginals, SIMULATED, records=records)
     except (OSError, InputError, DataError, KeyError, TypeError, ValueError, AttributeError):
         return ()
     simulated = tuple(one for one in found if one.share is not None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
@@ -16,22 +16,37 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
-from dpstream.stream.declared import shown_public, shown_source
+from dpstream.stream.declared import counted_records, shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
 from dpstream.stream.release.number_of_records import when_measured
-from dpstream.stream.release.released_verdicts import released_verdicts
+from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts
 
-__all__ = ["DRAWN", "MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = [
+    "COUNTED",
+    "DRAWN",
+    "MANIFEST_FORMAT",
+    "StepFacts",
+    "accuracy_of",
+    "build_manifest",
+    "pretty_json",
+    "promise",
+]
 
 MANIFEST_FORMAT = 1
 
 #: How many rows a block has, where a table was drawn in blocks.
 DRAWN = "drawn_in_blocks_of"
 
+#: In ``accuracy``: what the counted records are called, where they are not all records of the source as they are.
+COUNTED = "counted_records"
+
 #: Where noisy counts are published with the step.
 _MEASURED_WORDS = (
-    " What this step measured is published beside its table: sums of it over all steps are unbiased, and have exact "
-    "intervals (dpstream measured)."
+    " What this step measured is published beside its table: sums of it over all steps are unbiased estimates of the "
+    "{records}, with exact intervals (dpstream measured)."
 )
 
 
@@ -123,6 +138,7 @@ def accuracy_of(
     *,
     with_base: bool = False,
     period_of: Callable[[int], str | None] = lambda step: None,
+    schema: Schema | None = None,
 ) -> dict[str, Any]:
     """What the release says about its own errors, and what it is fit for; public scales and released choices only.
 
@@ -132,13 +148,19 @@ def accuracy_of(
         files: names of what is published with the step.
         with_base: whether the stream began with another one's table.
         period_of: what an earlier step stands for.
+        schema: of the released table, where it is one of records.
     """
+    records, differ = ("records", "") if schema is None else counted_records(plan.unit, schema)
     up_to = synthesis.measured_up_to
     period = None if up_to is None or up_to >= step else period_of(up_to)
-    errors = _errors_of(synthesis, plan, step, files, period, with_base=with_base)
+    errors = _errors_of(synthesis, plan, step, files, period, records, with_base=with_base)
     if synthesis.answers is None and synthesis.grows is None:
         return errors  # no table, so no uses of one
-    verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base)
+    verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base, records=records)
+    if schema is not None and synthesis.answers is not None:
+        verdicts = (*verdicts, *averages_verdict(schema, synthesis.answers))
+    if differ:
+        errors = {**errors, COUNTED: records, "words": f"{errors.get('words', '')}{differ}".strip()}
     return {**errors, "verdicts": [one.as_dict() for one in verdicts]}
 
 
@@ -148,10 +170,11 @@ def _errors_of(
     step: int,
     files: Collection[str],
     period: str | None,
+    records: str,
     *,
     with_base: bool,
 ) -> dict[str, Any]:
-    told = _MEASURED_WORDS if MEASUREMENTS in files else ""
+    told = _MEASURED_WORDS.format(records=records) if MEASUREMENTS in files else ""
     up_to = {"measured_up_to_step": synthesis.measured_up_to, "measured_up_to_period": period}
     up_to = {key: value for key, value in up_to.items() if value is not None}
     own_words = synthesis.accuracy()
@@ -160,7 +183,7 @@ def _errors_of(
         return {**own_words, "words": f"{own_words['words']}{told}"} if "words" in own_words else own_words
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
-    total = _total_words(synthesis, plan.unit.relation, step, period)
+    total = _total_words(synthesis, plan.unit.relation, step, period, records)
     counts = plan.counts_words(step, synthesis, with_base=with_base)
     return {
         **up_to,
@@ -173,11 +196,11 @@ def _errors_of(
     }
 
 
-def _total_words(synthesis: Synthesis, relation: str, step: int, period: str | None) -> str:
+def _total_words(synthesis: Synthesis, relation: str, step: int, period: str | None, records: str) -> str:
     error, up_to = synthesis.total_error, synthesis.measured_up_to
     if relation == "replace":
         return "The number of records is declared public and has no noise."
-    words = "The number of records is noisy, "
+    words = f"The number of {records} is noisy, "
     if error is not None:
         words += f"with a standard error of {error:.3g}."
     elif up_to is not None and up_to < step:

@@ -328,7 +328,7 @@ class Release:
             return Answer(people.count, people.count_error, people.words, people=people, error_kind=kind)
         predicate = parse_predicate(question, self._schema)
         self._check_cells(predicate.columns, "answer")
-        none = impossible_answer(predicate, self._schema.domain)
+        none = impossible_answer(predicate, self._schema)
         if none is not None:
             return none
         estimate = model.marginal(predicate.columns)

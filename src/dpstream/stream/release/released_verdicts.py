@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis
+from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis, SyntheticTable
 from dpstream.core.contracts.expectations import with_columns
 from dpstream.core.contracts.verdicts import (
     EXACT,
+    NOT_KNOWN,
     PREDICTED,
     Verdict,
     as_of,
@@ -18,13 +19,26 @@ from dpstream.core.contracts.verdicts import (
     verdicts_from,
 )
 from dpstream.core.privacy.unit import Individual, Record
+from dpstream.core.schema.numeric import average_ends
 from dpstream.stream.release.number_of_records import number_of_records
 
-__all__ = ["released_verdicts"]
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["average_words", "averages_verdict", "released_verdicts"]
+
+#: Columns whose averages a verdict names.
+_NAMED = 3
 
 
 def released_verdicts(
-    synthesis: Synthesis, plan: StreamPlan, step: int, told: Mapping[str, Any], *, with_base: bool
+    synthesis: Synthesis,
+    plan: StreamPlan,
+    step: int,
+    told: Mapping[str, Any],
+    *,
+    with_base: bool,
+    records: str = "records",
 ) -> tuple[Verdict, ...]:
     """One verdict for each use of the released table.
 
@@ -34,6 +48,7 @@ def released_verdicts(
 
     Args:
         told: what the manifest says of errors.
+        records: what the records that are counted are called.
     """
     size = max(synthesis.total, 0.0)
     if not size:
@@ -49,10 +64,36 @@ def released_verdicts(
                 bounds = predicted[0].at_most
             if total is None and not number.expected_since:
                 total, how = predicted[0].total, PREDICTED
-    found = verdicts_from(size, total, marginals, marginals_how, how)
+    found = verdicts_from(size, total, marginals, marginals_how, how, records)
     # The number of records has an error of its own where the marginals have bounds only.
     found = (found[0], *only_good_news(found[1:])) if bounds else found
     return as_of(found, number.measured_up_to, number.measured_when) if number.expected_since else found
+
+
+def averages_verdict(schema: Schema, table: SyntheticTable) -> tuple[Verdict, ...]:
+    """Between which numbers averages of binned columns lie, the vaguest columns first; nothing where each number is a
+    bin of its own."""
+    if table.placed is not None or table.domain != schema.domain:
+        return ()
+    counts = table.marginals([(i,) for i in range(len(schema.columns))])
+    found = {
+        column.name: ends
+        for column, own in zip(schema.columns, counts, strict=True)
+        if (ends := average_ends(column, own)) is not None
+    }
+    if not found:
+        return ()
+    vague = sorted(found, key=lambda name: -(found[name][1] - found[name][0]) / max(map(abs, found[name])))
+    named = "; ".join(f"of {name} {average_words(found[name])}" for name in vague[:_NAMED])
+    more = f"; {len(vague) - _NAMED} more columns have bins" if len(vague) > _NAMED else ""
+    words = f"Averages: {named}{more} (a release does not say where in its bin a number lies)."
+    return (Verdict("averages", NOT_KNOWN, None, None, words),)
+
+
+def average_words(ends: tuple[float, float]) -> str:
+    """Between which numbers an average lies, in three digits."""
+    low, high = (f"{float(f'{end:.3g}'):,g}" for end in ends)
+    return f"anywhere from {low} to {high}"
 
 
 def _exact(synthesis: Synthesis, plan: StreamPlan) -> tuple[MarginalError, ...]:

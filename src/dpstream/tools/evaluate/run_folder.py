@@ -11,6 +11,7 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.number_of_records import number_of_records
 
 if TYPE_CHECKING:
@@ -117,6 +118,11 @@ class Told:
     def measured_up_to(self) -> int:
         """The last step that was measured: what came since is expected."""
         return number_of_records(self.manifest).measured_up_to
+
+    @property
+    def counted_records(self) -> str:
+        """What the records that are counted are called."""
+        return str((self.manifest.get("accuracy") or {}).get(COUNTED, "records"))
 
     @property
     def in_epochs(self) -> bool:

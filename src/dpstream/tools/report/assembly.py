@@ -134,7 +134,9 @@ def assemble(
         beside = beside_verdicts(releases, run.shown[-1].step, measured)
         # Of one column there are no pairs, and no command would make them known.
         judged = [one for one in fit.verdicts if one.use != "pairs" or made.columns != 1]
-        card = table_of_verdicts(judged, size, beside)
+        card = table_of_verdicts(
+            judged, size, beside, "" if run.counted_records == "records" else run.counted_records
+        )
     head = opening(run, dates, made.what, card, links, kicker=made.kicker, private=private, about=about)
     body = [*(content for _, _, content in made.sections), promise(run), files_section(run, made.rules)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}

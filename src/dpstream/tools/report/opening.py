@@ -95,13 +95,14 @@ def title_of(run: Told, about: Publication | None) -> str:
 
 
 def table_of_verdicts(
-    verdicts: Sequence[Verdict], size: int, beside: Mapping[Use, str] | None = None
+    verdicts: Sequence[Verdict], size: int, beside: Mapping[Use, str] | None = None, records: str = ""
 ) -> Html | None:
     """What one may conclude, use by use, each with a band as wide as its error.
 
     Args:
         size: how many records there are.
         beside: what else is known of the errors of a use.
+        records: what they are called, where they are not all that the source has.
 
     Without a verdict on pairs the table has one column.
     """
@@ -110,13 +111,15 @@ def table_of_verdicts(
     if not verdicts:
         return None
     # What nobody knows is said once.
-    asked = [one.use for one in verdicts if one.word == NOT_KNOWN and one.as_of is None]
+    asked = [
+        one.use for one in verdicts if one.word == NOT_KNOWN and one.as_of is None and one.use != "averages"
+    ]
     unknown = next((use for use in asked if use not in more), None)
     rows = [
         (
             _USES[one.use].format(group=integer(size * SMALL_GROUP)),
             one.word,
-            _error(one, size, one.use == unknown, more.get(one.use), one_column),
+            _error(one, size, one.use == unknown, more.get(one.use), one_column, records),
             _picture(one),
         )
         for one in verdicts
@@ -185,16 +188,19 @@ _USES = {
     "columns": "Counts of one column",
     "pairs": "Two columns together",
     "small groups": "A group of 1 % ({group})",
+    "averages": "Averages of binned numbers",
 }
 _HOW = {"predicted": "by the plan", "simulated": "by simulation", "modelled": "by its model", "exact": ""}
 
 
 def _error(
-    one: Verdict, size: int, first_unknown: bool, more: str | None, one_column: bool
+    one: Verdict, size: int, first_unknown: bool, more: str | None, one_column: bool, records: str
 ) -> list[Html | str]:
     if one.share is None:
         if one.word == NOT_KNOWN and one.as_of is not None:
             return [one.words.split(": ", 2)[-1]]
+        if one.use == "averages":
+            return [one.words.split(": ", 1)[-1]]
         if one.word == NOT_KNOWN:
             command = "how wrong is not known; the publisher can find out with dpstream errors"
             return [text for text in (more, command if first_unknown else None) if text]
@@ -207,7 +213,7 @@ def _error(
     number = {"totals": float(size), "small groups": size * SMALL_GROUP}.get(one.use)
     by = percent(off) if number is None else f"{integer(number * off)}"
     words = {
-        "totals": f"{integer(size)}, give or take {by}",
+        "totals": f"{integer(size)}{records and f' {records}'}, give or take {by}",
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
     }.get(
         one.use,

@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.folding import Group, fold, groups_of
+from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.released_verdicts import average_words
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import churn, total_variation
 from dpstream.tools.report.charts import polyline
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.markup import Html, element, integer, percent, significant
+from dpstream.tools.report.markup import Html, element, integer, join, percent, significant
 from dpstream.tools.report.private_side import Truth
 
 __all__ = ["changed", "chosen_pairs", "columns", "heat_json", "pairs"]
@@ -149,11 +151,18 @@ def _card(run: ReportedRun, column: int, truth: Truth | None, dates: Calendar) -
         true = truth.columns[column]
         real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
         footer = f"Total variation distance {percent(total_variation(true, counts))}"
+    ends = average_ends(run.schema.columns[column], counts)
+    average = None
+    if truth is None and ends is not None:
+        average = element(
+            "p", f"Average: {average_words(ends)}, by where numbers lie in their bins.", class_="note"
+        )
     spans = [] if measured is None else _measured_spans(measured, groups)
     # What was measured long ago is no error bar of a share of now.
     fresh = measured is not None and measured.as_of in (run.last_table, run.measured_up_to)
     past = fold(run.shares(column), groups) if len(run.tables) > 1 else None
-    return _bars(name, groups, made / rows, errors, real, spans, rows if fresh else None, past), footer
+    bars = _bars(name, groups, made / rows, errors, real, spans, rows if fresh else None, past)
+    return join([bars, average]), footer
 
 
 def _by_simulation(
