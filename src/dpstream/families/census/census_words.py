@@ -136,15 +136,15 @@ class Told:
         """What the manifest of one step says of errors.
 
         Args:
-            model_error: of the released number of records, by the model of stays.
+            model_error: of the released number of records, by the model of stays and by how far it is from the counts.
             counted: at a census, the number of records without any model, and the standard error of its noise.
         """
         public = self.plan.public_presence
         number = (
             "The number of records is declared public and has no noise."
             if public
-            else f"The number of records joins noisy counts by a model of stays: if that holds, its standard error is "
-            f"{model_error:.3g}; this is no statement about the noise alone."
+            else "The number of records joins noisy counts by a model of stays. Its standard error is "
+            f"{model_error:.3g}: that of the model, or, where it is larger, that of the counts alone and the model's distance from them."
         )
         found: dict[str, Any] = {
             **self.step_facts(step),
@@ -174,8 +174,8 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
     number = (
         "that its number of records is exact"
         if plan.public_presence
-        else "how wrong its number of records may be if stays are as the model has them; at a census also the number "
-        "as counted, with its exact standard error"
+        else "how wrong its number of records may be, by a model of stays and by its distance from the counts; at a "
+        "census also the number as counted, with its exact standard error"
     )
     numbers = [plan.run_of(level).numbers() for level in range(told.levels)]
     left, domain = 0 if plan.public_presence else told.levels, plan.workload.domain
