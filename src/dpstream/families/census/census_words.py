@@ -144,7 +144,8 @@ class Told:
             "The number of records is declared public and has no noise."
             if public
             else "The number of records joins noisy counts by a model of stays. Its standard error is "
-            f"{model_error:.3g}: that of the model, or, where it is larger, that of the counts alone and the model's distance from them."
+            f"{model_error:.3g}: that of the model, or, where it is larger, that of the counts alone and the model's "
+            "distance from them."
         )
         found: dict[str, Any] = {
             **self.step_facts(step),
