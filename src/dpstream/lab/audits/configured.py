@@ -200,7 +200,7 @@ def _parts(plan: object) -> _Parts:
         return _Parts(lines["measure"], plan.counter, lines.get("select"), score.grid_sensitivity)
     if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
         offline = plan.offline
-        if offline.whole:
+        if offline.joint:
             return _together(offline, next(part for part in plan.parts() if part.name == "measure").times)
         score = Score(Cells(offline.workload), offline.recipe.score, offline.unit)
         lines = {part.name: part for part in plan.parts()}
