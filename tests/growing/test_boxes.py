@@ -80,6 +80,19 @@ def test_a_release_is_a_distribution_that_answers_and_is_packed_whole(
     )
 
 
+@pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp"])
+def test_where_nothing_is_left_to_select_all_of_the_budget_measures(budget: Budget) -> None:
+    """Each of the k marginals has a k-th. A model that is too small for all of them still selects."""
+    plan = MWEMPGM(k=3).calibrate(PAIRS, budget, Event("replace"))
+    (measure,) = plan.parts()
+    assert (measure.times, measure.budget) == (3, budget.scaled(Fraction(1, 3)))
+    full = MWEMPGM(k=3, max_cells=8).calibrate(PAIRS, budget, Event("replace"))
+    assert [part.name for part in full.parts()] == ["select", "measure"]
+    run = MWEMPGMBox(PAIRS).full_run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
+    assert not any("chosen" in output.query for output in run.outputs)
+    assert {output.noise for output in run.outputs} == {plan.noise}
+
+
 def neighbours(t: int, size: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
     """All databases of t records of one column, as multisets, and all they can be replaced to."""
     found = []
@@ -142,6 +155,18 @@ def test_smalldb_looks_at_every_database_once(universe: int, size: int) -> None:
         for one in _all_of(box)
     ]
     assert box._distances(_all_of(box), counts, 10, size).tolist() == by_hand
+
+
+@pytest.mark.parametrize(("universe", "size"), [(2, 1), (2, 3), (3, 2), (4, 3), (5, 2)])
+def test_some_table_holds_what_is_promised_of_the_best_one(universe: int, size: int) -> None:
+    """All databases of 12 records, however much is paid."""
+    workload, t = Workload.all_k_way(Domain(("a",), (universe,)), 1), 12
+    box = SmallDB(workload, size=size)
+    bound, tables = box.law.alpha(1.0, math.inf), _all_of(box)
+    for base in itertools.combinations_with_replacement(range(universe), t):
+        counts = np.bincount(base, minlength=universe)
+        best = box._distances(tables, counts, t, size).min() / (size * t)
+        assert best <= bound
 
 
 def test_smalldb_says_how_large_it_would_be() -> None:

@@ -294,9 +294,10 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
         ({"expect": "[expect]\nsize = 100000\nrecords_per_step = 100"}, [], "52 steps bring 5200 records"),
         ({"expect": "[expect]\nsize = 15000\nrecords_per_step = 100"}, [], None),
         (
+            # Most of them leave within a step.
             {"expect": "[expect]\nsize = 50\nrecords_per_step = 100", "source": 'op_column = "op"'},
             [],
-            "100 records come in one step, and the table holds 50",
+            None,
         ),
     ],
 )

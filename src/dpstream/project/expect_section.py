@@ -108,12 +108,6 @@ def _with_defaults(section: Section, size: int | None, coming: int | None, chang
     if coming is None:
         coming = max(1, size // _STEPS)
         section.note("records_per_step", str(coming), default=True)
-    if change == "turns-over" and coming > size:
-        raise _contradiction(
-            section,
-            f"{coming} records come in one step, and the table holds {size}",
-            "at least records_per_step",
-        )
     steady = change == "steady"
     table = ExpectedTable(size, coming, "steady" if steady else "turns-over")
     return Expected(size, coming, table)

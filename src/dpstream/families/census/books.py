@@ -30,7 +30,7 @@ _MOST_COHORTS = 16
 #: A mean stay that is assumed where none is declared.
 _LONG_STAY = 1000
 #: The model's number of records may be so many standard errors of the counted one away from it.
-_FARTHEST = 4.0
+_FARTHEST = 2.0
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,13 @@ class Books:
 
     def _open(self, state: CensusState, level: int) -> None:
         """Room for a level's first census."""
-        turnover = float(self.terms.turnover or _LONG_STAY)
         while len(state.totals) <= level:
             state.left.append(0)
             state.counted.append((0.0, 0.0))
+            # What lower levels have learnt is nearer than the owner's guess.
+            turnover = float(self.terms.turnover or _LONG_STAY)
+            if state.totals:
+                turnover = math.exp(-state.totals[-1].log_hazard)
             state.totals.append(LevelTotal.fresh(turnover))
             state.latest.append(None)
             if self.tracker:
@@ -104,7 +107,9 @@ class Books:
         variance += sum(own.variance for own in below)
         expected = number, variance
         jump = not self.terms.public_presence and is_jump(measured, expected)
-        if level == 0 and state.step > 1:
+        if state.step == 1:
+            state.newcomers.guess(max(measured[0], 1.0) * hazard)
+        elif level == 0:
             state.newcomers.add(measured, hazard, steps, burst=jump and measured[0] > number)
         if self.terms.public_presence:
             return measured
@@ -114,9 +119,8 @@ class Books:
 
     def _keep_to_counted(self, state: CensusState) -> None:
         """Where the model is further from the counted number than noise explains, the counted one is taken."""
-        whole, noise = (sum(own[i] for own in state.counted) for i in (0, 1))
-        model = sum(own.size for own in state.totals)
-        if self.terms.public_presence or abs(model - whole) <= _FARTHEST * math.sqrt(noise):
+        distance, noise = self._apart(state)
+        if self.terms.public_presence or distance <= _FARTHEST * math.sqrt(noise):
             return
         for level, (own, (counted, variance)) in enumerate(zip(state.totals, state.counted, strict=True)):
             if own.size > 0.0:
@@ -126,6 +130,20 @@ class Books:
                     for cohort in state.cohorts
                 ]
                 own.size, own.variance, own.covariance = size, variance, 0.0
+
+    def _apart(self, state: CensusState) -> tuple[float, float]:
+        """How far the model is from the counted number, and the variance of that number's noise."""
+        whole, noise = (sum(own[i] for own in state.counted) for i in (0, 1))
+        return abs(sum(own.size for own in state.totals) - whole), noise
+
+    def _doubt(self, state: CensusState) -> float:
+        """What the model's variance lacks where stays are not as the model has them.
+
+        A number at a distance d from a count with noise of variance v is further than 1.96 sqrt(v + d^2) from the truth
+        only if that noise exceeds 1.68 standard deviations, however the number was made: in 1 of 10 cases at most.
+        """
+        distance, noise = self._apart(state)
+        return max(noise + distance**2 - sum(own.variance for own in state.totals), 0.0)
 
     def _shape(
         self, state: CensusState, level: int, run: AIMRun, records: float, expected: Expected | None
@@ -223,7 +241,7 @@ class Books:
             return self._exact(state, present, newest)
         stays = [own.staying(steps) for own in state.totals]
         parts = [(self._released(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
-        variance = sum(own.predicted(steps)[1] for own in state.totals)
+        variance = sum(own.predicted(steps)[1] for own in state.totals) + self._doubt(state)
         if since:
             number, spread = state.newcomers.present(hazard, since)
             parts.append((newest, number))

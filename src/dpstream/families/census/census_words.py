@@ -130,17 +130,18 @@ class Told:
 
         Args:
             last: the last census of each level.
-            model_error: of the released number of records, by the model of stays.
+            model_error: of the released number of records, by the model of stays and by how far it is from the counts.
             counted: at a census, the number of records without any model, and the standard error of its noise.
         """
         public, census = self.plan.public_presence, last_of(last, 0)
         following, horizon = self.plan.schedule.after(census), self.plan.horizon
         number = "The number of records is declared public and has no noise."
         if not public:
-            number = "The number of records joins noisy counts by a model of stays: " + (
-                f"if that holds, its standard error is {model_error:.3g}; this is no statement about the noise alone."
+            number = "The number of records joins noisy counts by a model of stays. " + (
+                f"Its standard error is {model_error:.3g}: that of the model, or, where it is larger, that of the counts "
+                "alone and the model's distance from them."
                 if step == census
-                else "its error is not known, because nobody counted who came since the last census."
+                else "Its error is not known, because nobody counted who came since the last census."
             )
         found: dict[str, Any] = {
             "last_census": {"step": census, "level": level_of(last)},
@@ -171,8 +172,8 @@ def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
     number = (
         "that its number of records is exact"
         if plan.public_presence
-        else "how wrong its number of records may be if stays are as the model has them; at a census also the number "
-        "as counted, with its exact standard error"
+        else "how wrong its number of records may be, by a model of stays and by its distance from the counts; at a "
+        "census also the number as counted, with its exact standard error"
     )
     numbers = [plan.run_of(level).numbers() for level in range(told.levels)]
     left, domain = 0 if plan.public_presence else told.levels, plan.workload.domain

@@ -33,6 +33,8 @@ _BURST = 3.0
 _LARGEST_MOVE = math.log(3.0)
 #: Newcomers since the last census are expected to within this part: beside records of lower levels; alone.
 _RATE_UNSURE, _RATE_UNSURE_ALONE = 0.25, 0.15
+#: ``full``: standard deviation of the rate that is guessed from the turnover, in parts of it.
+_GUESS = 2.0
 #: ``simple``: newcomers' rate moves by this part of each surprise.
 _RATE_STEP = 0.25
 #: ``full``: how far the rate may drift in a step: variances, in parts of the rate.
@@ -83,7 +85,8 @@ class LevelTotal:
         if seen <= 0.0:
             return 1.0  # nobody is there, and nobody can have left
         surprise = found - expected
-        if surprise**2 > _BURST**2 * seen:
+        burst = surprise**2 > _BURST**2 * seen
+        if burst:
             # Nothing that is expected explains it: the count is believed up to its noise, and not the hazard.
             spread, seen = spread + surprise**2 - seen, surprise**2
         gain = spread / seen
@@ -99,6 +102,9 @@ class LevelTotal:
         else:
             self.variance = self.variance * stays**2 + spread * noise_variance / seen
         self.log_variance -= with_log**2 / seen
+        if burst and slope > 0.0:
+            # Or the hazard was wrong before: then the next count sets it.
+            self.log_variance += min(abs(surprise) / slope, _LARGEST_MOVE) ** 2
         kept = 1.0 - left / self.size if self.size > 0.0 else 0.0
         self.size -= left
         return kept
@@ -159,6 +165,15 @@ class NewcomersRate:
     def _best(self) -> int:
         return int(self.fits.argmax()) if self.full else 0
 
+    def guess(self, rate: float) -> None:
+        """Begin with a guess that may be far off; ``simple`` begins with what is measured first."""
+        if self.full:
+            self.rates, self.variances = (
+                np.full(len(DRIFTS), rate),
+                np.full(len(DRIFTS), (_GUESS * rate) ** 2),
+            )
+            self.fits = np.zeros(len(DRIFTS))
+
     def present(self, hazard: float, steps: int, *, alone: bool = False) -> tuple[float, float]:
         """Newcomers of the last so many steps that are present, and the variance of that; (0, inf): not known.
 
@@ -188,11 +203,6 @@ class NewcomersRate:
                 self.rates, self.variances, self.fits = np.array([found]), np.zeros(1), np.zeros(1)
             else:
                 self.rates = self.rates + _RATE_STEP * (found - self.rates)
-            return
-        if not len(self.rates):
-            noise = (number[1] + max(number[0], 1.0)) / stay**2
-            self.rates, self.variances = np.full(len(DRIFTS), found), np.full(len(DRIFTS), noise)
-            self.fits = np.zeros(len(DRIFTS))
             return
         expected = np.maximum(self.rates, 1.0 / stay)
         before = self.variances + DRIFTS * expected**2 * steps

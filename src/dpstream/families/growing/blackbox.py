@@ -6,6 +6,7 @@ with its own budget, so that all runs together cost the budget of the stream.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ __all__ = [
     "BoxRun",
     "Counts",
     "Database",
+    "Law",
     "LinearQuery",
     "PowerLaw",
     "Records",
@@ -85,6 +87,19 @@ class Database:
             raise ConfigError("t differs from the number of records", where="database")
 
 
+class Law(Protocol):
+    """What a black box promises of its accuracy."""
+
+    def alpha(self, surprise: float, paid: float) -> float:
+        """Every query of its class is answered to within this, as a share of the records.
+
+        Args:
+            surprise: ``log(1/beta)``, beta being the probability that it is not.
+            paid: ``epsilon t``.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class PowerLaw:
     """What a (p, g)-black box promises (Definition 4): ``alpha = g (log(1/beta) / (epsilon t))^p``.
@@ -100,6 +115,10 @@ class PowerLaw:
             raise ConfigError(
                 f"p = {self.p}, g = {self.g}", where="accuracy", allowed="p in (0, 1], g positive and finite"
             )
+
+    def alpha(self, surprise: float, paid: float) -> float:
+        """See ``Law``."""
+        return self.g * math.pow(surprise / paid, self.p)
 
 
 @dataclass(frozen=True)
@@ -178,6 +197,11 @@ class BlackBox(ABC, Generic[Release]):
     accuracy: PowerLaw | None = None
     #: Definitions of privacy it can be run under. One that knows pure budgets only is given ``sqrt(2 rho)``.
     definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure", "zcdp")
+
+    @property
+    def law(self) -> Law | None:
+        """What is promised of each run, with the options that it has; ``accuracy`` where they play no role."""
+        return self.accuracy
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.families.growing.blackbox import PowerLaw
+from dpstream.families.growing.blackbox import Law
 from dpstream.families.growing.shares import (
     DIGITS,
     HarmonicShares,
@@ -92,7 +92,7 @@ class Schedule(ABC):
     n: int
     budget: Budget
     beta: Fraction
-    accuracy: PowerLaw | None
+    accuracy: Law | None
     pure_only: bool = False
     paper: Stated | None = None
 
@@ -252,11 +252,11 @@ def stale(made: int, t: int) -> float:
     return (t - made) / t
 
 
-def promised(accuracy: PowerLaw, budget: Budget, beta: Fraction, t: int) -> float:
-    """``alpha = g (log(1/beta) / (epsilon t))^p``. A zCDP budget promises at least what ``sqrt(2 rho)`` does."""
+def promised(accuracy: Law, budget: Budget, beta: Fraction, t: int) -> float:
+    """The law's alpha. A zCDP budget promises at least what ``sqrt(2 rho)`` does."""
     epsilon = budget.epsilon if isinstance(budget, PureDP) else root_down(2 * budget.rho)
     surprise = math.log(beta.denominator) - math.log(beta.numerator)
-    return accuracy.g * math.pow(surprise / float(epsilon * t), accuracy.p)
+    return accuracy.alpha(surprise, float(epsilon * t))
 
 
 def _paper_base(stated: Stated) -> Decimal:

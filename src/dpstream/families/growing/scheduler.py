@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -106,6 +106,8 @@ class _Rerun(Recipe[GrowingPlan]):
         schedule = self._schedule(terms, paper)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
+        # What is promised is promised of the box that is run, at whichever sizes that will be.
+        schedule = replace(schedule, accuracy=box.law)
         kind = ClassifierPlan if isinstance(box, ERM) else GrowingPlan
         return kind(terms.budget, protected, terms.horizon, box, schedule, self.word)
 

@@ -17,7 +17,7 @@ from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.tables import Workload
-from dpstream.families.growing.blackbox import BlackBox, Counts, Database, PowerLaw
+from dpstream.families.growing.blackbox import BlackBox, Counts, Database, Law, PowerLaw
 from dpstream.families.growing.distributions import RowsTable, unpack_table
 from dpstream.families.growing.options import SIZE
 from dpstream.families.tabular.options import WORKLOAD
@@ -33,11 +33,32 @@ _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
+class TableLaw:
+    """What a choice among all tables of ``size`` records promises for so many queries.
+
+    Of ``m`` records drawn from the database a query's share is further than ``a`` from the true one with probability
+    ``2 exp(-2 m a^2)`` at most (Hoeffding). So some table answers all k queries to within ``sqrt(log(2k) / (2m))``. The
+    chosen one is worse by more than ``2 (log C + log(1/beta)) / (epsilon t)``, C being the number of tables, with
+    probability beta at most (McSherry, Talwar 2007).
+    """
+
+    size: int
+    queries: int
+    tables: int
+
+    def alpha(self, surprise: float, paid: float) -> float:
+        """See ``Law``."""
+        held = math.sqrt(math.log(2 * self.queries) / (2 * self.size))
+        return held + 2 * (math.log(self.tables) + surprise) / paid
+
+
+@dataclass(frozen=True)
 class SmallDB(BlackBox[RowsTable]):
     """Choose one of all databases of ``m`` records: one that answers every query nearly as the private one does.
 
     Queries are the ``k`` cells of the workload's marginals. ``m = ceil(log k / alpha^2)``, with the ``alpha`` that the
-    first run promises (1 where it promises nothing); a schedule's runs all promise about the same, so m is then fixed.
+    theorem gives for the first run (1 where it gives none). All runs have this ``m``, and each promises what a table of
+    ``m`` records can hold: see ``TableLaw``.
 
     Guarantee: the budget, under replace-one with ``t`` public. The score of a database ``y`` is the largest
     ``|f(x) - f(y)|``, and a replaced record moves each ``f(x)`` by at most ``1/t``. Scores are integers, ``m t`` times
@@ -84,6 +105,13 @@ class SmallDB(BlackBox[RowsTable]):
     def accuracy(self) -> PowerLaw:  # type: ignore[override]
         """``(1/3, (64 log N log k)^(1/3))``."""
         return PowerLaw(1 / 3, math.cbrt(64 * math.log(self.universe) * math.log(self.workload.cells)))
+
+    @property
+    def law(self) -> Law:
+        """Of its size; the theorem's for the best size before it has one."""
+        if self.size is None:
+            return self.accuracy
+        return TableLaw(self.size, self.workload.cells, self.candidates(self.size))
 
     @property
     def reads(self) -> Counts:

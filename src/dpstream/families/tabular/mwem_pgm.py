@@ -104,7 +104,9 @@ class MWEMPGM(OfflineMechanism):
 
     Guarantee: pure epsilon (zCDP with a zCDP budget) for one record of the table. A run selects ``k - 1``
     times and measures ``k`` histograms; the first marginal is the one with the fewest cells, a public choice,
-    so it needs no selection and gives a first total (the texts start from the private size instead).
+    so it needs no selection and gives a first total (the texts start from the private size instead). Where ``k`` is the
+    whole workload and the tree holds it, nothing is selected: each of the ``k`` marginals is measured with ``1/k`` of
+    the budget.
 
     Args:
         k: marginals measured; at most the workload's size. None takes the number of columns.
@@ -115,9 +117,8 @@ class MWEMPGM(OfflineMechanism):
             if drawn from it).
         max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
             rule), and where none is left the run ends early.
-        noise: ``joint``: where ``k`` is the whole workload and the tree holds it, nothing is selected; all marginals
-            share the budget and get joint noise in groups by their sizes (pure DP only; proof:
-            docs/theory/joint-noise.md).
+        noise: ``joint``: where nothing is selected, all marginals share the budget and get joint noise in groups by
+            their sizes (pure DP only; proof: docs/theory/joint-noise.md).
 
     Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
 
@@ -164,18 +165,23 @@ class MWEMPGMPlan(OfflinePlan):
 
     @cached_property
     def whole(self) -> bool:
-        """Whether all marginals are measured together, and nothing is selected. Public: it follows from their sizes."""
-        joint = self.recipe.noise == "joint" and isinstance(self.budget, PureDP)
+        """Whether all marginals are measured, and nothing is selected. Public: it follows from their sizes."""
         return (
-            joint
-            and self.k == len(self.workload.cliques)
+            self.k == len(self.workload.cliques)
             and tree_cells(self.workload.domain, self.workload.cliques) <= self.recipe.max_cells
         )
+
+    @property
+    def joint(self) -> bool:
+        """Whether they have joint noise, where possible."""
+        return self.whole and self.recipe.noise == "joint" and isinstance(self.budget, PureDP)
 
     @cached_property
     def draws(self) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
         """All marginals in groups of one draw each, with their noise; for runs of the whole workload."""
         cliques, changed = self.workload.cliques, self.unit.changed_cells
+        if not self.joint:
+            return [((clique,), self.noise) for clique in cliques]
         sizes, draws = [self.workload.domain.cells(clique) for clique in cliques], []
         for group, share in draw_shares(sizes, level=self.unit.relation == "replace"):
             budget = self.budget.scaled(share)
@@ -190,7 +196,7 @@ class MWEMPGMPlan(OfflinePlan):
         return joint_noise(budget, sizes, self.unit)
 
     def _split(self) -> tuple[Budget, Budget | None]:
-        """The budgets of one measurement and of one selection; with k = 1 nothing is selected, and measuring gets it
+        """The budgets of one measurement and of one selection; where nothing is selected, measuring gets it
         all."""
         if self.k == 1 or self.whole:
             return self.budget.scaled(Fraction(1, self.k)), None
@@ -209,7 +215,7 @@ class MWEMPGMPlan(OfflinePlan):
     @property
     def cell_variance(self) -> float:
         """Of the noise in a measured cell; where marginals have different noise, on average over these."""
-        if not self.whole:
+        if not self.joint:
             return self.noise.variance
         own = [v for _, noise in self.draws for v in getattr(noise, "variances", (noise.variance,))]
         return float(sum(own) / len(own))
@@ -226,7 +232,7 @@ class MWEMPGMPlan(OfflinePlan):
     def parts(self) -> tuple[Part, ...]:
         """Selections and measurements of one run."""
         measure, select = self._split()
-        if self.whole:
+        if self.joint:
             laws = ", ".join(dict.fromkeys(noise.describe() for _, noise in self.draws))
             return (Part("measure", 1, self.budget, f"all marginals with {laws}"),)
         lines = [Part("measure", self.k, measure, f"marginals with {self.noise.describe()}")]
