@@ -119,9 +119,7 @@ class Stream:
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
-                self._outlet.check(self.last_step)
-                # A table that is gone and cannot be made again must not stop its own withdrawal.
-                self._outlet.publish(skip=True)
+                self._outlet.begin()
         except BaseException:
             self._store.close()
             raise
@@ -246,12 +244,13 @@ class Stream:
         """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
 
         A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded.
-        Gives False where it was withdrawn already. Later steps that were published as changes
-        can be read again from the next full table on, which the next step is. ``by`` as in ``approve``.
+        Gives False where it was withdrawn already. The next step loses its changes, from which the table could be put
+        together again, and has its full table instead. ``by`` as in ``approve``.
 
         Errors:
             StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
-            one than before. StoreError: the disk failed; the same call goes on.
+            one than before. StoreError: the disk failed, or a place beside the folder does not answer; the step is
+            withdrawing, the other places have done so, and the same call goes on.
         """
         self._check_process()
         return self._require_outlet("withdraw").withdraw(step, reason, by)

@@ -92,6 +92,11 @@ class Publisher:
         return self._directory
 
     @property
+    def folder(self) -> Publisher:
+        """Itself."""
+        return self
+
+    @property
     def table_name(self) -> str:
         """The name of the table's file in each step's directory."""
         return f"table.{self._format}"
