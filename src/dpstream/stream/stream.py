@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.core.contracts import Granted, StreamPlan, Synthesis
-from dpstream.core.errors import StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import InputError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
@@ -445,8 +445,13 @@ class Stream:
         self._state, self._carried = state, self._coming
         self._keyed.committed(prepared.keyed)
         self._store.write_head(lasting=False)
-        _log.info("step %d: committed", prepared.reservation.step)
-        self._publish_pending()
+        step = prepared.reservation.step
+        _log.info("step %d: committed", step)
+        try:
+            self._publish_pending()
+        except InputError as error:  # it would say that nothing was spent
+            what = f"step {step} is committed, and could not be published: {error.what}"
+            raise StoreError(what, where=error.where, allowed=error.allowed) from error
 
     def _publish_pending(self) -> None:
         """Publish from committed rows; repeatable at every point."""

@@ -346,7 +346,8 @@ class Outlet:
         words = (
             "The step was held, and never published. What it cost stays spent."
             if held
-            else "The table was taken back. What it cost stays spent: whoever has read it has read it."
+            else "The table was taken back. What it cost stays spent: whoever has read it has read it. Copies, and the "
+            "versions that an object store may keep, are not reached."
         )
         notice: dict[str, Any] = {
             "format": 1,
