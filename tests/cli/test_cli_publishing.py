@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from dpstream.cli import shared
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
 
 
@@ -190,3 +193,54 @@ def test_wrong_settings_are_one_sentence(tmp_path: Path, lines: list[str], words
     with pytest.raises(ConfigError, match=words) as caught:
         Config.load(config).publisher()
     assert "secret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['dir = "s3://bucket/x"'], 'this is a URL, .* sink = "bucket", database'),
+        (['dir = "https://host/x"'], "this is a URL"),
+        (['sink = "duckdb"', 'database = "s3://bucket/x.duckdb"'], "this is a URL"),
+        (['sink = "spark"', 'database = "hdfs://host/x"'], "this is a URL"),
+        (['sink = "duckdb"', 'database = "releases/catalogue.json"'], "lies among the releases"),
+        (['sink = "duckdb"', 'database = "data/x.csv"'], "would read the database 'x.csv' as a source"),
+        (['database = "x"'], "only with duckdb, postgresql, bucket or spark"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_spent(
+    tmp_path: Path, lines: list[str], words: str
+) -> None:
+    config = configured(tmp_path)
+    text = config.read_text(encoding="utf-8")
+    config.write_text(re.sub(r"\[output\].*", "\n".join(["[output]", *lines]) + "\n", text, flags=re.DOTALL))
+    for verb in ("plan", "run"):
+        assert re.search(words, dpstream(verb, config, code=2).stderr.replace("\n", " "))
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "s3:").exists()
+    assert re.search("this is a URL", dpstream("run", config, "--out", "s3://bucket/x", code=2).stderr)
+
+
+def test_what_stops_a_publication_after_its_commit_is_not_wrong_input(tmp_path: Path) -> None:
+    """Exit code 2 says that nothing was spent."""
+    config = configured(tmp_path, steps=1)
+    (tmp_path / "releases").mkdir()
+    (tmp_path / "releases" / "codebook.json").mkdir()
+    told = dpstream("run", config, code=4)
+    assert "step 1 is committed, and could not be published" in told.stderr
+    (tmp_path / "releases" / "codebook.json").rmdir()
+    dpstream("run", config)
+    assert read(tmp_path / "releases", 1).num_rows > 0
+
+
+def test_a_clock_that_went_back_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = datetime.date(2024, 1, 1)
+    config = certain(tmp_path, time_column='"day"', every='"day"', start=f'"{start}"', end='"today"')
+    for file in (tmp_path / "data").iterdir():
+        text = file.read_text(encoding="utf-8")
+        file.write_text(re.sub(r"(?m)^(\d)", r"2024-01-0\1", text.replace("step", "day")), encoding="utf-8")
+    monkeypatch.setattr(SourceOptions, "clock", lambda self: start + datetime.timedelta(days=4))
+    dpstream("run", config)
+    assert status(config)["steps"] == 4
+    monkeypatch.setattr(SourceOptions, "clock", lambda self: start + datetime.timedelta(days=3))
+    told = dpstream("run", config, code=2).stderr
+    assert "step 4 is released: by this machine's clock (day 2024-01-04, UTC) no later step is over" in told

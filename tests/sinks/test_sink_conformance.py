@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
 from dpstream.core.tables.change_tables import apply_changes, content_sha256
-from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
+from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee, database_feed
 from dpstream.io.sinks.database_feed import DatabaseFeed
 from dpstream.stream import Sink
 
@@ -432,3 +432,65 @@ def test_a_late_release_reads_no_more_notes_than_an_early_one(
         counts[step] = read[0]
     assert counts[4] > 0
     assert counts[204] <= counts[4]
+
+
+def test_what_readers_made_of_a_table_stays(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grant, an index, a view and a reader who is idle in a transaction, under fresh tables; with other columns a
+    reader in a transaction stops the release with a sentence, and no other reader."""
+    import psycopg
+
+    monkeypatch.setattr(database_feed, "LOCK_SECONDS", 1)
+    sink = Tee(Publisher(tmp_path / "releases"), PostgresFeed(postgres, table="kept"), FIELDS)
+    first, second = (rows.drop_columns(["record_id"]) for rows in (FIRST, SECOND))
+    sink.publish(1, files(sink, 1, full=first))
+    reader_url = postgres.replace("user=dpstream", "user=reader")
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("DROP ROLE IF EXISTS reader")
+        db.execute("CREATE ROLE reader LOGIN")
+        db.execute("GRANT SELECT ON kept TO reader")
+        db.execute("CREATE INDEX by_rent ON kept (rent)")
+        db.execute("CREATE VIEW cheap AS SELECT rent FROM kept WHERE rent < 500")
+
+    def numbers() -> tuple[int, int, int]:
+        with psycopg.connect(reader_url) as reader, psycopg.connect(postgres) as db:
+            rows = reader.execute("SELECT count(*) FROM kept").fetchone()
+            view = db.execute("SELECT count(*) FROM cheap").fetchone()
+            index = db.execute("SELECT count(*) FROM pg_indexes WHERE indexname = 'by_rent'").fetchone()
+        assert rows is not None
+        assert view is not None
+        assert index is not None
+        return rows[0], view[0], index[0]
+
+    def cheap(rows: Any) -> int:
+        return sum(1 for rent in rows["rent"].to_pylist() if rent < 500)
+
+    with psycopg.connect(reader_url) as idle:
+        seen = idle.execute("SELECT count(*) FROM kept").fetchone()
+        sink.publish(2, files(sink, 2, full=second))
+        assert numbers() == (second.num_rows, cheap(second), 1)
+        assert seen == (first.num_rows,)
+        # Records persist from here on: the table gets a column, which waits for readers.
+        persistent = files(sink, 3, full=FIRST)
+        with pytest.raises(StoreError, match="locked for 1 seconds, such as a reader in an open transaction"):
+            sink.publish(3, persistent)
+        assert numbers() == (second.num_rows, cheap(second), 1), "no other reader waits"
+    sink.publish(3, persistent)
+    assert numbers() == (FIRST.num_rows, cheap(FIRST), 1)
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("CREATE VIEW named AS SELECT record_id FROM kept")
+    with pytest.raises(StoreError, match=r"a view of the table kept uses a column .* dropping that view"):
+        sink.publish(4, files(sink, 4, full=second))
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("DROP VIEW named")
+    sink.publish(4, files(sink, 4, full=second))
+    sink.withdraw(4, [], {})
+    assert numbers() == (0, 0, 1)
+
+
+@pytest.mark.parametrize("url", ["postgresql//host/releases", "postgresql://host:many/releases"])
+def test_a_malformed_connection_string_is_wrong_input(url: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigError, match="the URL of the database cannot be read"):
+        PostgresFeed(url).published("aa")

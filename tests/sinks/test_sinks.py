@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
+import os
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +185,43 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
         Publisher(tmp_path).published("ab")
     with pytest.raises(ConfigError, match="allowed: parquet, csv"):
         Publisher(tmp_path, format="xlsx")  # type: ignore[arg-type]
+
+
+def test_of_two_who_publish_a_step_at_once_the_first_wins_whole(tmp_path: Path) -> None:
+    """The second publishes while the first is between two files; what an interrupted attempt left goes."""
+    (tmp_path / ".step-000002.0123.tmp").mkdir()
+    first, second = (Publisher(tmp_path, format="csv") for _ in range(2))
+    mine, other = ({**first.render(table(rows)), "manifest.json": bytes([48 + rows])} for rows in (7, 8))
+    real, begun = durable.write_file, threading.Event()
+
+    def slow(path: Path, data: bytes, *, mode: int) -> None:
+        real(path, data, mode=mode)
+        if not begun.is_set():
+            begun.set()
+            second.publish(2, other)
+
+    for seconds, wins in ((slow, other), (real, mine)):
+        shutil.rmtree(tmp_path / "step-000002", ignore_errors=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(durable, "write_file", seconds)
+            with contextlib.suppress(StoreDamagedError, OSError):
+                first.publish(2, mine)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "step-000002").iterdir()} == wins
+        first.publish(2, wins)
+        assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
+
+
+def test_folders_are_not_for_everybody_to_write_to(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        publisher = publish(tmp_path / "releases", "csv", 1)
+        publisher.write_public("catalogue/1.json", b"{}")
+    finally:
+        os.umask(mask)
+    folders = [path for path in (tmp_path / "releases").rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in [tmp_path / "releases", *folders]} == {0o755}
+
+
+def test_a_url_is_not_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'this is a URL, .* sink = "bucket"'):
+        Publisher("s3://bucket/releases")

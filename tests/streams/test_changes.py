@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -342,7 +345,7 @@ def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> N
         assert stream.step(batch(2), "b2").step == 2, "a run that compares released steps goes on"
         assert stream.spent == spent
         assert len(stream.ledger()) == 3
-        assert states(tmp_path) == ["full", "withdrawn", "change"]
+        assert states(tmp_path) == ["full", "withdrawn", "full"]
         assert sorted(path.name for path in (root / "step-000002").iterdir()) == [
             "manifest.json",
             "measurements.ndjson",
@@ -351,11 +354,9 @@ def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> N
         assert read_manifest(root, 2)["withdrawn"] == {"reason": "sent twice"}
         with pytest.raises(ConfigError, match="step 2 was withdrawn: sent twice"):
             read(root, 2)
-        with pytest.raises(ConfigError, match="step 3 is a change, and step 2 was withdrawn"):
-            read(root, 3)
-        assert read(root).equals(read(root, 1)), "the last that can be read"
+        assert read(root).equals(read(root, 3)), "whole now, so that later changes can be applied to it"
         stream.step(batch(4), "b4")
-        assert states(tmp_path)[3] == "full", "the next table is whole"
+        assert states(tmp_path)[3] == "change"
         read(root, 4)
     with start(tmp_path, **CHANGES) as stream:
         assert stream.last_step == 4
@@ -375,3 +376,94 @@ def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
             Publishing(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'record_id'"):
         Publishing(records="persistent").check_columns(("zip", "record_id"))
+
+
+# What was taken back stays away
+
+
+def rebuilt(root: Path, step: int) -> str | None:
+    """The content hash of the table before ``step``, from the files of that step alone: its table without what came
+    and with what left."""
+    folder = root / f"step-{step:06d}"
+    if not list(folder.glob("changes.*")):
+        return None
+    table, changes = read(root, step, ids=True), read_changes(root, step)
+    ops = np.array(changes["op"].to_pylist())
+    rows = changes.drop_columns(["op"])
+    come = set(rows.filter(ops == "insert")["record_id"].to_pylist())
+    kept = table.filter(np.array([one not in come for one in table["record_id"].to_pylist()]))
+    return content_sha256(pa.concat_tables([kept, rows.filter(ops == "delete")]).sort_by("record_id"))
+
+
+def content_of(home: Path, step: int) -> str:
+    """The content hash of a step's table as the store knows it, also where readers know nothing of it."""
+    db = sqlite3.connect(home / "state" / "stream.sqlite")
+    [(manifest,)] = db.execute("SELECT manifest FROM steps WHERE step = ?", (step,)).fetchall()
+    db.close()
+    return str(json.loads(manifest)["records"]["content_sha256"])
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("publish", ["changes", "both"])
+@pytest.mark.parametrize("keep", ["all", 2])
+@pytest.mark.parametrize("when", ["held, last", "held, first", "published", "published, last"])
+def test_no_later_file_gives_a_table_away_that_was_taken_back(
+    tmp_path: Path, form: Any, publish: Any, keep: Any, when: str
+) -> None:
+    """Step 3 is rejected before or after step 4 is made, or withdrawn before or after it is published."""
+    root, options = tmp_path / "releases", {**CHANGES, "publish": publish, "full_every": 9}
+    with start(tmp_path, form, keep, approve=when.startswith("held"), **options) as stream:
+        for step in (1, 2, 3):
+            stream.step(batch(step), f"b{step}")
+            if step < 3 and "held" in when:
+                stream.approve()
+        if "last" in when:
+            stream.withdraw(3, "wrong")
+        stream.step(batch(4), "b4")
+        stream.step(batch(5), "b5")
+        if "last" not in when:
+            if publish == "both" and "held" not in when:
+                assert rebuilt(root, 4) == content_of(tmp_path, 3), (
+                    "the control: with its changes it can be rebuilt"
+                )
+            stream.withdraw(3, "wrong")
+        if "held" in when:
+            stream.approve()
+    assert list((root / "step-000004").glob("changes.*")) == []
+    with start(tmp_path, form, keep, **options) as stream:
+        assert stream.publish_again() == []
+    assert [entry["state"] for entry in read_catalogue(root)["steps"] if entry["step"] > 3] == [
+        "full",
+        "full" if publish == "both" else "change",
+    ]
+    for step in (4, 5):
+        assert content_sha256(read(root, step, ids=True)) == content_of(tmp_path, step)
+        assert rebuilt(root, step) != content_of(tmp_path, 3)
+    assert rebuilt(root, 5) == content_of(tmp_path, 4), "later changes lead on"
+    assert all(path.name in read_manifest(root, 4)["files"] for path in _beside_manifest(root, 4))
+    assert check_store(tmp_path / "state", root).problems == ()
+    assert verify_ledger(tmp_path / "state", releases=root) == []
+
+
+def _beside_manifest(root: Path, step: int) -> list[Path]:
+    return [path for path in (root / f"step-{step:06d}").iterdir() if path.name != "manifest.json"]
+
+
+@pytest.mark.parametrize("publish", ["changes", "both"])
+def test_changes_wait_for_the_step_that_they_change(tmp_path: Path, publish: Any) -> None:
+    """Approved alone they would publish the held table."""
+    options = {**CHANGES, "publish": publish}
+    with start(tmp_path, approve=True, **options) as stream:
+        for step in (1, 2, 3):
+            stream.step(batch(step), f"b{step}")
+        with pytest.raises(StepError, match=r"step 3 has the changes since step 2, .* withdrawing it first"):
+            stream.approve([1, 3])
+        assert stream.held() == [1, 2, 3]
+        stream.approve(1)
+    with start(tmp_path, **options) as stream:  # held no more from here on, but step 3 waits still
+        stream.step(batch(4), "b4")
+        assert list((tmp_path / "releases" / "step-000004").glob("changes.*")) == []
+        assert read_manifest(tmp_path / "releases", 4)["records"]["change_from_step"] is None
+        assert stream.approve([2, 3]) == [2, 3]
+    for step in (1, 2, 3, 4):
+        read(tmp_path / "releases", step)

@@ -252,8 +252,9 @@ def test_a_configuration_names_a_server(
     dpstream("store", "compact", config)
     monkeypatch.setenv("STREAM_URL", f"postgresql://guarded:{postgres.password}@/postgres?host=/nowhere")
     config.write_text(text + '[state]\nurl_env = "STREAM_URL"\n')
-    failed = dpstream("run", config, code=4)
+    failed = dpstream("run", config, code=2)
     assert "S3cret" not in failed.output + failed.stderr
+    assert "signs such as @ : / in names are written as" in failed.stderr
     for wrong in (
         f"postgresql://guarded:{postgres.password}@localhost/postgres",
         "postgresql://u:S3cret/x@h/db",

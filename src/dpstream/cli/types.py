@@ -47,6 +47,8 @@ class FilePath(click.Path):
             return "-"
         if not value:
             raise ConfigError("the path is empty", where=_name(param), allowed="the name of a file or folder")
+        if self.kind in ("folder", "new"):
+            paths.check_local(value)
         match self.kind:
             case "file":
                 paths.check_file(value)

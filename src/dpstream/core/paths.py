@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "WRONG_PATH",
     "check_file",
     "check_folder",
+    "check_local",
     "check_path",
     "check_target",
     "parse_json",
@@ -47,6 +49,20 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
+
+
+def check_local(text: object) -> None:
+    """Check that a text is a path of this machine: ``Path`` makes a folder named ``s3:`` of a URL.
+
+    Errors:
+        ConfigError: it has a scheme.
+    """
+    if isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise _wrong(
+            text,
+            "this is a URL, and not a path of this machine",
+            'a path; with [output] sink = "bucket", database = "s3://bucket/releases" publishes to an object store',
+        )
 
 
 def check_path(path: str | Path) -> None:

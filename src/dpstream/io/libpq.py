@@ -46,7 +46,10 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
 
     try:
         given = dict(conninfo_to_dict(url))
-    except psycopg.Error:
+        [
+            int(port) for port in str(given.get("port") or 0).split(",") if port
+        ]  # libpq looks at it on connecting only
+    except (psycopg.Error, ValueError):
         raise ConfigError(
             "the URL of the database cannot be read (signs such as @ : / in names are written as %40 %3A %2F)",
             where=where,

@@ -27,7 +27,7 @@ from dpstream.project.expect_section import Expected, expected_words, read_expec
 from dpstream.project.keyed_sections import asks_for_record, default_mechanism, read_record
 from dpstream.project.keys import SECTIONS
 from dpstream.project.mechanism import named_family, read_recipe
-from dpstream.project.places import check_account, check_places
+from dpstream.project.places import check_account, check_database, check_places
 from dpstream.project.prior_section import check_prior_taken, read_prior
 from dpstream.project.publication_section import Publication, read_publication
 from dpstream.project.reader import Section, Used
@@ -190,6 +190,7 @@ class Config:
         check_prior_taken(priors, given.prior, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
+        check_database(output, options, outputs, base)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
         records = output.publishing.records
         if records == "persistent":

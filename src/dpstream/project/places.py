@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpstream.core.errors import ConfigError
 from dpstream.project.keys import keys_of
 from dpstream.project.reader import Section
 
-__all__ = ["check_account", "check_places"]
+if TYPE_CHECKING:
+    from dpstream.io.sources.source_options import SourceOptions
+    from dpstream.project.sections import OutputOptions
+
+__all__ = ["check_account", "check_database", "check_places"]
 
 
 def check_account(account: Path | None, state: Path, output: Path, section: Section, base: Path) -> None:
@@ -23,6 +30,32 @@ def check_account(account: Path | None, state: Path, output: Path, section: Sect
     for folder in (state, output):
         if folder.resolve() in account.resolve().parents:
             raise section.wrong("account", f"the account lies inside {str(folder)!r}")
+
+
+def check_database(output: OutputOptions, source: SourceOptions, section: Section, base: Path) -> None:
+    """The file of ``sink = "duckdb"``: not among the releases, and not what the next step reads as a source.
+
+    Args:
+        base: the folder of the configuration.
+    """
+    if output.sink != "duckdb" or output.database is None:
+        return
+    file, folder = Path(output.database).resolve(), output.dir.resolve()
+    if folder in file.parents:
+        raise section.wrong(
+            "database",
+            f"the database {file.name!r} lies among the releases",
+            "a file outside of the output folder",
+        )
+    patterns = source.path if source.kind == "files" else ()
+    for pattern in patterns:
+        whole = os.path.normpath(base.resolve() / pattern)
+        if file.match(whole) or ("**" in pattern and fnmatch.fnmatch(str(file), whole)):
+            raise section.wrong(
+                "database",
+                f"the next run would read the database {file.name!r} as a source, by [source] path = {pattern!r}",
+                "a file that no pattern of [source] path matches",
+            )
 
 
 def check_places(state: Path, output: Path, where: str) -> Path:

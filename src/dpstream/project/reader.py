@@ -137,9 +137,11 @@ class Section:
         self, key: str, base: Path, kind: Literal["file", "folder", "any"], default: str | None = None
     ) -> Path:
         """A path, relative to ``base``; what is there is a file or a folder, as ``kind`` says, or nothing is there."""
-        path = base / self.text(key, default)
+        text = self.text(key, default)
+        path = base / text
         check = {"file": paths.check_file, "folder": paths.check_folder, "any": paths.check_path}[kind]
         try:
+            paths.check_local(text)
             check(path)
         except ConfigError as error:
             raise self.wrong(key, f"{paths.shown_path(path)}: {error.what}", error.allowed) from None

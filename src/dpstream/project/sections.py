@@ -376,8 +376,9 @@ def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None,
     if sink in ("folder", "stdout"):
         for key in ("database", "table"):
             if section.has(key):
+                bucket = ", bucket" if key == "database" else ""
                 raise section.wrong(
-                    key, f"sink = {sink!r} has no database", "only with duckdb, postgresql or spark"
+                    key, f"sink = {sink!r} has no {key}", f"only with duckdb, postgresql{bucket} or spark"
                 )
         return None, table
     if sink == "bucket":

@@ -285,7 +285,7 @@ def dcat(config: Config, progress: Progress, newest: Newest | None, date: str) -
                     "dct:title": file,
                     "dcat:downloadURL": {"@id": _at(config, manifest, file)},
                     "dcat:mediaType": _media(file),
-                    "dcat:byteSize": facts["bytes"],
+                    "dcat:byteSize": facts.get("bytes"),
                     "spdx:checksum": {
                         "@type": "spdx:Checksum",
                         "spdx:algorithm": "spdx:checksumAlgorithm_sha256",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.core.contracts import Granted, StreamPlan, Synthesis
-from dpstream.core.errors import StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import InputError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
@@ -120,11 +120,7 @@ class Stream:
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
-                self._outlet.check(self.last_step)
-                if not self._store.witnessed:
-                    self._store.write_head()
-                # A table that is gone and cannot be made again must not stop its own withdrawal.
-                self._outlet.publish(skip=True)
+                self._outlet.begin()
         except BaseException:
             self._store.close()
             raise
@@ -249,12 +245,13 @@ class Stream:
         """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
 
         A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded.
-        Gives False where it was withdrawn already. Later steps that were published as changes
-        can be read again from the next full table on, which the next step is. ``by`` as in ``approve``.
+        Gives False where it was withdrawn already. The next step loses its changes, from which the table could be put
+        together again, and has its full table instead. ``by`` as in ``approve``.
 
         Errors:
             StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
-            one than before. StoreError: the disk failed; the same call goes on.
+            one than before. StoreError: the disk failed, or a place beside the folder does not answer; the step is
+            withdrawing, the other places have done so, and the same call goes on.
         """
         self._check_process()
         return self._require_outlet("withdraw").withdraw(step, reason, by)
@@ -464,8 +461,13 @@ class Stream:
         self._keyed.committed(prepared.keyed)
         # A step that is published is witnessed by its release; of one that is held only the heads know.
         self._store.write_head(lasting=prepared.publication == "held")
-        _log.info("step %d: committed", prepared.reservation.step)
-        self._publish_pending()
+        step = prepared.reservation.step
+        _log.info("step %d: committed", step)
+        try:
+            self._publish_pending()
+        except InputError as error:  # it would say that nothing was spent
+            what = f"step {step} is committed, and could not be published: {error.what}"
+            raise StoreError(what, where=error.where, allowed=error.allowed) from error
 
     def _publish_pending(self) -> None:
         """Publish from committed rows; repeatable at every point."""

@@ -25,7 +25,7 @@ LAST = 4
 BASE = "/v1/streams/invented"
 
 
-def opened(folder: Path) -> Stream:
+def opened(folder: Path, publish: Any = "changes") -> Stream:
     """The stream of a folder."""
     plan = DPStabs(Workload.all_k_way(SCHEMA.domain, 2)).calibrate(epsilon=4)
     return open_stream(
@@ -34,13 +34,13 @@ def opened(folder: Path) -> Stream:
         folder / "state",
         name="invented",
         publish_to=Publisher(folder / "releases"),
-        publishing=Publishing(records="persistent", publish="changes", full_every=3, approve=True),
+        publishing=Publishing(records="persistent", publish=publish, full_every=3, approve=True),
     )
 
 
-def make_stream(folder: Path, approved: Iterable[int] = range(1, LAST + 1)) -> None:
+def make_stream(folder: Path, approved: Iterable[int] = range(1, LAST + 1), publish: Any = "changes") -> None:
     """Steps 1 and 4 are full tables with ids, 2 and 3 changes, 5 is held."""
-    with opened(folder) as stream:
+    with opened(folder, publish) as stream:
         for step in range(1, LAST + 2):
             drawn = np.random.default_rng(step)
             rows = {"zip": drawn.choice(["a", "b", "c"], 100).tolist(), "paid": drawn.random(100) < 0.4}

@@ -194,17 +194,21 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
         # What it measured and how it was made stay public, as in the folder.
         assert feed.get(f"{BASE}/steps/2/manifest").status_code == 200
         assert feed.get(f"{BASE}/steps/2/measurements").status_code == 200
-        # What builds on it cannot be put together, and later full tables can.
-        assert "builds on" in problem(feed.get(f"{BASE}/steps/3/table.csv"), 410)["detail"]
-        assert feed.get(f"{BASE}/steps/3/changes.csv").status_code == 200
-        assert feed.get(f"{BASE}/steps/4/table.csv").status_code == 200
+        # The changes since its table went with it; a full table is there instead.
+        assert "its table is there" in problem(feed.get(f"{BASE}/steps/3/changes.csv"), 404)["detail"]
+        for step in (3, 4):
+            whole = feed.get(f"{BASE}/steps/{step}/table.parquet")
+            assert pyarrow.parquet.read_table(io.BytesIO(whole.content)).equals(
+                read_table(stream / "releases", step, ids=True)
+            )
+        assert {"table.parquet", "measurements.ndjson"} == set(feed.get(f"{BASE}/steps/3").json()["files"])
         with opened(stream) as one:
             one.withdraw(LAST, "the source sent it twice")
-        assert f"<td>{LAST}</td><td>1</td></tr>" in feed.get("/").text, (
+        assert f"<td>{LAST}</td><td>3</td></tr>" in feed.get("/").text, (
             "the newest table is one that is there"
         )
         listed = feed.get(f"{BASE}/steps").json()["steps"]
-        assert [one["readable"] for one in listed] == [True, False, False, False]
+        assert [one["readable"] for one in listed] == [True, False, True, False]
 
 
 def test_a_step_that_goes_while_it_is_read(stream: Path) -> None:
@@ -282,12 +286,13 @@ def test_changes_around_what_was_withdrawn(stream: Path) -> None:
     with served(stream / "releases") as feed:
         lines = [json.loads(one) for one in feed.get(f"{BASE}/changes?after=1").iter_lines()]
     told = [(one["step"], one["event"]) for one in lines if "event" in one]
-    assert told == [(2, "withdrawn"), (4, "begin"), (4, "end"), (4, "next")]
+    assert told == [(2, "withdrawn"), (3, "begin"), (3, "end"), (4, "begin"), (4, "end"), (4, "next")]
+    assert [one["kind"] for one in lines if one.get("event") == "end"] == ["table", "changes"]
 
 
 def test_who_follows_is_told_of_withdrawn_and_of_late_steps(tmp_path: Path) -> None:
-    """Steps 1 and 4 are full; 2 is approved after 4, so 3, which changes it, can be used only then."""
-    make_stream(tmp_path, [1, 3, 4])
+    """All are full tables, with ids; 2 and 3 are approved after 4."""
+    make_stream(tmp_path, [1, 4], "full")
     with served(tmp_path / "releases") as feed:
 
         def told(after: str, limit: int = 10) -> tuple[list[tuple[int, str]], str]:
@@ -309,15 +314,17 @@ def test_who_follows_is_told_of_withdrawn_and_of_late_steps(tmp_path: Path) -> N
         assert told("1") == ([(4, "table")], "4~2-3")
         assert told("4") == ([], "4~2-3")  # a number alone: nobody can have what was not there
         assert told("99~2.98") == ([], "4~2-3")
-        with opened(tmp_path) as one:
+        with opened(tmp_path, "full") as one:
             one.approve(2)
-        assert told("4~2-3") == ([(2, "table"), (3, "changes")], "4")
+        assert told("4~2-3") == ([(2, "table")], "4~3")
+        with opened(tmp_path, "full") as one:
+            one.approve(3)
+        assert told("4~2-3") == ([(2, "table"), (3, "table")], "4")
         assert told("4~2-3", limit=1) == ([(2, "table")], "4~3")
         assert told("4~3") == ([(3, "table")], "4")
-        with opened(tmp_path) as one:
+        with opened(tmp_path, "full") as one:
             one.withdraw(4, "wrong")
             one.withdraw(2, "wrong, too")
-            one.approve(LAST + 1)  # changes of the withdrawn step: of use to nobody
         for after in ("4", "4~2"):
             assert told(after) == ([(2, "withdrawn"), (4, "withdrawn")], "4")
         for wrong in ("-1", "4~", "4~2-", "x", "4-2", "4~2,3"):

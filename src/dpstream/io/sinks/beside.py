@@ -35,6 +35,11 @@ class BesideFolder(ABC):
         return self._folder.directory
 
     @property
+    def folder(self) -> Publisher:
+        """The folder alone."""
+        return self._folder
+
+    @property
     def table_name(self) -> str:
         """The name of the table's file in each step's directory."""
         return self._folder.table_name
@@ -113,9 +118,15 @@ class BesideFolder(ABC):
     def expire(self, step: int, names: Sequence[str]) -> None:
         """Remove files of a step."""
 
-    @abstractmethod
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Withdraw a step from both."""
+        """Withdraw a step from both; either may fail without the other."""
+        try:
+            self._folder.withdraw(step, names, files)
+        finally:
+            self._withdraw_there(step, names, files)
+
+    @abstractmethod
+    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None: ...
 
     @abstractmethod
     def write_public(self, name: str, data: bytes) -> None:

@@ -213,9 +213,7 @@ class Mirrored(BesideFolder):
         self._folder.expire(step, names)
         self._bucket.expire(step, names)
 
-    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Withdraw a step from both."""
-        self._folder.withdraw(step, names, files)
+    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
         self._bucket.withdraw(step, names, files)
 
     def write_public(self, name: str, data: bytes) -> None:

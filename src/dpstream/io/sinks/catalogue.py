@@ -23,6 +23,7 @@ __all__ = [
     "CATALOGUE",
     "PART",
     "Catalogue",
+    "as_it_stands",
     "entry_line",
     "index_bytes",
     "listed_hashes",
@@ -37,7 +38,9 @@ PARTS = "catalogue"
 PART = 100
 _FORMAT = 2
 
-#: The entry of a step: ``step``, ``state``, ``kept``, ``manifest_sha256``, and ``reason`` where it was withdrawn.
+#: The entry of a step: ``step``, ``state``, ``kept``, ``manifest_sha256``; ``reason`` where it was withdrawn; ``files``
+#: where the step before was, whose table the changes of this one would give away: what stands here instead of the files
+#: that the manifest lists.
 Entry = dict[str, Any]
 
 
@@ -51,11 +54,16 @@ def part_name(part: int, size: int | None = None) -> str:
     return f"{PARTS}/{part * size + 1:06d}-{(part + 1) * size:06d}.json"
 
 
-def entry_line(step: int, state: str, kept: bool, digest: str, reason: str | None) -> str:
+def entry_line(step: int, state: str, kept: bool, digest: str, **more: Any) -> str:
     """The entry of a step as a line of JSON. It is formatted by hand for speed, since every step rewrites a part."""
-    why = "" if reason is None else f', "reason": {json.dumps(reason, ensure_ascii=False)}'
+    rest = "".join(f', "{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in more.items())
     word = "true" if kept else "false"
-    return f'{{"step": {step}, "state": "{state}", "kept": {word}, "manifest_sha256": "{digest}"{why}}}'
+    return f'{{"step": {step}, "state": "{state}", "kept": {word}, "manifest_sha256": "{digest}"{rest}}}'
+
+
+def as_it_stands(entry: Entry, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest says, with the files that are there now (``Entry``)."""
+    return {**manifest, "files": entry["files"]} if "files" in entry else manifest
 
 
 def index_bytes(facts: Mapping[str, Any], closed: int, lines: Sequence[str]) -> bytes:

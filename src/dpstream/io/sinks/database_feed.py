@@ -17,12 +17,14 @@ from typing import Any, cast
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
-from dpstream.io.libpq import failure
+from dpstream.io.libpq import connection_settings, failure
 from dpstream.io.sinks.feed import Piece
 from dpstream.io.sinks.publisher import Differences
 
 __all__ = ["DatabaseFeed", "DuckDBFeed", "PostgresFeed"]
 
+#: Seconds that PostgreSQL waits for a table that another session has locked.
+LOCK_SECONDS = 10
 #: The bytes that mark a DuckDB file, and where they are.
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 
@@ -56,9 +58,17 @@ class DatabaseFeed(ABC):
     def _failures(self) -> type[Exception]:
         """The driver's base exception."""
 
-    def _why(self, error: Exception) -> str:
-        """The reason for a message, without the driver's own text, which may quote a password or a cell."""
-        return type(error).__name__
+    def _why(self, error: Exception) -> tuple[str, str]:
+        """The reason for a message, and what to do: without the driver's own text, which may quote a password or a
+        cell."""
+        return (
+            f"the database could not be used: {type(error).__name__}",
+            "a database that can be reached and written to",
+        )
+
+    @abstractmethod
+    def _replace(self, db: Any, rows: Any) -> None:
+        """Make the table hold the rows of a pyarrow Table, and nothing else."""
 
     @abstractmethod
     def _insert(self, db: Any, rows: Any) -> None:
@@ -108,11 +118,8 @@ class DatabaseFeed(ABC):
                 allowed=f"pip install 'dpstream[{self.extra}]'",
             ) from None
         except self._failures() as error:
-            raise StoreError(
-                f"the database could not be used: {self._why(error)}",
-                where=self._where,
-                allowed="a database that can be reached and written to",
-            ) from None
+            what, allowed = self._why(error)
+            raise StoreError(what, where=self._where, allowed=allowed) from None
 
     def published(self, stream_id: str) -> dict[int, str]:
         """See ``Feed``: all steps in ``<table>_steps``."""
@@ -307,11 +314,12 @@ class DatabaseFeed(ABC):
         table = piece.part("table")
         if table is None:
             return "waiting"
-        self._run(db, f"DROP TABLE IF EXISTS {self._table}")
-        columns = ", ".join(f"{_quoted(field.name)} {_sql_type(field)}" for field in table.schema)
-        self._run(db, f"CREATE TABLE {self._table} ({columns})")
-        self._insert(db, table)
+        self._replace(db, table)
         return "current"
+
+    def _create(self, db: Any, schema: Any) -> None:
+        columns = ", ".join(f"{_quoted(field.name)} {_sql_type(field)}" for field in schema)
+        self._run(db, f"CREATE TABLE {self._table} ({columns})")
 
     def _delete(self, db: Any, ids: list[int]) -> None:
         if ids:
@@ -368,6 +376,12 @@ class DuckDBFeed(DatabaseFeed):
         failures: type[Exception] = duckdb.Error
         return failures
 
+    def _replace(self, db: Any, rows: Any) -> None:
+        # Not by deletes and inserts: DuckDB refuses to insert a primary key that the same transaction deleted.
+        self._run(db, f"DROP TABLE IF EXISTS {self._table}")
+        self._create(db, rows.schema)
+        self._insert(db, rows)
+
     def _insert(self, db: Any, rows: Any) -> None:
         db.register("incoming", rows)
         self._run(db, f"INSERT INTO {self._table} SELECT * FROM incoming")
@@ -389,7 +403,11 @@ class DuckDBFeed(DatabaseFeed):
 
 
 class PostgresFeed(DatabaseFeed):
-    """A table of a PostgreSQL database. Readers see the old release or the new one, never a mixture."""
+    """A table of a PostgreSQL database. Readers see the old release or the new one, never a mixture.
+
+    The table stays, and with it what readers have made of it: grants, indexes, views. A release with other columns
+    than the one before alters it.
+    """
 
     extra = "postgres"
 
@@ -400,23 +418,60 @@ class PostgresFeed(DatabaseFeed):
     def _connect(self, *, read_only: bool = False) -> Any:
         import psycopg
 
+        settings = connection_settings(self._conninfo, "[output] database")
         # ``_transaction`` begins and commits itself, so that the commit goes through ``core.durable``.
-        return psycopg.connect(self._conninfo, autocommit=True, connect_timeout=30)
+        return psycopg.connect(**settings, autocommit=True)
 
     def _failures(self) -> type[Exception]:
         import psycopg
 
         return psycopg.Error
 
-    def _why(self, error: Exception) -> str:
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        with super()._transaction() as db:
+            # A session that waits for a reader would keep all other readers waiting behind it.
+            db.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+            yield db
+
+    def _why(self, error: Exception) -> tuple[str, str]:
         state = getattr(error, "sqlstate", None)
-        return failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
+        again = "and running again: a committed step is published then"
+        if state == "55P03":
+            return (
+                f"another session has kept the table {self._name} locked for {LOCK_SECONDS} seconds, such as a reader "
+                "in an open transaction",
+                f"ending that transaction (pg_stat_activity shows it), {again}",
+            )
+        if state == "2BP01":
+            return (
+                f"a view of the table {self._name} uses a column that the release does not have",
+                f"dropping that view, {again}",
+            )
+        told = failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
+        return f"the database could not be used: {told}", "a database that can be reached and written to"
 
     def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
         return db.execute(text.replace("?", "%s"), list(values)) if values else db.execute(text)
 
+    def _replace(self, db: Any, rows: Any) -> None:
+        # Rows, not the table: its grants, indexes and views are the readers'. And deleting waits for no reader.
+        there = self._columns(db, self._name)
+        if not there:
+            self._create(db, rows.schema)
+        else:
+            self._run(db, f"DELETE FROM {self._table}")
+            gone = [f"DROP COLUMN {_quoted(name)}" for name in sorted(there - set(rows.column_names))]
+            new = [field for field in rows.schema if field.name not in there]
+            come = [f"ADD COLUMN {_quoted(field.name)} {_sql_type(field)}" for field in new]
+            if gone or come:
+                self._run(db, f"ALTER TABLE {self._table} {', '.join([*gone, *come])}")
+        self._insert(db, rows)
+
     def _insert(self, db: Any, rows: Any) -> None:
-        with db.cursor() as cursor, cursor.copy(f"COPY {self._table} FROM STDIN") as copy:
+        # An altered table has its columns in another order.
+        names = ", ".join(_quoted(name) for name in rows.column_names)
+        with db.cursor() as cursor, cursor.copy(f"COPY {self._table} ({names}) FROM STDIN") as copy:
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 copy.write_row(row)
 

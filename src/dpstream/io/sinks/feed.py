@@ -222,9 +222,7 @@ class Tee(BesideFolder):
         if isinstance(self._feed, DrawingFeed):
             self._feed.expire(step)
 
-    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Withdraw a step from both."""
-        self._folder.withdraw(step, names, files)
+    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
         self._feed.withdraw(step)
 
     def write_public(self, name: str, data: bytes) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Any, Literal
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.paths import check_file, read_bytes
+from dpstream.core.paths import check_file, check_local, read_bytes
 from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
 from dpstream.io.sinks.drawing import Drawing
@@ -96,6 +99,7 @@ class Publisher:
             raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
         if not isinstance(directory, str | Path):
             raise ConfigError(f"{directory!r} is not a path", where="output", allowed="a path")
+        check_local(directory)
         self._directory = Path(directory)
         self._format: Format = format
 
@@ -103,6 +107,11 @@ class Publisher:
     def directory(self) -> Path:
         """The path of the folder."""
         return self._directory
+
+    @property
+    def folder(self) -> Publisher:
+        """Itself."""
+        return self
 
     @property
     def table_name(self) -> str:
@@ -166,17 +175,22 @@ class Publisher:
         Errors:
             StoreDamagedError: the step is there already with other files.
         """
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         final = self._directory / step_name(step)
         if not final.exists():
-            temporary = self._directory / f".{final.name}.tmp"
-            if temporary.exists():  # an earlier attempt was interrupted
-                shutil.rmtree(temporary)
+            self._sweep(final)
+            temporary = self._temporary(final)
             temporary.mkdir(mode=0o755)
             for name, content in files.items():
                 _put(temporary / name, content)
             durable.sync_directory(temporary)
-            durable.rename(temporary, final)
+            try:
+                durable.rename(temporary, final)
+            except OSError:
+                if not final.exists():
+                    raise
+                # Another process was first, with a copy of the state: whether it published the same is compared.
+                shutil.rmtree(temporary)
         self._require_equal(final, files)
         durable.sync_directory(self._directory)
 
@@ -246,11 +260,24 @@ class Publisher:
     def write_public(self, name: str, data: bytes) -> None:
         """Write the codebook, the catalogue or a part of it, unless the file has these bytes already."""
         path = self._directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not path.exists() or read_bytes(path) != data:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # makes the new folder's name durable
+
+    def _temporary(self, final: Path) -> Path:
+        """A name of this attempt's own: two processes that share one publish a mixture."""
+        return self._directory / f".{final.name}.{secrets.token_hex(8)}.tmp"
+
+    def _sweep(self, final: Path) -> None:
+        """Remove what attempts at a step left that were interrupted."""
+        for left in self._directory.glob(f".{final.name}.*.tmp"):
+            gone = self._temporary(final)
+            # Moved first: where another process is at work on it after all, that one publishes all of it, or nothing.
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(left, gone)
+                shutil.rmtree(gone)
 
     def _files(self, name: str, table: Any) -> dict[str, bytes]:
         label = (table.schema.metadata or {}).get(LABEL)

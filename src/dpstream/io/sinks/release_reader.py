@@ -15,7 +15,7 @@ from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
 from dpstream.core.web import is_web_url
-from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue
+from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, as_it_stands
 from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
@@ -209,7 +209,7 @@ def read_manifest(directory: str | AnyPath, step: int) -> dict[str, Any]:
 def _manifest(root: AnyPath, entry: Mapping[str, Any]) -> dict[str, Any]:
     """As ``read_manifest``, of a step whose entry in the catalogue is at hand."""
     path = root / step_name(int(entry["step"])) / MANIFEST
-    manifest = _json(_verified(path, entry["manifest_sha256"]), path)
+    manifest = as_it_stands(dict(entry), _json(_verified(path, entry["manifest_sha256"]), path))
     if entry["state"] == "withdrawn":
         manifest["withdrawn"] = {"reason": entry.get("reason")}
     return manifest

@@ -20,7 +20,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.objects import is_object_url
 from dpstream.core.paths import parse_json
 from dpstream.core.web import is_web_url
-from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry
+from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.service.releases.problems import Problem
 
@@ -149,11 +149,11 @@ class Place:
         return entry
 
     def manifest(self, step: int) -> tuple[bytes, dict[str, Any]]:
-        """The manifest of a listed step, as it was published, and what it says."""
-        digest = str(self.entry(step)["manifest_sha256"])
-        with self.verified(step, MANIFEST, digest) as file:
+        """The manifest of a listed step, as it was published, and what it says, with the files that are there now."""
+        entry = self.entry(step)
+        with self.verified(step, MANIFEST, str(entry["manifest_sha256"])) as file:
             data = file.read()
-        return data, _parsed(data)
+        return data, as_it_stands(entry, _parsed(data))
 
     def codebook(self) -> dict[str, Any]:
         """What the columns are."""

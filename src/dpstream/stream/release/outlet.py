@@ -10,12 +10,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, StoreError
+from dpstream.core.tables.change_tables import apply_changes, content_sha256
+from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks import catalogue
+from dpstream.io.sinks.feed import Piece
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
 from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
+from dpstream.stream.release.label import labelled
 from dpstream.stream.release.manifest import pretty_json
 from dpstream.stream.release.remade_files import NotMadeError, RemadeFiles
 from dpstream.stream.release.sink import Sink
@@ -30,6 +34,8 @@ _log = logging.getLogger("dpstream.streams")
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
 _UNKNOWN_TO_READERS = ("unpublished", "dropped", "held", "rejected")
+#: Of steps whose files readers have, or may get.
+_STANDING = ("held", "pending", "published")
 #: Of those that readers know of, whatever happens.
 _KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawn")
 #: Of those that they know of, or are about to.
@@ -67,6 +73,32 @@ class Outlet:
         self._stream_id = store.meta["stream_id"].hex()
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0
+        #: Whether every place was compared with the ledger.
+        self._checked = False
+
+    def begin(self) -> None:
+        """Compare the folder with the ledger, and bring every place up to date that answers. One beside the folder that
+        does not is asked again before the next step: a withdrawal does not wait for it.
+
+        Errors:
+            StoreDamagedError: see ``_compare``.
+        """
+        alone = self._sink.folder is self._sink
+        if alone:
+            self._check()
+        else:
+            self._compare(self._sink.folder)
+        if not self._store.witnessed:
+            self._store.write_head()
+        try:
+            if not alone:
+                self._take_back()
+            # A table that is gone and cannot be made again must not stop its own withdrawal.
+            self.publish(skip=True)
+        except StoreError as error:
+            if alone or isinstance(error, StoreDamagedError):
+                raise
+            _log.warning("%s", error)
 
     def publish(self, *, skip: bool = False) -> None:
         """Bring the sink up to date; does nothing where it is.
@@ -79,10 +111,11 @@ class Outlet:
         Errors:
             NotMadeError: there is such a step; all else is done.
         """
+        self._check()
+        self._take_back()
         waiting = self._store.in_publication("pending")
         expiring = self._store.in_publication("expiring")
-        leaving = self._store.in_publication("withdrawing")
-        if not waiting and not expiring and not leaving:
+        if not waiting and not expiring:
             return
         made = self._remade()
         pending: list[int] = []
@@ -97,31 +130,95 @@ class Outlet:
                     break
                 self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
                 pending.append(step)
-            there = None if stuck is None else {*self._store.in_publication("published"), *pending, *leaving}
+            there = None if stuck is None else {*self._store.in_publication("published"), *pending}
             # Readers learn that a table goes before it goes.
-            if pending or expiring or leaving:
-                self._write_catalogue((*pending, *expiring, *leaving), there)
+            if pending or expiring:
+                self._write_catalogue((*pending, *expiring), there)
             for step in expiring:
                 self._sink.expire(step, self._leaving(step))
-            for step in leaving:
-                self._sink.withdraw(step, self._leaving(step), self._staying(step))
         self._store.mark_published(pending, expiring)
-        if leaving:
-            self._store.move(leaving, "withdrawn")
         for step in pending:
             _log.info("step %d: published", step)
         if stuck is not None and not skip:
             raise stuck
 
-    def check(self, last_step: int) -> None:
-        """A published step, or a public notice of a withdrawal, that the store does not know means that the state was
-        rolled back.
+    def _take_back(self) -> None:
+        """Take the tables of withdrawn steps from every place that answers.
+
+        Errors:
+            StoreError: one did not answer; these steps stay ``withdrawing``, and the next call goes on.
+        """
+        leaving = self._store.in_publication("withdrawing")
+        if not leaving:
+            return
+        made, failures = self._remade(), list[StoreError]()
+        # The folder by itself first: whatever else does not answer, readers of the folder are told.
+        for sink in dict.fromkeys((self._sink.folder, self._sink)):
+            try:
+                with file_errors(
+                    "the table could not be taken back and will be on the next try", self._where
+                ):
+                    self._take_from(sink, leaving, made)
+            except StoreError as error:
+                failures.append(error)
+        if failures:
+            raise failures[-1]
+        after = [step + 1 for step in leaving if self._changed_files(step + 1)[0]]
+        self._store.mark_published(after, [])
+        self._store.move(leaving, "withdrawn")
+
+    def _take_from(self, sink: Sink, leaving: list[int], made: RemadeFiles) -> None:
+        """Take withdrawn tables from some places, and the changes since them; a place that cannot be written to, such
+        as a full disk, loses them all the same."""
+        waits = self._store.in_publication("pending")
+        there = {*self._store.in_publication("published"), *leaving} if waits else None
+        try:
+            for step in leaving:
+                if new := self._changed_files(step + 1)[0]:
+                    sink.restore(step + 1, [*new, MANIFEST], partial(made.file, step + 1))
+            # Readers learn that a table goes before it goes.
+            self._write_catalogue([one for step in leaving for one in (step, step + 1)], there, sink)
+        finally:
+            for step in leaving:
+                if gone := self._changed_files(step + 1)[1]:
+                    sink.expire(step + 1, gone)
+                sink.withdraw(step, self._leaving(step), self._staying(step))
+
+    def _changed_files(self, step: int) -> tuple[list[str], list[str]]:
+        """Of a published step after one that was taken back: the files that its manifest does not list, and those that
+        it lists and that are gone."""
+        committed = self._store.find(step=step)
+        if committed is None or committed.publication != "published":
+            return [], []
+        listed, there = json.loads(committed.manifest)["files"].keys(), set(self._store.file_names(step))
+        return sorted(there - listed), sorted(listed - there)
+
+    def _check(self) -> None:
+        """Compare every place with the ledger, once, and mend catalogue and codebook.
+
+        Errors:
+            StoreError: one does not answer. StoreDamagedError: see ``_compare``.
+        """
+        if self._checked:
+            return
+        there = self._compare(self._sink)
+        if there:
+            # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
+            # notice a damage there. Both are mended here.
+            with file_errors("the catalogue could not be written", self._where):
+                self._write_catalogue(range(1, self._store.last_step + 1), there)
+        self._checked = True
+
+    def _compare(self, sink: Sink) -> set[int]:
+        """The published steps. One that the ledger does not know, or a public notice of a withdrawal that it does not
+        know, means that the state was rolled back.
 
         Errors:
             StoreDamagedError: it was, or a published manifest is not the committed one.
         """
+        last_step = self._store.last_step
         with file_errors("the releases could not be read", self._where):
-            published = sorted(self._sink.published(self._stream_id).items())
+            published = sorted(sink.published(self._stream_id).items())
             told = sorted(noticed(self._where))
         for step, digest in published:
             committed = self._store.find(step=step)
@@ -145,12 +242,7 @@ class Outlet:
                 raise StoreDamagedError(
                     unknown_notice(step), where=str(self._where), allowed="the newest state"
                 )
-        if published:
-            # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
-            # notice a damage there. Both are mended here.
-            with file_errors("the catalogue could not be written", self._where):
-                there = {step for step, _ in published}
-                self._write_catalogue(range(1, last_step + 1), there)
+        return {step for step, _ in published}
 
     def restore(self) -> list[int]:
         """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
@@ -203,16 +295,25 @@ class Outlet:
         """Publish some held steps, or all of them, in order. A step that was approved before is fine.
 
         Errors:
-            StepError: no such step, or one that is not held and not published; then none is approved.
+            StepError: no such step, one that is not held and not published, or one with the changes since a step that
+                stays held; then none is approved.
             NotMadeError: a table is gone and cannot be made again; then none is approved either.
         """
         check_text(by, "by")
+        self._check()
         held = self._store.in_publication("held")
         for step in sorted(set(steps or ()) - set(held)):
             state = self._committed(step).publication
             if state in _WITHDRAWN or state in _UNKNOWN_TO_READERS:
                 raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
         chosen = held if steps is None else [step for step in held if step in steps]
+        for step in chosen:
+            if step - 1 in held and step - 1 not in chosen and self._has_changes(step):
+                raise StepError(
+                    f"step {step} has the changes since step {step - 1}, which is held: they would publish its table",
+                    where="approve",
+                    allowed=f"approving step {step - 1} too, or withdrawing it first",
+                )
         if chosen:
             # Before the decision is kept: a step that cannot be published stays held, so that it can be rejected.
             made = self._remade()
@@ -230,8 +331,12 @@ class Outlet:
     def withdraw(self, step: int, reason: str, by: str) -> bool:
         """Take a step's table back, or reject a step that is held; gives False where that was done before.
 
+        The changes that the next step holds go with it, since they would give it away; a full table takes their place,
+        where one can be made.
+
         Errors:
             StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
+            StoreError: a place does not answer; the step is ``withdrawing`` until a later call reaches it.
         """
         check_text(reason, "reason")
         check_text(by, "by")
@@ -247,13 +352,15 @@ class Outlet:
                     where="withdraw",
                     allowed="that reason",
                 )
-            self.publish(skip=True)
+            if committed.publication != "rejected":
+                self._withdrawn(step)
             return False
         held = committed.publication == "held"
         words = (
             "The step was held, and never published. What it cost stays spent."
             if held
-            else "The table was taken back. What it cost stays spent: whoever has read it has read it."
+            else "The table was taken back. What it cost stays spent: whoever has read it has read it. Copies, and the "
+            "versions that an object store may keep, are not reached."
         )
         notice: dict[str, Any] = {
             "format": 1,
@@ -263,12 +370,26 @@ class Outlet:
             "manifest_sha256": hashlib.sha256(committed.manifest).hexdigest(),
             "words": words,
         }
-        decision = (notice["state"], by)
-        self._store.withdraw(
-            step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing", decision
-        )
-        self.publish(skip=True)  # another step that cannot be made is withdrawn by a call of its own
+        decision, state = (notice["state"], by), "rejected" if held else "withdrawing"
+        whole = self._instead_of_changes(step + 1)
+        self._store.withdraw(step, NOTICE, pretty_json(notice), state, decision, whole)
+        if not held:
+            self._withdrawn(step)
         return True
+
+    def _withdrawn(self, step: int) -> None:
+        """Take back what is withdrawn, and publish what waited for that."""
+        try:
+            self._take_back()
+        except StoreError as error:
+            raise StoreError(
+                f"step {step} is withdrawing: its table is gone from every place that answered, and one did not "
+                f"({error.what})",
+                where=error.where,
+                allowed="the same call again, or the next run, which takes the table from there",
+            ) from None
+        if self._store.in_publication("pending"):
+            self.publish(skip=True)  # another step that cannot be made is withdrawn by a call of its own
 
     # Inside
 
@@ -283,6 +404,53 @@ class Outlet:
                 f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
             )
         return committed
+
+    def _has_changes(self, step: int) -> bool:
+        return any(name.startswith("changes.") for name in self._store.file_names(step))
+
+    def _instead_of_changes(self, step: int) -> dict[str, bytes] | None:
+        """The files that take the place of a step's changes; none where its table is there, or cannot be made; None
+        where it has no changes, or they go anyway."""
+        committed = self._store.find(step=step)
+        if committed is None or committed.publication not in _STANDING or not self._has_changes(step):
+            return None
+        if self._sink.table_name in self._store.file_names(step):
+            return {}
+        try:
+            return self._whole(step)
+        except NotMadeError as error:
+            _log.warning("step %d loses its changes, and its table cannot be made: %s", step, error)
+            return {}
+
+    def _whole(self, step: int) -> dict[str, bytes]:
+        """The files of the whole table of a step that was committed as changes, from the files before it.
+
+        Errors:
+            NotMadeError: one is gone, and the table cannot be made again.
+        """
+        made, changes, table = self._remade(), [], None
+        facts = json.loads(self._committed(step).manifest)
+        fields = self._book["resources"][0]["schema"]["fields"]
+        rows = self._book["dpstream"].get("panel", {}).get("fields", [])
+        try:
+            for number in range(step, 0, -1):
+                files = {MANIFEST: self._committed(number).manifest, **self._files(made, number)}
+                piece = Piece(number, files, [*fields, *rows])
+                table = piece.part("table")
+                if table is not None:
+                    break
+                changes.append(piece)
+            for piece in reversed(changes):
+                change = piece.part("changes")
+                if piece.has_periods:
+                    table = add_periods(table, change, piece.manifest["records"].get("weight"))
+                else:
+                    table = apply_changes(table, change)
+        except (NotMadeError, DataError):
+            return made.whole(step)
+        if table is None or content_sha256(table) != facts["records"]["content_sha256"]:
+            return made.whole(step)
+        return self._sink.render(labelled(table, facts.get("label")))
 
     def _files(self, made: RemadeFiles, step: int) -> dict[str, Content]:
         """The files of a step that is to be published, without its manifest.
@@ -321,13 +489,17 @@ class Outlet:
             )
         return notice
 
-    def _write_catalogue(self, changed: Iterable[int], there: Set[int] | None = None) -> None:
+    def _write_catalogue(
+        self, changed: Iterable[int], there: Set[int] | None = None, sink: Sink | None = None
+    ) -> None:
         """Write what the catalogue says of the steps ``changed``: the closed parts that hold one of them, the parts
         that were closed since, and at last the file that counts the parts. Older parts stay as they are.
 
         Args:
             there: the steps that are published, where others still wait; those are not listed yet.
+            sink: where to; everywhere by default.
         """
+        sink = self._sink if sink is None else sink
         if there is None:
             last = self._store.last_in_publication(*_KNOWN_OR_PENDING)
         else:
@@ -339,18 +511,18 @@ class Outlet:
             if newest is not None:
                 break
             newest = self._part(earlier, there)[1]
-        self._write_codebook(newest)
+        self._write_codebook(newest, sink)
         for part in sorted(parts.union(range(self._closed, opened))):
             if part < opened:
                 written = catalogue.part_bytes(self._stream_id, part, self._part(part, there)[0])
-                self._sink.write_public(catalogue.part_name(part), written)
+                sink.write_public(catalogue.part_name(part), written)
         facts = {
             "stream": self._facts["stream"],
             "stream_id": self._stream_id,
             "plan_hash": self._plan_hash,
         }
         index = catalogue.index_bytes(facts, opened, lines)
-        self._sink.write_public(catalogue.CATALOGUE, index)
+        sink.write_public(catalogue.CATALOGUE, index)
         self._closed = opened
 
     def _part(self, part: int, there: Set[int] | None) -> tuple[list[str], int | None]:
@@ -361,8 +533,11 @@ class Outlet:
         before, or ``withdrawn``; and whether its table is still there."""
         first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
         names = self._store.file_names_of(first, last)
-        lines, newest = [], None
-        for step, publication, digest in self._store.publications(first, last):
+        lines, newest, before = [], None, None
+        for step, publication, digest in self._store.publications(first - 1, last):
+            after, before = before in (*_WITHDRAWN, "rejected"), publication
+            if step < first:
+                continue
             full = any(one.startswith("table.") for one in names.get(step, ()))
             kept = publication in ("pending", "published")
             if full and kept and (there is None or step in there):
@@ -370,19 +545,31 @@ class Outlet:
             waits = there is not None and step not in there and publication in ("pending", "withdrawing")
             if publication in _UNKNOWN_TO_READERS or waits:
                 continue
-            state, reason = ("full" if full or step not in names else "change"), None
+            state, more = ("full" if full or step not in names else "change"), {}
             if publication in _WITHDRAWN:
-                state, reason = "withdrawn", str(json.loads(self._notice(step))["reason"])
-            lines.append(catalogue.entry_line(step, state, kept, digest, reason))
+                state, more = "withdrawn", {"reason": str(json.loads(self._notice(step))["reason"])}
+            elif after and kept:
+                more = self._files_now(step, names.get(step, set()))
+                kept = full or not more
+            lines.append(catalogue.entry_line(step, state, kept, digest, **more))
         return lines, newest
+
+    def _files_now(self, step: int, names: Set[str]) -> dict[str, Any]:
+        """What the catalogue says of the files of a step after one that was taken back; nothing where its manifest
+        lists them."""
+        listed = json.loads(self._committed(step).manifest)["files"]
+        if listed.keys() == names:
+            return {}
+        put = {name: {"sha256": self._store.remembered_file(step, name)[0]} for name in names - listed.keys()}
+        return {"files": {name: listed.get(name) or put[name] for name in sorted(names)}}
 
     @cached_property
     def _book(self) -> dict[str, Any]:
         """The codebook; only the ``path`` of its table changes."""
         return self._describe(self._sink.table_name)
 
-    def _write_codebook(self, newest: int | None) -> None:
+    def _write_codebook(self, newest: int | None, sink: Sink) -> None:
         """The codebook, whose ``path`` is that of the newest whole table, of step ``newest``."""
         folder = "" if newest is None else f"{step_name(newest)}/"
         self._book["resources"][0]["path"] = f"{folder}{self._sink.table_name}"
-        self._sink.write_public("codebook.json", pretty_json(self._book))
+        sink.write_public("codebook.json", pretty_json(self._book))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
@@ -75,10 +75,14 @@ def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[
     return names
 
 
-def _taken_back(store: Store, policy: Publishing, step: int) -> set[int]:
-    """Which of the steps that decide whether ``step`` publishes a full table were withdrawn."""
-    states = ("withdrawing", "withdrawn", "rejected")
-    return set(store.in_publication(*states, since=step - policy.full_every))
+def _readers_follow(store: Store, policy: Publishing, sink: Sink | None, step: int) -> bool:
+    """Whether readers have the table of the step before, or get it before this one. Changes since any other table
+    would publish that table: it is this one less the inserts plus the deletes."""
+    if sink is None or step == 1:
+        return True
+    before = store.find(step=step - 1)
+    known = ("pending", "published", "expiring", "expired", *(("held",) if policy.approve else ()))
+    return before is not None and before.publication in known
 
 
 def measurement_file(policy: Publishing, sink: Sink | None, synthesis: Synthesis) -> dict[str, bytes]:
@@ -128,10 +132,12 @@ def make_files(
     """
     carried, synthesis_of = before
     added_to, after = synthesis.grows, synthesis.answers
+    follows = _readers_follow(store, policy, sink, step)
     if added_to is not None:
         table = added_to.table(schema)
         facts = {**added_to.facts(), "content_sha256": content_sha256(table)}
-        files, keep = _rendered(policy, store, sink, step, table, label, lambda: added_to.additions(schema))
+        additions = (lambda: added_to.additions(schema)) if follows else None
+        files, keep = _rendered(policy, store, sink, step, table, label, additions)
         return ReleaseFiles(files, Carried(), facts, keep)
     if policy.records == "fresh" or after is None:
         carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
@@ -156,6 +162,8 @@ def make_files(
     start = records_before(carried.records, synthesis_of, step)
     may_change = _columns_that_change(policy, store, schema, step, keyed if start is None else None)
     made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
+    if not follows:
+        made = replace(made, changes=None, deletes=0, inserts=rows, updates=0)
     changes = None if made.changes is None else lambda: made.changes
     files, keep = _rendered(policy, store, sink, step, made.records.with_ids, label, changes)
     return ReleaseFiles(
@@ -193,14 +201,14 @@ def _rendered(
     """The files of a table that follows from the one before it, and how many steps keep theirs.
 
     Args:
-        changes: since the table before; None where there is none.
+        changes: since the table before; None where there is none that readers have.
     """
     files: dict[str, Content] = {}
     keep = policy.keep
     if sink is None:
         return files, keep
-    names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
-    if changes is None or policy.full_table(step, names, withdrawn):
+    names = _names_around(store, policy, step)
+    if changes is None or policy.full_table(step, names):
         files |= sink.render(labelled(table, label))
     if changes is not None and policy.publish != "full":
         files |= sink.render_changes(labelled(changes(), label))

@@ -114,21 +114,21 @@ class Publishing:
             return "unpublished"
         return "held" if self.approve else "pending"
 
-    def full_table(self, step: int, names: Mapping[int, Set[str]], withdrawn: Set[int]) -> bool:
+    def full_table(self, step: int, names: Mapping[int, Set[str]]) -> bool:
         """Whether a step publishes its full table: always, or where no unbroken, short enough chain of changes
         leads to it from the last full one. A public rule: it looks at what was published only.
 
         Args:
             names: files of the last ``full_every`` steps.
-            withdrawn: steps whose tables were taken back.
         """
         if self.publish != "changes":
             return True
         for before in range(step - 1, step - self.full_every, -1):
-            if before in withdrawn or not names.get(before):
-                return True
-            if _has_table(names[before]):
+            files = names.get(before, set())
+            if _has_table(files):
                 return False
+            if not any(name.startswith("changes.") for name in files):
+                return True
         return True
 
 

@@ -74,7 +74,7 @@ class RemadeFiles:
         if name == MANIFEST:
             return self._manifest(step)
         if name == self._sink.table_name and name not in self._store.file_names(step):
-            return self._whole(step)
+            return self.whole(step)[name]
         digest, remembered = self._store.remembered_file(step, name)
         content: Content | None = remembered
         if content is None:
@@ -111,8 +111,12 @@ class RemadeFiles:
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
         return drawing(synthesis, self._schema_of(label), rows, seed, facts.get(DRAWN), label)
 
-    def _whole(self, step: int) -> bytes:
-        """The table that a step's changes led to; its manifest has the hash of the content."""
+    def whole(self, step: int) -> dict[str, bytes]:
+        """The files of the table that a step's changes led to; its manifest has the hash of the content.
+
+        Errors:
+            NotMadeError: it cannot be made again.
+        """
         if step == self._store.last_step and self._last is not None:
             table = self._last.with_ids
         else:
@@ -128,7 +132,7 @@ class RemadeFiles:
                 allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
                 "may have dropped what it followed from)",
             )
-        return self._sink.render(labelled(table, facts.get("label")))[self._sink.table_name]
+        return self._sink.render(labelled(table, facts.get("label")))
 
     def _make(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -175,11 +179,11 @@ class RemadeFiles:
         if after is None or told.get("kind") != "persistent":
             return
         before = records_before(records, self._synthesis_of, step)
-        if before is None and told["change_from_step"] is not None:
-            return  # what it follows from was dropped
         rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
         schema, may_change = self._schema_of(label), told.get("may_change", ())
         made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
+        if before is None and content_sha256(made.records.with_ids) != told["content_sha256"]:
+            return  # what it follows from was dropped
         self._records, self._next_id = made.records, made.records.next_id
         self._table = made.records.with_ids
         self._files = self._sink.render(labelled(self._table, label))

@@ -21,6 +21,11 @@ class Sink(Protocol):
     def directory(self) -> Path: ...
 
     @property
+    def folder(self) -> Sink:
+        """The folder alone, without what stands beside it; itself where nothing does."""
+        ...
+
+    @property
     def table_name(self) -> str:
         """Name of the table's file, for the codebook."""
         ...
@@ -102,7 +107,8 @@ class Sink(Protocol):
         ...
 
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Remove a step's table and put ``files`` (its manifest, and why it is gone) in place."""
+        """Remove a step's table and put ``files`` (its manifest, and why it is gone) in place; a place that fails stops
+        no other."""
         ...
 
     def write_public(self, name: str, data: bytes) -> None:

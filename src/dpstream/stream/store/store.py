@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -378,10 +378,24 @@ class Store(StoreReader):
         self.write_head()
 
     def withdraw(
-        self, step: int, name: str, notice: bytes, publication: str, decision: tuple[str, str]
+        self,
+        step: int,
+        name: str,
+        notice: bytes,
+        publication: str,
+        decision: tuple[str, str],
+        whole: Mapping[str, bytes] | None,
     ) -> None:
-        """Take a step's table back for good: its bytes go, and ``notice`` joins its files. As in ``move``."""
+        """Take a step's table back for good: its bytes go, and ``notice`` joins its files. As in ``move``.
+
+        Args:
+            whole: files that take the place of the changes of the next step; None leaves that one as it is.
+        """
         with self._transaction() as db:
+            if whole is not None:
+                db.execute("DELETE FROM files WHERE step = ? AND name LIKE 'changes.%'", (step + 1,))
+                for other, data in whole.items():
+                    self._insert_file(db, step + 1, other, data)
             _drop_bytes(db, step)
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
