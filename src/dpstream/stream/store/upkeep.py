@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.core.paths import read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING
 from dpstream.stream.sharded_users import problem_of_files, user_folder
 from dpstream.stream.store import container
@@ -117,6 +117,18 @@ def check_store(
     return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
 
 
+#: Publication states of a step (``Outlet``).
+_PUBLICATIONS = (
+    "pending",
+    "published",
+    "held",
+    "expiring",
+    "expired",
+    "withdrawing",
+    "withdrawn",
+    "rejected",
+)
+_PUBLICATIONS += ("unpublished", "dropped")
 #: States in which a step's table is gone, and what it measured is still published.
 _STAYED = ("expired", "withdrawn")
 
@@ -148,9 +160,16 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
     wrong = verify_state(db, last_step, derive(key, STATE))
     problems += [] if wrong is None else [f"the stored state: {wrong}"]
     for step in range(1, last_step + 1):
-        manifest, digest, packed = db.execute(
-            "SELECT manifest, manifest_sha256, synthesis FROM steps WHERE step = ?", (step,)
+        manifest, digest, packed, publication = db.execute(
+            "SELECT manifest, manifest_sha256, synthesis, publication FROM steps WHERE step = ?", (step,)
         ).fetchone()
+        if publication not in _PUBLICATIONS:
+            problems.append(f"the publication state of step {step} was changed")
+        # Nothing else vouches for the hash of a file whose bytes are gone.
+        listed = {name: facts["sha256"] for name, facts in parse_json(manifest).get("files", {}).items()}
+        rows = db.execute("SELECT name, sha256 FROM files WHERE step = ? AND name <> ?", (step, NOTICE))
+        if dict(rows.fetchall()) != listed:
+            problems.append(f"the record of the files of step {step} was changed")
         if hashlib.sha256(manifest).hexdigest() != digest:
             problems.append(f"the stored manifest of step {step} was changed")
         if packed is not None:
