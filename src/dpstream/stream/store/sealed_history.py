@@ -57,6 +57,10 @@ HEAD = "head.json"
 #: The same witness among the releases, where a restored state directory does not reach it. Seals only: how often a step
 #: failed is not for readers.
 _OUTSIDE = ".head.json"
+_UNKNOWN = (
+    f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: the state was "
+    "rolled back, or the releases belong to another stream"
+)
 #: Kinds of entries in the log: what people decided about a committed step (``approved``, ``withdrawn``, ``rejected``),
 #: and these: a first reservation; an attempt that failed after it drew (or ``RESTORED``: a copy does not know whether
 #: one did); that the owner allowed another attempt; a move to another place.
@@ -305,6 +309,8 @@ class Head:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged_store(f"{_OUTSIDE} cannot be read", str(self._outside)) from None
         if not self.path.exists():
+            if outside is not None:
+                raise damaged_store(_UNKNOWN, where)
             return None
         try:
             head = parse_json(read_bytes(self.path))
@@ -406,10 +412,7 @@ def head_problem(heads: Heads | None, seals: Mapping[int, bytes], log: Mapping[i
     if heads.outside is not None:
         step, entry = heads.outside
         if (step and step not in seals.values()) or entry not in log.values():
-            return (
-                f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: "
-                "the state was rolled back, or the releases belong to another stream"
-            )
+            return _UNKNOWN
     return None
 
 

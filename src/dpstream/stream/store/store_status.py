@@ -142,7 +142,10 @@ def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None =
     """
     backend = backend_for(Path(path), server)
     # Before the view of the store: what is written meanwhile is ahead of that view.
-    heads = Head(Path(path), sink.directory).read(str(path))
+    try:
+        heads = Head(Path(path), sink.directory).read(str(path))
+    except StoreDamagedError as error:
+        return error.what
     with file_errors("the releases could not be read", sink.directory):
         there, told = published_steps(sink.directory), noticed(sink.directory)
     db = backend.look()
