@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -91,13 +92,12 @@ def hold(home: Path, settings: Settings) -> None:
 
 def fail(home: Path, settings: Settings) -> None:
     """Fail at the next step, after noise was drawn for it."""
-    with lives.opened(home, settings, 0) as stream, mock.patch.object(Stream, "_prepare", side_effect=ZeroDivisionError):
+    with lives.opened(home, settings, 0) as stream:
         owner_decides(stream)
         step = stream.last_step + 1
-        try:
+        failing = mock.patch.object(Stream, "_prepare", side_effect=ZeroDivisionError)
+        with failing, contextlib.suppress(ZeroDivisionError):
             stream.step(lives.batch(step, settings), f"b{step}")
-        except ZeroDivisionError:
-            return
 
 
 def leave(home: Path, settings: Settings) -> None:

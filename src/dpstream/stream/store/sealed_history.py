@@ -22,6 +22,7 @@ from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, da
 
 __all__ = [
     "BEGUN",
+    "CLEANED",
     "COUNTERS",
     "DISCARDED",
     "FAILED",
@@ -29,6 +30,7 @@ __all__ = [
     "LEFT",
     "PINNED",
     "PINNED_LATER",
+    "RESEALED",
     "Head",
     "Heads",
     "SealedHistory",
@@ -38,6 +40,7 @@ __all__ = [
     "derive",
     "first_seal",
     "head_problem",
+    "is_half_rekeyed",
     "is_unspent",
     "read_history",
     "read_log",
@@ -58,13 +61,15 @@ HEAD = "head.json"
 #: failed is not for readers.
 _OUTSIDE = ".head.json"
 _UNKNOWN = (
-    f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: the state was "
-    "rolled back, or the releases belong to another stream"
+    f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: the state "
+    "was rolled back, or the releases belong to another stream"
 )
 #: Kinds of entries in the log: what people decided about a committed step (``approved``, ``withdrawn``, ``rejected``),
 #: and these: a first reservation; an attempt that failed after it drew (or ``RESTORED``: a copy does not know whether
-#: one did); that the owner allowed another attempt; a move to another place.
+#: one did); that the owner allowed another attempt; a move to another place; that another key seals the values, and
+#: that the old ones are gone from the database's files.
 BEGUN, FAILED, DISCARDED, LEFT = "begun", "failed", "discarded", "left"
+RESEALED, CLEANED = "resealed", "cleaned"
 #: What the key of the users' counters is derived for.
 COUNTERS = b"user counters"
 _KEY_BYTES = 32
@@ -379,6 +384,14 @@ class Head:
 def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | None:
     """What the witness among the releases says; of step 0 nothing, and None where nothing has happened yet."""
     return (seal if step else b"", entry_seal) if step or entry_seal else None
+
+
+def is_half_rekeyed(db: StoreDatabase) -> bool:
+    """Whether values under the key before (or none) may still be in the database's files."""
+    row = db.execute(
+        f"SELECT kind FROM log WHERE kind IN ('{RESEALED}', '{CLEANED}') ORDER BY id DESC LIMIT 1"
+    ).fetchone()
+    return row is not None and row[0] == RESEALED
 
 
 def stored_seals(db: StoreDatabase, first: bytes = b"") -> tuple[dict[int, bytes], dict[int, bytes]]:

@@ -22,6 +22,7 @@ from dpstream.stream.store.sealed_history import (
     Heads,
     derive,
     head_problem,
+    is_half_rekeyed,
     read_history,
     read_meta,
     stored_seals,
@@ -106,6 +107,11 @@ def check_store(
             wrong = head_problem(before, *stored_seals(db, history.seals[0]))
             problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
             problems += time_problems(db, meta)
+            if is_half_rekeyed(db):
+                problems.append(
+                    f"{backend.where}: dpstream store rekey was stopped: values under the key before, or under none, "
+                    "may still be in the database's files; run the same command once more"
+                )
             problems += _stored_problems(db, meta["key"], history.last_step)
             problems += _last_problems(db, meta["key"], history.last_step, user_folder(path, meta))
             problems += _published_problems(db, published, releases)
