@@ -45,6 +45,7 @@ __all__ = [
     "read_history",
     "read_log",
     "read_meta",
+    "row_seal",
     "sealed_pin",
     "step_seal",
     "stored_plan",
@@ -128,7 +129,26 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
     reserved = db.execute("SELECT step FROM reservation").fetchone()
     if reserved is not None and reserved[0] != history.last_step + 1:
         raise damaged_store("a reservation does not follow the last step", where)
+    for row in db.execute("SELECT step, batch_id, content, seal FROM reservation").fetchall():
+        content = db.sealing.open(row[2], "reservation", row[0])
+        _require_seal(meta["key"], "reservation", (row[0], row[1], content), row[3], where)
+    for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
+        for step, source, seal in db.execute(f"SELECT step, source, seal FROM {table}").fetchall():
+            text = db.sealing.open_text(source, kind, step)
+            _require_seal(meta["key"], table, (step, text), seal, where)
     return history
+
+
+def row_seal(key: bytes, table: str, *columns: int | str | bytes) -> bytes:
+    """The seal of the only row of a table: of what it says, before it is encrypted."""
+    return _seal(key, table.encode(), columns)
+
+
+def _require_seal(
+    key: bytes, table: str, columns: tuple[int | str | bytes, ...], seal: bytes, where: str
+) -> None:
+    if not hmac.compare_digest(row_seal(key, table, *columns), seal):
+        raise damaged_store(f"the {table.replace('_', ' ')} was changed", where)
 
 
 def checked_steps(db: StoreDatabase, meta: dict[str, bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:

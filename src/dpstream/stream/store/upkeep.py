@@ -124,17 +124,9 @@ def check_store(
 
 
 #: Publication states of a step (``Outlet``).
-_PUBLICATIONS = (
-    "pending",
-    "published",
-    "held",
-    "expiring",
-    "expired",
-    "withdrawing",
-    "withdrawn",
-    "rejected",
-)
-_PUBLICATIONS += ("unpublished", "dropped")
+_PUBLICATIONS = {"pending", "published", "held", "expiring", "expired", "unpublished", "dropped"}
+#: Those with a notice.
+_TAKEN_BACK = {"withdrawing", "withdrawn", "rejected"}
 #: States in which a step's table is gone, and what it measured is still published.
 _STAYED = ("expired", "withdrawn")
 
@@ -169,12 +161,13 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
         manifest, digest, packed, publication = db.execute(
             "SELECT manifest, manifest_sha256, synthesis, publication FROM steps WHERE step = ?", (step,)
         ).fetchone()
-        if publication not in _PUBLICATIONS:
+        if publication not in _PUBLICATIONS | _TAKEN_BACK:
             problems.append(f"the publication state of step {step} was changed")
         # Nothing else vouches for the hash of a file whose bytes are gone.
         listed = {name: facts["sha256"] for name, facts in parse_json(manifest).get("files", {}).items()}
-        rows = db.execute("SELECT name, sha256 FROM files WHERE step = ? AND name <> ?", (step, NOTICE))
-        if dict(rows.fetchall()) != listed:
+        rows = dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
+        noticed = rows.pop(NOTICE, None) is not None
+        if rows != listed or noticed != (publication in _TAKEN_BACK):
             problems.append(f"the record of the files of step {step} was changed")
         if hashlib.sha256(manifest).hexdigest() != digest:
             problems.append(f"the stored manifest of step {step} was changed")
@@ -191,8 +184,7 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
 
 
 def _last_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -> list[str]:
-    """Check what belongs to the last step or the next one: users' counters, and all files of them, present records,
-    positions in the source, a reservation."""
+    """Check what belongs to the last step: users' counters, and all files of them, and present records."""
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
         shards = read_shards(db)
@@ -200,11 +192,6 @@ def _last_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -
             wrong = problem_of_files(users, shards, last_step, everything=True)
         wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
         dropped(db)
-        for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
-            for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
-                db.sealing.open_text(source, kind, step)
-        for step, content in db.execute("SELECT step, content FROM reservation").fetchall():
-            db.sealing.open(content, "reservation", step)
     except StoreDamagedError as error:
         wrong = str(error)
     return [] if wrong is None else [f"{db.where}: {wrong}"]
