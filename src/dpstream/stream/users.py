@@ -106,12 +106,12 @@ def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
         total += checksum(ids, counts, key)
     if row is None:
         return None
-    if not hmac.compare_digest(_left_out_seal(key, row[0], dropped(db)), row[2]):
-        return "the number of events that were left out was changed"
     stated = db.sealing.open(bytes(row[1]), "checksum", row[0])
     files = len(stated) > _CHECKSUM and db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is None
     if row[0] != last_step or not (files or stated == (total % _WORD).to_bytes(_CHECKSUM, "little")):
         return "a user's counter was changed or lost"
+    if not hmac.compare_digest(_left_out_seal(key, row[0], dropped(db)), row[2]):
+        return "the number of events that were left out was changed"
     return None
 
 
