@@ -257,7 +257,7 @@ def values_of(home: Path, key: StateKey | None) -> list[object]:
     """Everything that a store says, whatever it is encrypted with."""
     db = SQLiteDatabase(home / "state" / "stream.sqlite", read_only=True)
     raw = {row[0]: db.execute(f"SELECT * FROM {row[0]} ORDER BY 1").fetchall() for row in db.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'encryption'"
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('encryption', 'log')"
     ).fetchall()}  # fmt: skip
     db.close()
     rekeyed = {"meta", "steps", "files", "state", "users", "contribution", "position"}

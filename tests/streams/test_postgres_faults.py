@@ -6,6 +6,7 @@ import itertools
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +27,10 @@ from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
-from dpstream.stream import StatePermissionWarning, open_stream, read_status
+from dpstream.stream import StateKey, StatePermissionWarning, open_stream, read_status
 from dpstream.stream.store.postgres import PostgresBackend, PostgresDatabase, PostgresServer
+from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.store.upkeep import check_store
 
 
 def undisturbed(home: Path) -> tuple[list[str], dict[str, str]]:
@@ -209,12 +212,26 @@ def test_settings_are_asserted(postgres: Cluster) -> None:
             PostgresDatabase(server, "here").close()
     finally:
         reload(postgres, "on")
-    postgres.execute("ALTER ROLE dpstream SET log_min_duration_statement = 100")
-    try:
-        with pytest.warns(StatePermissionWarning, match="private counts into its log"):
-            PostgresDatabase(server, "here").close()
-    finally:
-        postgres.execute("ALTER ROLE dpstream RESET log_min_duration_statement")
+    for named, settings in (
+        ("log_min_duration_statement", {"log_min_duration_statement": 100}),
+        ("log_statement", {"log_statement": "mod"}),
+        ("log_transaction_sample_rate", {"log_transaction_sample_rate": 0.1}),
+        (
+            "log_min_duration_sample, log_statement_sample_rate",
+            {"log_min_duration_sample": 0, "log_statement_sample_rate": 0.1},
+        ),
+        ("log_parameter_max_length_on_error", {"log_parameter_max_length_on_error": -1}),
+    ):
+        for name, value in settings.items():
+            postgres.execute(f"ALTER ROLE dpstream SET {name} = '{value}'")
+        try:
+            with pytest.warns(StatePermissionWarning, match=rf"private counts into its log \({named}\)"):
+                PostgresDatabase(server, "here").close()
+        finally:
+            postgres.execute("ALTER ROLE dpstream RESET ALL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PostgresDatabase(server, "here").close()
     session = PostgresDatabase(server, "here")
     with session.errors():
         assert session.execute("SHOW synchronous_commit").fetchone() == ("on",)
@@ -265,6 +282,68 @@ def test_everybody_loses_the_right_to_look(tmp_path: Path, on_postgres: Cluster)
     with pytest.warns(StatePermissionWarning, match="everybody had rights"):
         start(tmp_path, publish=False).close()
     start(tmp_path, publish=False).close()
+
+
+def test_roles_that_were_let_in_are_named(tmp_path: Path, on_postgres: Cluster) -> None:
+    on_postgres.execute("CREATE ROLE analyst LOGIN")
+    on_postgres.execute("CREATE ROLE nobody LOGIN")
+    on_postgres.execute("ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO analyst")
+    on_postgres.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO analyst")
+    try:
+        with pytest.warns(
+            StatePermissionWarning, match="other roles may read private counts: analyst; REVOKE"
+        ):
+            run(tmp_path, 1, publish=False)
+    finally:
+        on_postgres.execute("DROP OWNED BY analyst")
+        on_postgres.execute("DROP ROLE analyst")
+        on_postgres.execute("DROP ROLE nobody")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        start(tmp_path, publish=False).close()
+
+
+def stored_bytes(postgres: Cluster, schema: str) -> bytes:
+    """All bytes in the files of a schema's tables."""
+    postgres.execute("CHECKPOINT")
+    paths = postgres.execute(
+        "SELECT pg_relation_filepath(unnest(ARRAY[c.oid, c.reltoastrelid])) FROM pg_class c "
+        "JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relkind = 'r'",
+        schema,
+    )
+    files = (postgres.home / "data" / str(path) for (path,) in paths if path is not None)
+    return b"".join(path.read_bytes() for path in files if path.exists())
+
+
+def test_an_older_snapshot_keeps_nothing_of_what_was_readable(
+    tmp_path: Path, on_postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a dump of another schema holds it; and a dump of this one is waited for, refused and not forgotten."""
+    run(tmp_path, 2, publish=False)
+    (name,) = on_postgres.execute(
+        "SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 't\\_%' ORDER BY oid DESC LIMIT 1"
+    )[0]
+    schema, state, key = str(name), tmp_path / "state", StateKey(b"k" * 32)
+    server = PostgresServer(on_postgres.url, schema)
+    [(mark,)] = on_postgres.execute(f"SELECT value FROM {schema}.meta WHERE key = 'key'")
+    assert bytes(mark) in stored_bytes(on_postgres, schema)  # type: ignore[call-overload]
+    monkeypatch.setattr("dpstream.stream.store.postgres._TABLES_PATIENCE", "100ms")
+    with on_postgres.connect() as other, on_postgres.connect() as dump:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM pg_class")
+        dump.execute("BEGIN")
+        dump.execute(f"LOCK TABLE {schema}.files IN ACCESS SHARE MODE".encode())
+        with pytest.raises(StoreError, match="another session reads the stream's tables"):
+            rekey_store(state, old=None, new=key, server=server)
+        [problem] = check_store(state, None, server=server, key=key).problems
+        assert "rekey was stopped" in problem
+        assert bytes(mark) in stored_bytes(on_postgres, schema)  # type: ignore[call-overload]
+        dump.execute("ROLLBACK")
+        rekey_store(state, old=None, new=key, server=server)
+        assert check_store(state, None, server=server, key=key).problems == ()
+        assert bytes(mark) not in stored_bytes(on_postgres, schema)  # type: ignore[call-overload]
+    with start(tmp_path, publish=False, key=key) as stream:
+        assert stream.step(batch(3), "b3").step == 3
 
 
 def test_a_local_store_is_not_left_behind_silently(tmp_path: Path, postgres: Cluster) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.core.privacy import User
 from dpstream.io.sinks import Publisher, read
-from dpstream.stream import Stream, open_stream
+from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.store import store_database as database
+from dpstream.stream.store.upkeep import check_store
 
 
 def test_places(tmp_path: Path) -> None:
@@ -205,7 +209,7 @@ def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: py
         "UPDATE state SET packed = substr(packed, 2)",
         "UPDATE meta SET value = x'00' WHERE key = 'stream_id'",
         "DELETE FROM meta WHERE key = 'key'",
-        "INSERT INTO reservation VALUES (1, 9, 'x', x'00')",
+        "INSERT INTO reservation VALUES (1, 9, 'x', x'00', x'00')",
         "PRAGMA user_version = 0",
     ],
 )
@@ -227,3 +231,87 @@ def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(StoreFormatError, match="a newer version" if away < 0 else "an older version"):
         start(tmp_path, publish=False)
     assert (tmp_path / "state" / "stream.sqlite").read_bytes() == before
+
+
+def flipped(value: object, bit: int) -> object:
+    """A stored value with one bit changed; None where that is no value of its type."""
+    if isinstance(value, int):
+        return value ^ (1 << bit % 3)
+    data = bytearray(value.encode() if isinstance(value, str) else value)  # type: ignore[arg-type]
+    if not data:
+        return None
+    data[7 * bit % len(data)] ^= 1 << bit % 7
+    try:
+        return data.decode() if isinstance(value, str) else bytes(data)
+    except UnicodeDecodeError:
+        return None
+
+
+def test_a_flipped_bit_anywhere_is_told(tmp_path: Path) -> None:
+    """In every column of every table, and in the schema: the check of the store says so, and nothing else is raised."""
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    users = ToyPlan(unit=User(2))  # type: ignore[arg-type]
+
+    def whose(step: int) -> Batch:
+        return Batch({**batch(step).inserts, "person": [f"u{k % 7}" for k in range(40)]}, users="person")
+
+    with start(home, plan=users, keep=1) as stream:
+        for step in (1, 2, 3):
+            stream.step(whose(step), f"b{step}", position={"rows": 40 * step})
+        stream.withdraw(3, "a test")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Stream, "_prepare", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                stream.step(whose(4), "b4", position={"rows": 160})
+    assert check_store(home / "state", home / "releases").problems == ()
+    good = home / "state" / "stream.sqlite"
+    shutil.copytree(home, copy)
+    bad, seen, silent = copy / "state" / "stream.sqlite", set(), set()
+
+    def told() -> bool:
+        try:
+            return bool(check_store(copy / "state", copy / "releases").problems)
+        except StoreError:
+            return True
+
+    with closing(sqlite3.connect(good)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        for table in tables:
+            columns = db.execute(f"PRAGMA table_info({table})").fetchall()
+            keys = [column[1] for column in columns if column[5]]
+            for row in map(
+                dict,
+                (zip([c[1] for c in columns], r, strict=True) for r in db.execute(f"SELECT * FROM {table}")),
+            ):
+                for bit, (column, value) in enumerate(row.items(), start=len(seen)):
+                    new = None if value is None else flipped(value, bit)
+                    if new is None:
+                        continue
+                    shutil.copy(good, bad)
+                    with closing(sqlite3.connect(bad)) as broken:
+                        where = " AND ".join(f"{key} = ?" for key in keys)
+                        try:
+                            broken.execute(
+                                f"UPDATE {table} SET {column} = ? WHERE {where}",
+                                (new, *(row[key] for key in keys)),
+                            )
+                        except sqlite3.Error:  # a second row of a table of one
+                            continue
+                        broken.commit()
+                    seen.add((table, column))
+                    if not told():
+                        silent.add((table, column))
+    assert silent == set()
+    assert {"steps", "log", "times", "position", "reservation", "users"} <= {table for table, _ in seen}
+    data, generator = good.read_bytes(), np.random.default_rng(5)
+    schema = data[:8192]
+    for at in generator.choice([i for i, byte in enumerate(schema) if i >= 100 and byte], 150).tolist():
+        broken = bytearray(data)
+        broken[at] ^= 1 << int(generator.integers(8))
+        bad.write_bytes(broken)
+        for side in bad.parent.glob("stream.sqlite-*"):
+            side.unlink()
+        told()
+        for look in (read_status, verify_ledger):
+            with contextlib.suppress(StoreError, ConfigError):
+                look(copy / "state")

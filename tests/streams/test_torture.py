@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torture_life
 from torture import KINDS, SERVER_KINDS, torture
+from torture_upkeep import FORGOTTEN
+
+from dpstream.stream.ledger import reading
+from dpstream.stream.store import sealed_history, store_status, upkeep
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
 #: The seed draws every kind at least four times. `.ci/run` goes through hundreds of lives more.
-SEED, POINTS, ON_A_SERVER = 31, 25, 8
+SEED, POINTS, ON_A_SERVER = 682, 30, 8
 
 
 @pytest.mark.slow
@@ -42,3 +47,21 @@ def test_publishing_before_the_commit_is_found() -> None:
     lives = torture(1, range(1, 101), kinds=("kill", "kill_after"), wrong_order=True)
     found = next((point.violations for point in lives if point.violations), [])
     assert any("published and not committed" in text for text in found)
+
+
+def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the heads knew the last step only, each of these deeds was forgotten with the store."""
+    real = sealed_history.head_problem
+
+    def last_step_only(heads: sealed_history.Heads | None, *seals: Any) -> str | None:
+        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside=None)
+        return real(known, *seals)
+
+    for module in (sealed_history, store_status, upkeep, reading):
+        monkeypatch.setattr(module, "head_problem", last_step_only)
+    found: set[str] = set()
+    for point in torture(4, range(1, 101), kinds=tuple(FORGOTTEN)):
+        found.update(text.partition(":")[0] for text in point.violations)
+        if found == set(FORGOTTEN) - {"lost_withdrawal"}:  # which the public notice tells
+            break
+    assert found == set(FORGOTTEN) - {"lost_withdrawal"}

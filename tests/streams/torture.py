@@ -32,15 +32,27 @@ from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
-from torture_upkeep import APART, OWN, feed, tend
+from torture_upkeep import APART, FORGOTTEN, OWN, feed, restored, tend
 
 from dpstream.io.sinks import catalogue
 
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
-KINDS = ("kill", "kill_after", "fail", "short_write", "lying", "damage", "clock", "race", *OWN, *APART)
-#: With the store on a server: nobody flips bits there, and the connection is cut.
-SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *APART)), "cut", "cut", "cut")
+KINDS = (
+    "kill",
+    "kill_after",
+    "fail",
+    "short_write",
+    "lying",
+    "damage",
+    "clock",
+    "race",
+    *OWN,
+    *FORGOTTEN,
+    *APART,
+)
+#: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
+SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *APART)), "cut", "cut", "cut")
 MOST = 5
 #: How a life with a fault may end: failing calls are typed errors; whoever races may find the stream taken.
 EXPECTED = {
@@ -110,10 +122,10 @@ def run_point(
         before = look(home, settings)
         for life, kind in enumerate(plan, start=1):
             own = life if fresh else 0
-            if kind in OWN and not lives.has_store(home, settings):
+            if kind in (*OWN, *FORGOTTEN) and not lives.has_store(home, settings):
                 interrupt(home, settings, "kill", rng, 2, own)
                 before = look(home, settings)
-            if kind in (*OWN, *APART):
+            if kind in (*OWN, *FORGOTTEN, *APART):
                 before = upkeep(point, kind, home, settings, before, rng)
                 if point.violations:
                     return point
@@ -151,6 +163,9 @@ def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen
     if kind in APART:
         with scratch() as apart:
             hit, found = feed(apart, rng)
+        now = before
+    elif kind in FORGOTTEN:
+        hit, found = restored(kind, home, settings, rng) if lives.has_store(home, settings) else (False, [])
         now = before
     else:
         hit, found = tend(kind, home, settings, rng)

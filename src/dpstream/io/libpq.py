@@ -60,6 +60,7 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
         "keepalives_idle": 30,
         "keepalives_interval": 10,
         "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,  # what was sent and not acknowledged: keepalives do not look at it
         "application_name": "dpstream",
         **given,
         "client_encoding": "utf8",

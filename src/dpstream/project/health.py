@@ -21,7 +21,7 @@ __all__ = ["WORDS", "health", "is_running"]
 WORDS = (
     "healthy",
     "not-started",
-    "rolled-back",
+    "state",
     "begun",
     "unpublished",
     "releases",
@@ -63,12 +63,12 @@ def health(
     """
     if not facts["started"]:
         return "not-started", "there is no state yet"
-    from dpstream.stream.store.store_status import rolled_back
+    from dpstream.stream.store.store_status import wrong_state
 
     sink = config.publisher(out)
-    older = rolled_back(state, sink, server=config.server)
+    older = wrong_state(state, sink, server=config.server)
     if older is not None:
-        return "rolled-back", f"{older}; find the newest state before anything else"
+        return "state", f"{older}; find the newest state before anything else"
     if facts["failed"] is not None:
         return (
             "failed",

@@ -7,6 +7,7 @@ All writing happens inside the step's transaction.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,12 +67,17 @@ def write_events(db: StoreDatabase, step: int, changes: UserEvents | ShardedEven
         before = int.from_bytes(data, "little")
         stated = (_write_rows(db, before, changes, key) % _WORD).to_bytes(_CHECKSUM, "little")
     row = (step, db.sealing.seal(stated, "checksum", step))
-    counted = db.sealing.seal_count(left_out + changes.dropped, "dropped", step)
+    left_out += changes.dropped
+    counted = db.sealing.seal_count(left_out, "dropped", step)
     db.execute("DELETE FROM contribution")
     db.execute(
-        "INSERT INTO contribution (id, step, checksum, dropped, sealed) VALUES (1, ?, ?, ?, ?)",
-        (*row, *counted),
+        "INSERT INTO contribution (id, step, checksum, dropped, sealed, seal) VALUES (1, ?, ?, ?, ?, ?)",
+        (*row, *counted, _left_out_seal(key, step, left_out)),
     )
+
+
+def _left_out_seal(key: bytes, step: int, left_out: int) -> bytes:
+    return hmac.digest(key, b"left out %d %d" % (step, left_out), "sha256")
 
 
 def _write_rows(db: StoreDatabase, total: int, changes: UserEvents, key: bytes) -> int:
@@ -89,7 +95,7 @@ def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
 
     Cost: one pass, about a second for 10^6 users; memory for ``_PAGE`` of them.
     """
-    row = db.execute("SELECT step, checksum FROM contribution").fetchone()
+    row = db.execute("SELECT step, checksum, seal FROM contribution").fetchone()
     total = 0
     for page in _pages(db):
         if row is None:
@@ -104,6 +110,8 @@ def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
     files = len(stated) > _CHECKSUM and db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is None
     if row[0] != last_step or not (files or stated == (total % _WORD).to_bytes(_CHECKSUM, "little")):
         return "a user's counter was changed or lost"
+    if not hmac.compare_digest(_left_out_seal(key, row[0], dropped(db)), row[2]):
+        return "the number of events that were left out was changed"
     return None
 
 

@@ -39,7 +39,7 @@ _TABS = (
 _LOOKS = {
     **dict.fromkeys(("healthy", "done"), "good"),
     **dict.fromkeys(("held", "begun", "stale", "unpublished", "not-started", "used-up", "waiting"), "poor"),
-    **dict.fromkeys(("failed", "restored", "rolled-back", "releases", "other-plan", "no-guarantee"), "unfit"),
+    **dict.fromkeys(("failed", "restored", "state", "releases", "other-plan", "no-guarantee"), "unfit"),
     **dict.fromkeys(("unknown", "cancelled", "not known"), ""),
 }
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2} [A-Z][a-z]{2,8} [0-9]{4}|[0-9]{2}:[0-9]{2} UTC")

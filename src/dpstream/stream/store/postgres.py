@@ -51,7 +51,22 @@ _SETTINGS = (
     "SET idle_in_transaction_session_timeout = 0",
     "SET client_min_messages = error",
     "SET standard_conforming_strings = on",
+    # The server's side of a dead network, as ``connection_settings`` has it: the lock goes with the session.
+    "SET tcp_keepalives_idle = 30",
+    "SET tcp_keepalives_interval = 10",
+    "SET tcp_keepalives_count = 3",
+    "SET tcp_user_timeout = '60s'",
 )
+#: How long the tables are waited for when they are written anew: a dump that reads them holds them.
+_TABLES_PATIENCE = "10s"
+#: Settings that write statements with their values into the server's log, and where they do not.
+_LOGGING = {
+    "log_statement": ("none", "ddl"),
+    "log_min_duration_statement": ("-1",),
+    "log_transaction_sample_rate": ("", "0"),
+    "log_min_duration_sample": ("", "-1"),
+    "log_statement_sample_rate": ("", "0"),
+}
 #: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
 _SURROUNDINGS = ("08", "25", "28", "40", "53", "54", "55", "57", "58")
 _URL = "[state] url"
@@ -211,9 +226,38 @@ class PostgresDatabase:
         self.execute("INSERT INTO store_format VALUES ('dpstream', ?)", (version,))
 
     def compact(self) -> None:
-        """Rewrite every table without its dead rows."""
+        """Write every table anew without its dead rows, whoever still holds an older snapshot.
+
+        VACUUM keeps what an older snapshot may see. A change of a column's type does not: the table gets a new file,
+        which such a snapshot sees as empty.
+
+        Errors:
+            StoreError: another session reads the tables; nothing was changed.
+        """
+        self.begin()
+        try:
+            self.execute(f"SET LOCAL lock_timeout = '{_TABLES_PATIENCE}'")
+            for name in STORE_TABLES:
+                column, kind = self.execute(
+                    "SELECT attname::text, atttypid::regtype::text FROM pg_attribute "
+                    "WHERE attrelid = ?::text::regclass AND attnum > 0 ORDER BY attnum DESC LIMIT 1",
+                    (f"{self._schema}.{name}",),
+                ).fetchone() or ("", "")
+                same = f"{column} + 0" if kind == "bigint" else f"{column} || ''"
+                self.execute(f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {kind} USING {same}")
+            durable.commit(self)
+        except _driver().errors.LockNotAvailable:
+            self.rollback()
+            raise StoreError(
+                "another session reads the stream's tables (a dump?): what was dropped is still in their files",
+                where=self.where,
+                allowed="the same command once more, after that session has ended",
+            ) from None
+        except BaseException:
+            self.rollback()
+            raise
         for name in STORE_TABLES:
-            self.execute(f"VACUUM (FULL, ANALYZE) {name}")
+            self.execute(f"ANALYZE {name}")
 
     def close(self) -> None:
         """End the session; the lock goes with it."""
@@ -248,7 +292,8 @@ class PostgresDatabase:
             time.sleep(0.05)
 
     def repair_permissions(self) -> None:
-        """The schema is its owner's only: private counts are in it."""
+        """The schema is its owner's only: private counts are in it. Roles that a GRANT or default privileges let in are
+        named; only their owner knows why they were."""
         row = self.execute(
             "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = ? AND a.grantee = 0",
             (self._schema,),
@@ -258,6 +303,20 @@ class PostgresDatabase:
             warnings.warn(
                 f"{self.where}: everybody had rights on the schema, and has none now; "
                 "others may have read private counts",
+                StatePermissionWarning,
+                stacklevel=6,
+            )
+        readers = self.execute(
+            "SELECT rolname::text FROM pg_roles r WHERE NOT rolsuper AND rolname <> current_user AND rolname !~ '^pg_' "
+            "AND has_schema_privilege(r.oid, ?, 'USAGE') AND EXISTS (SELECT 1 FROM pg_class c WHERE relkind = 'r' "
+            "AND relnamespace = ?::text::regnamespace AND has_table_privilege(r.oid, c.oid, 'SELECT')) ORDER BY 1",
+            (self._schema, self._schema),
+        ).fetchall()
+        if readers:
+            names = ", ".join(name for (name,) in readers)
+            warnings.warn(
+                f"{self.where}: other roles may read private counts: {names}; REVOKE their rights on the schema and "
+                "its tables, and their default privileges, or encrypt the store",
                 StatePermissionWarning,
                 stacklevel=6,
             )
@@ -309,18 +368,24 @@ class PostgresDatabase:
 
     def _look_at_log(self) -> None:
         """Values of statements are true counts."""
+        on = {name for name, off in _LOGGING.items() if self._show(name) not in off}
+        if not {"log_min_duration_sample", "log_statement_sample_rate"} <= on:
+            on -= {"log_min_duration_sample", "log_statement_sample_rate"}
         if self._show("log_parameter_max_length") == "0":
-            return
-        if self._show("log_statement") in ("mod", "all") or self._show("log_min_duration_statement") != "-1":
+            on.clear()
+        if self._show("log_parameter_max_length_on_error") not in ("", "0"):
+            on.add("log_parameter_max_length_on_error")
+        if on:
             warnings.warn(
-                f"{self.where}: the server may write private counts into its log (log_statement or "
-                "log_min_duration_statement is set); set log_parameter_max_length = 0 for this role",
+                f"{self.where}: the server may write private counts into its log ({', '.join(sorted(on))}); set "
+                "log_parameter_max_length = 0 and log_parameter_max_length_on_error = 0 for this role",
                 StatePermissionWarning,
                 stacklevel=6,
             )
 
     def _show(self, name: str) -> str:
-        return str(self._one("SELECT current_setting(?)", (name,)))
+        """A setting of the server; "" where its version does not know it."""
+        return str(self._one("SELECT current_setting(?, true)", (name,)) or "")
 
     def _holds_lock(self) -> bool:
         if self._lock is None:

@@ -14,7 +14,14 @@ from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_f
 from dpstream.stream.store.place import refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.present_rows import reseal_present
-from dpstream.stream.store.sealed_history import read_history, read_meta
+from dpstream.stream.store.sealed_history import (
+    CLEANED,
+    RESEALED,
+    is_half_rekeyed,
+    read_history,
+    read_meta,
+    write_log,
+)
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.store import POSITION, staged_files
@@ -71,7 +78,7 @@ def rekey_store(
         done = key_name(db) == (None if new is None else new.name)
         unlock(db, new if done else old)
         meta = read_meta(db)
-        read_history(db, meta, where)
+        last_step = read_history(db, meta, where).last_step
         fresh, waiting = sealing_for(new, meta["stream_id"], where), staged_files(db)
         if not done:
             with file_errors("files that wait to be published could not be sealed anew", path):
@@ -80,6 +87,8 @@ def rekey_store(
             try:
                 _reseal(db, fresh)
                 mark(db, fresh)
+                # Until the old values are gone from the database's files, every check says that they are not.
+                write_log(db, meta["key"], last_step, RESEALED)
                 durable.commit(db)
             except BaseException:
                 db.rollback()
@@ -87,6 +96,14 @@ def rekey_store(
         db.compact()
         with file_errors("files that wait to be published could not be removed", path):
             Staging(path).sweep(waiting, fresh)
+        if is_half_rekeyed(db):
+            db.begin()
+            try:
+                write_log(db, meta["key"], last_step, CLEANED)
+                durable.commit(db)
+            except BaseException:
+                db.rollback()
+                raise
 
 
 def _reseal(db: StoreDatabase, new: Sealing) -> None:

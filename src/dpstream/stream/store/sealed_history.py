@@ -22,6 +22,7 @@ from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, da
 
 __all__ = [
     "BEGUN",
+    "CLEANED",
     "COUNTERS",
     "DISCARDED",
     "FAILED",
@@ -29,6 +30,7 @@ __all__ = [
     "LEFT",
     "PINNED",
     "PINNED_LATER",
+    "RESEALED",
     "Head",
     "Heads",
     "SealedHistory",
@@ -38,10 +40,12 @@ __all__ = [
     "derive",
     "first_seal",
     "head_problem",
+    "is_half_rekeyed",
     "is_unspent",
     "read_history",
     "read_log",
     "read_meta",
+    "row_seal",
     "sealed_pin",
     "step_seal",
     "stored_plan",
@@ -57,10 +61,16 @@ HEAD = "head.json"
 #: The same witness among the releases, where a restored state directory does not reach it. Seals only: how often a step
 #: failed is not for readers.
 _OUTSIDE = ".head.json"
+_UNKNOWN = (
+    f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: the state "
+    "was rolled back, or the releases belong to another stream"
+)
 #: Kinds of entries in the log: what people decided about a committed step (``approved``, ``withdrawn``, ``rejected``),
 #: and these: a first reservation; an attempt that failed after it drew (or ``RESTORED``: a copy does not know whether
-#: one did); that the owner allowed another attempt; a move to another place.
+#: one did); that the owner allowed another attempt; a move to another place; that another key seals the values, and
+#: that the old ones are gone from the database's files.
 BEGUN, FAILED, DISCARDED, LEFT = "begun", "failed", "discarded", "left"
+RESEALED, CLEANED = "resealed", "cleaned"
 #: What the key of the users' counters is derived for.
 COUNTERS = b"user counters"
 _KEY_BYTES = 32
@@ -119,7 +129,26 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
     reserved = db.execute("SELECT step FROM reservation").fetchone()
     if reserved is not None and reserved[0] != history.last_step + 1:
         raise damaged_store("a reservation does not follow the last step", where)
+    for row in db.execute("SELECT step, batch_id, content, seal FROM reservation").fetchall():
+        content = db.sealing.open(row[2], "reservation", row[0])
+        _require_seal(meta["key"], "reservation", (row[0], row[1], content), row[3], where)
+    for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
+        for step, source, seal in db.execute(f"SELECT step, source, seal FROM {table}").fetchall():
+            text = db.sealing.open_text(source, kind, step)
+            _require_seal(meta["key"], table, (step, text), seal, where)
     return history
+
+
+def row_seal(key: bytes, table: str, *columns: int | str | bytes) -> bytes:
+    """The seal of the only row of a table: of what it says, before it is encrypted."""
+    return _seal(key, table.encode(), columns)
+
+
+def _require_seal(
+    key: bytes, table: str, columns: tuple[int | str | bytes, ...], seal: bytes, where: str
+) -> None:
+    if not hmac.compare_digest(row_seal(key, table, *columns), seal):
+        raise damaged_store(f"the {table.replace('_', ' ')} was changed", where)
 
 
 def checked_steps(db: StoreDatabase, meta: dict[str, bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
@@ -305,6 +334,8 @@ class Head:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged_store(f"{_OUTSIDE} cannot be read", str(self._outside)) from None
         if not self.path.exists():
+            if outside is not None:
+                raise damaged_store(_UNKNOWN, where)
             return None
         try:
             head = parse_json(read_bytes(self.path))
@@ -375,6 +406,14 @@ def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | N
     return (seal if step else b"", entry_seal) if step or entry_seal else None
 
 
+def is_half_rekeyed(db: StoreDatabase) -> bool:
+    """Whether values under the key before (or none) may still be in the database's files."""
+    row = db.execute(
+        f"SELECT kind FROM log WHERE kind IN ('{RESEALED}', '{CLEANED}') ORDER BY id DESC LIMIT 1"
+    ).fetchone()
+    return row is not None and row[0] == RESEALED
+
+
 def stored_seals(db: StoreDatabase, first: bytes = b"") -> tuple[dict[int, bytes], dict[int, bytes]]:
     """The seals of steps and of the log as they are stored, for ``head_problem``; ``first``: that of ``meta``, which
     only the key of an encrypted store gives."""
@@ -406,10 +445,7 @@ def head_problem(heads: Heads | None, seals: Mapping[int, bytes], log: Mapping[i
     if heads.outside is not None:
         step, entry = heads.outside
         if (step and step not in seals.values()) or entry not in log.values():
-            return (
-                f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: "
-                "the state was rolled back, or the releases belong to another stream"
-            )
+            return _UNKNOWN
     return None
 
 

@@ -20,7 +20,13 @@ from typing import Any
 from dpstream.core import durable
 from dpstream.core.errors import StoreError
 from dpstream.stream.store.sealing import UNSEALED
-from dpstream.stream.store.store_database import StoreDatabase, damaged_store, require_format, statements
+from dpstream.stream.store.store_database import (
+    DEFINITIONS,
+    StoreDatabase,
+    damaged_store,
+    require_format,
+    statements,
+)
 
 __all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase", "create_file"]
 
@@ -125,6 +131,9 @@ class SQLiteDatabase:
         """SQLite's errors as ours."""
         try:
             yield
+        except UnicodeDecodeError as error:
+            # From Python's driver, which reads the schema's texts and a message that quotes them.
+            raise damaged_store("the store cannot be read (a text in it was changed)", self.where) from error
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "") or ""
             if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
@@ -146,6 +155,10 @@ class SQLiteDatabase:
         if wrong is not None:
             raise damaged_store(wrong, self.where)
         require_format(version, self.where)
+        found = dict(self.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+        wanted = (statement.strip() for statement in statements(DEFINITIONS))
+        if found != {text.split(maxsplit=3)[2]: text for text in wanted}:
+            raise damaged_store("its tables are not those of a stream's store", self.where)
 
     def verify_all(self) -> str | None:
         """SQLite's own check of every page."""

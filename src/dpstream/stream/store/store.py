@@ -36,6 +36,7 @@ from dpstream.stream.store.sealed_history import (
     is_unspent,
     read_history,
     read_meta,
+    row_seal,
     sealed_pin,
     step_seal,
     stored_plan,
@@ -264,18 +265,24 @@ class Store(StoreReader):
         nothing: see ``release_reservation``."""
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO reservation VALUES (1, ?, ?, ?)",
+                "INSERT INTO reservation VALUES (1, ?, ?, ?, ?)",
                 (
                     reservation.step,
                     reservation.batch_id,
                     db.sealing.seal(reservation.content, "reservation", reservation.step),
+                    self._row_seal(
+                        "reservation", reservation.step, reservation.batch_id, reservation.content
+                    ),
                 ),
             )
             if reservation.step == 1 and self._last_entry[0] == 0:
                 self._note(db, 1, BEGUN)
             if position is not None:
                 place = db.sealing.seal_text(position, "reserved position", reservation.step, least=POSITION)
-                db.execute("INSERT INTO reserved_position VALUES (1, ?, ?)", (reservation.step, place))
+                seal = self._row_seal("reserved_position", reservation.step, position)
+                db.execute(
+                    "INSERT INTO reserved_position VALUES (1, ?, ?, ?)", (reservation.step, place, seal)
+                )
 
     def release_reservation(self) -> None:
         """Forget an intent whose result never left the process; failed attempts at it count as decided."""
@@ -337,7 +344,8 @@ class Store(StoreReader):
             db.execute("DELETE FROM position")
             if prepared.position is not None:
                 place = db.sealing.seal_text(prepared.position, "position", step, least=POSITION)
-                db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
+                sealed = self._row_seal("position", step, prepared.position)
+                db.execute("INSERT INTO position VALUES (1, ?, ?, ?)", (step, place, sealed))
             if prepared.users is not None:
                 write_events(db, step, prepared.users, self.derived_key(COUNTERS))
             if isinstance(prepared.keyed, PresentChange):
@@ -450,6 +458,9 @@ class Store(StoreReader):
                 if self._broken is None:
                     db.rollback()
                 raise
+
+    def _row_seal(self, table: str, *columns: int | str | bytes) -> bytes:
+        return row_seal(self.meta["key"], table, *columns)
 
     def _note(self, db: StoreDatabase, step: int, kind: str, detail: str = "") -> None:
         """Add an entry to the log; a transaction that fails afterwards takes it back."""

@@ -11,7 +11,7 @@ from typing import Any
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks.publisher import Differences, noticed, published_steps
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.store.place import backend_for
+from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     Head,
@@ -30,7 +30,7 @@ from dpstream.stream.store.stored import (
     unknown_notice,
 )
 
-__all__ = ["StreamStatus", "compare_releases", "read_status", "rolled_back"]
+__all__ = ["StreamStatus", "compare_releases", "read_status", "wrong_state"]
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,19 @@ def compare_releases(
     return committed, differences
 
 
-def rolled_back(path: str | Path, sink: Sink, *, server: PostgresServer | None = None) -> str | None:
+def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None = None) -> str | None:
     """What the witnesses (``head.json``, that among the releases, and the releases) know and the state in ``path`` does
-    not; None where it is the newest. Changes nothing, needs neither the lock nor the key.
+    not, or that it was moved away; None where it is the newest. Changes nothing, needs neither the lock nor the key.
 
     Errors:
         Those of ``read_status``. StoreError: a place of releases cannot be read.
     """
     backend = backend_for(Path(path), server)
     # Before the view of the store: what is written meanwhile is ahead of that view.
-    heads = Head(Path(path), sink.directory).read(str(path))
+    try:
+        heads = Head(Path(path), sink.directory).read(str(path))
+    except StoreDamagedError as error:
+        return error.what
     with file_errors("the releases could not be read", sink.directory):
         there, told = published_steps(sink.directory), noticed(sink.directory)
     db = backend.look()
@@ -160,6 +163,8 @@ def rolled_back(path: str | Path, sink: Sink, *, server: PostgresServer | None =
         with db.errors():
             db.begin(read_only=True)
             db.verify_structure()
+            if is_moved(db):
+                return "this stream was moved away, and goes on elsewhere"
             wrong = head_problem(heads, *stored_seals(db))
             states = dict(db.execute("SELECT step, publication FROM steps").fetchall())
     finally:

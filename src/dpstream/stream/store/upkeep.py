@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.core.paths import read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING
 from dpstream.stream.sharded_users import problem_of_files, user_folder
 from dpstream.stream.store import container
@@ -22,6 +22,7 @@ from dpstream.stream.store.sealed_history import (
     Heads,
     derive,
     head_problem,
+    is_half_rekeyed,
     read_history,
     read_meta,
     stored_seals,
@@ -106,6 +107,11 @@ def check_store(
             wrong = head_problem(before, *stored_seals(db, history.seals[0]))
             problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
             problems += time_problems(db, meta)
+            if is_half_rekeyed(db):
+                problems.append(
+                    f"{backend.where}: dpstream store rekey was stopped: values under the key before, or under none, "
+                    "may still be in the database's files; run the same command once more"
+                )
             problems += _stored_problems(db, meta["key"], history.last_step)
             problems += _last_problems(db, meta["key"], history.last_step, user_folder(path, meta))
             problems += _published_problems(db, published, releases)
@@ -117,6 +123,10 @@ def check_store(
     return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
 
 
+#: Publication states of a step (``Outlet``).
+_PUBLICATIONS = {"pending", "published", "held", "expiring", "expired", "unpublished", "dropped"}
+#: Those with a notice.
+_TAKEN_BACK = {"withdrawing", "withdrawn", "rejected"}
 #: States in which a step's table is gone, and what it measured is still published.
 _STAYED = ("expired", "withdrawn")
 
@@ -148,9 +158,17 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
     wrong = verify_state(db, last_step, derive(key, STATE))
     problems += [] if wrong is None else [f"the stored state: {wrong}"]
     for step in range(1, last_step + 1):
-        manifest, digest, packed = db.execute(
-            "SELECT manifest, manifest_sha256, synthesis FROM steps WHERE step = ?", (step,)
+        manifest, digest, packed, publication = db.execute(
+            "SELECT manifest, manifest_sha256, synthesis, publication FROM steps WHERE step = ?", (step,)
         ).fetchone()
+        if publication not in _PUBLICATIONS | _TAKEN_BACK:
+            problems.append(f"the publication state of step {step} was changed")
+        # Nothing else vouches for the hash of a file whose bytes are gone.
+        listed = {name: facts["sha256"] for name, facts in parse_json(manifest).get("files", {}).items()}
+        rows = dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
+        noticed = rows.pop(NOTICE, None) is not None
+        if rows != listed or noticed != (publication in _TAKEN_BACK):
+            problems.append(f"the record of the files of step {step} was changed")
         if hashlib.sha256(manifest).hexdigest() != digest:
             problems.append(f"the stored manifest of step {step} was changed")
         if packed is not None:
@@ -166,8 +184,7 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
 
 
 def _last_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -> list[str]:
-    """Check what belongs to the last step or the next one: users' counters, and all files of them, present records,
-    positions in the source, a reservation."""
+    """Check what belongs to the last step: users' counters, and all files of them, and present records."""
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
         shards = read_shards(db)
@@ -175,11 +192,6 @@ def _last_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -
             wrong = problem_of_files(users, shards, last_step, everything=True)
         wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
         dropped(db)
-        for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
-            for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
-                db.sealing.open_text(source, kind, step)
-        for step, content in db.execute("SELECT step, content FROM reservation").fetchall():
-            db.sealing.open(content, "reservation", step)
     except StoreDamagedError as error:
         wrong = str(error)
     return [] if wrong is None else [f"{db.where}: {wrong}"]

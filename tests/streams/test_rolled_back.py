@@ -1,0 +1,204 @@
+"""A database, or a whole state, restored at the same step: whatever it forgot, every verb sees it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_harness import faulty, in_child, kill
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
+from dpstream.stream.store.archive import export_store
+from dpstream.stream.store.store_status import wrong_state
+from dpstream.stream.store.upkeep import check_store
+
+
+def opened(home: Path, *, hold: bool = False) -> Stream:
+    sink = Publisher(home / "releases", format="csv")
+    policy = Publishing(approve=hold)
+    return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, publishing=policy)
+
+
+def publish(home: Path) -> None:
+    with opened(home) as stream:
+        for step in (1, 2, 3):
+            stream.step(batch(step), f"b{step}")
+
+
+def hold(home: Path) -> None:
+    with opened(home) as stream:
+        stream.step(batch(1), "b1")
+    with opened(home, hold=True) as stream:
+        stream.step(batch(2), "b2")
+
+
+def withdraw(home: Path) -> None:
+    with opened(home) as stream:
+        stream.withdraw(2, "a test")
+
+
+def reject(home: Path) -> None:
+    with opened(home, hold=True) as stream:
+        stream.withdraw(2, "a test")
+
+
+def fail(home: Path) -> None:
+    with opened(home) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "_prepare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stream.step(batch(4), "b4")
+
+
+def discard(home: Path) -> None:
+    with opened(home) as stream:
+        stream.discard_reservation()
+
+
+def move(home: Path) -> None:
+    export_store(home / "state", home / "moved", move=True, releases=home / "releases")
+
+
+def take_and_hold(home: Path) -> None:
+    with opened(home, hold=True) as stream:
+        stream.step(batch(3), "b3")
+
+
+def everybody(home: Path) -> list[str]:
+    """Who says that the state was rolled back."""
+    found = []
+    try:
+        opened(home).close()
+    except StoreDamagedError as error:
+        found += ["run"] if "rolled back" in str(error) else [str(error)]
+    sink = Publisher(home / "releases", format="csv")
+    told = {
+        "check": check_store(home / "state", home / "releases").problems,
+        "verify": verify_ledger(home / "state", releases=home / "releases"),
+        "health": [wrong_state(home / "state", sink) or ""],
+    }
+    return found + [who for who, words in told.items() if any("rolled back" in text for text in words)]
+
+
+#: What is there before the copy is made, and what the copy does not know.
+FORGOTTEN: list[tuple[Callable[[Path], None], Callable[[Path], None]]] = [
+    (publish, withdraw),
+    (hold, reject),
+    (publish, fail),
+    (lambda home: (publish(home), fail(home)), discard),  # type: ignore[func-returns-value]
+    (publish, move),
+    (hold, take_and_hold),
+]
+
+
+@pytest.mark.parametrize("what", ["stream.sqlite", "state"])
+@pytest.mark.parametrize(("before", "after"), FORGOTTEN, ids=lambda one: one.__name__)
+def test_a_restored_copy_is_seen_by_everybody(
+    tmp_path: Path, before: Callable[[Path], None], after: Callable[[Path], None], what: str
+) -> None:
+    before(tmp_path)
+    place = tmp_path / "state"
+    shutil.copytree(place, tmp_path / "copy")
+    after(tmp_path)
+    assert after is move or everybody(tmp_path) == []
+    shutil.copytree(place, tmp_path / "newest")
+    if what == "state":
+        shutil.rmtree(place)
+        shutil.copytree(tmp_path / "copy", place)
+    else:
+        shutil.copy(tmp_path / "copy" / what, place / what)
+    for _ in range(2):  # nobody makes it good by trying
+        assert everybody(tmp_path) == ["run", "check", "verify", "health"]
+    shutil.rmtree(place)
+    (tmp_path / "newest").rename(place)
+    if after is not move:
+        opened(tmp_path).close()
+        assert everybody(tmp_path) == []
+
+
+def test_a_public_notice_stops_publication_whatever_the_store_says(tmp_path: Path) -> None:
+    """Also where no witness is left that knows of it."""
+    publish(tmp_path)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    withdraw(tmp_path)
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "copy").rename(tmp_path / "state")
+    (tmp_path / "releases" / ".head.json").unlink(missing_ok=True)
+    assert everybody(tmp_path) == ["run", "check", "verify", "health"]
+    with pytest.raises(StoreDamagedError, match=r"step 2 was withdrawn \(withdrawn.json is in its folder\)"):
+        opened(tmp_path)
+    assert not list((tmp_path / "releases" / "step-000002").glob("table.*"))
+
+
+@pytest.mark.parametrize(("before", "after"), FORGOTTEN, ids=lambda one: one.__name__)
+def test_killed_anywhere_it_goes_on(
+    tmp_path: Path, before: Callable[[Path], None], after: Callable[[Path], None]
+) -> None:
+    """Before each durability call, also between commit and heads: the same call ends it, and nobody complains."""
+    before(tmp_path / "made")
+    shutil.copytree(tmp_path / "made", tmp_path / "whole")
+    with faulty(None, kill) as calls:
+        after(tmp_path / "whole")
+    assert "commit" in calls
+    for at in range(1, len(calls) + 1):
+        home = tmp_path / str(at)
+        shutil.copytree(tmp_path / "made", home)
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, kill):
+                after(home)
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        if after is move:
+            (home / "moved").unlink(missing_ok=True)
+        elif after is fail:
+            discard(home)
+        after(home)
+        if after is not move:
+            opened(home).close()
+            assert everybody(home) == [], (at, calls[at - 1])
+        shutil.rmtree(home)
+
+
+def test_what_nobody_was_told_may_be_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heads are written after the commit and before the world sees anything of it."""
+    publish(tmp_path)
+    seen: list[str] = []
+    real = Publisher.withdraw
+
+    def looking(self: Publisher, *arguments: Any) -> None:
+        with closing(sqlite3.connect(tmp_path / "state" / "stream.sqlite")) as db:
+            (entry,) = db.execute("SELECT hex(seal) FROM log ORDER BY id DESC LIMIT 1").fetchone()
+        for head in (tmp_path / "state" / "head.json", tmp_path / "releases" / ".head.json"):
+            assert entry.lower() in head.read_text()
+        seen.append(entry)
+        real(self, *arguments)
+
+    monkeypatch.setattr(Publisher, "withdraw", looking)
+    withdraw(tmp_path)
+    assert len(seen) == 1
+
+
+def test_a_head_that_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "full")
+
+    publish(tmp_path)
+    with opened(tmp_path) as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "dpstream.core.durable.replace_file",
+                lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")),
+            )
+            with pytest.raises(StoreError, match="full"):
+                stream.withdraw(2, "a test")
+        stream.withdraw(2, "a test")
+    assert everybody(tmp_path) == []
