@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 import torture_life
 from torture import KINDS, SERVER_KINDS, torture
+from torture_sources import SOURCES
+
+from dpstream.io.sources import duckdb_file
+from dpstream.io.sources.file_finding import FilesAsFound
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
-#: The seed draws every kind at least four times. `.ci/run` goes through hundreds of lives more.
-SEED, POINTS, ON_A_SERVER = 31, 25, 8
+#: The seed draws every kind at least three times. `.ci/run` goes through hundreds of lives more.
+SEED, POINTS, ON_A_SERVER = 3, 25, 8
 
 
 @pytest.mark.slow
@@ -42,3 +46,14 @@ def test_publishing_before_the_commit_is_found() -> None:
     lives = torture(1, range(1, 101), kinds=("kill", "kill_after"), wrong_order=True)
     found = next((point.violations for point in lives if point.violations), [])
     assert any("published and not committed" in text for text in found)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_source_that_reads_without_care_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mends taken out: a connection in the zone of its process, files that are not compared."""
+    pytest.importorskip("duckdb")
+    monkeypatch.setattr(duckdb_file, "_set_utc", lambda *_: None)
+    monkeypatch.setattr(FilesAsFound, "check", lambda _: None)
+    lives = torture(1, range(1, 101), kinds=(kind,))
+    found = next((point.violations for point in lives if point.violations), [])
+    assert any("and there are" in text for text in found)
