@@ -173,10 +173,10 @@ def test_a_query_is_asked_once_for_each_period_that_is_over(tmp_path: Path) -> N
 def test_the_zone_of_the_process_moves_no_record_to_another_step(tmp_path: Path) -> None:
     """Another machine, or cron in the place of a shell: moments stay on the days that they have in UTC."""
     with duckdb.connect(str(tmp_path / "t.duckdb")) as connection:
-        connection.execute("CREATE TABLE t (at TIMESTAMPTZ, zip TEXT)")
+        connection.execute("CREATE TABLE t (moment TIMESTAMPTZ, zip TEXT)")
         connection.execute("INSERT INTO t VALUES ('2026-01-05 01:00+00', 'a'), ('2026-01-05 15:30+00', 'b')")
         connection.execute("INSERT INTO t VALUES ('2026-01-06 23:30+00', 'c')")
-    query = "SELECT zip, strftime(at, '%H') AS hour FROM t WHERE at >= ? AND at < ?"
+    query = "SELECT zip, strftime(moment, '%H') AS hour FROM t WHERE moment >= ? AND moment < ?"
     options = {**QUERY, "query": query, "op_column": None, "start": "2026-01-04", "end": "2026-01-07"}
     ask = f"""
 from dpstream.io.sources import SourceOptions, open_source

@@ -101,7 +101,7 @@ def test_a_table_that_changes_between_passes_is_refused(made: Made, tmp_path: Pa
     granted.rows.fingerprint(KEY)
     assert granted.view is not None
     open(path, "w").close()
-    with pytest.raises(DataError, match="the records changed between two readings of the step"):
+    with pytest.raises(DataError, match="the records changed while the step was read"):
         granted.view.count([(2,)])
 
 
@@ -181,7 +181,9 @@ def test_a_driver_without_room_is_refused_before_anything_is_read() -> None:
     require_room(wide.domain, pairs, has_deletes=False, memory="512m", where="x")
 
 
-def test_an_unprotected_session_is_refused(spark: Any, made: Made) -> None:
+def test_an_unprotected_session_is_refused(
+    spark: Any, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the cluster's settings are called, they are named; and the owner may declare that they do not matter."""
     frame = made(table(1))
 
@@ -207,6 +209,10 @@ def test_an_unprotected_session_is_refused(spark: Any, made: Made) -> None:
     for name in ("spark.io.encryption.enabled", "spark.authenticate", "spark.network.crypto.enabled"):
         assert f"{name} = true" in str(caught.value)
     require_protected(Plain, allow_plain_shuffle=True, where="x")
+    # Other users of this machine reach the ports of a local session: nobody can allow that.
+    monkeypatch.setattr(Plain._sc, "getConf", lambda: {"spark.master": "local[2]"})
+    with pytest.raises(ConfigError, match="or to anybody who asks.*spark.authenticate = true"):
+        require_protected(Plain, allow_plain_shuffle=True, where="x")
     require_protected(frame.sparkSession, allow_plain_shuffle=False, where="x")
 
 

@@ -345,7 +345,7 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> N
     granted.rows.fingerprint(KEY)
     names = [*SCHEMA.names, "id", "op", "at"]
     granted.sharded._frame._tables = plain_split(shuffled(events(50, 2))).select(*names)._tables
-    with pytest.raises(DataError, match="the records changed between two readings"):
+    with pytest.raises(DataError, match="the records changed while the step was read"):
         granted.sharded.apply(InFiles(tmp_path).coming())
 
 

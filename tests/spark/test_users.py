@@ -198,7 +198,7 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> N
     granted.rows.fingerprint(KEY)
     moved = LocalFrame.of(session, tables[1], 2)
     granted.bounded._passes.sides[0].frame._tables = moved.select("zip", "paid", "rent", "who")._tables  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="the records changed between two readings"):
+    with pytest.raises(DataError, match="the records changed while the step was read"):
         granted.bounded.admit(InFiles(tmp_path))  # type: ignore[union-attr]
 
 

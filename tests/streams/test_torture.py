@@ -13,11 +13,15 @@ from torture_upkeep import FORGOTTEN
 
 from dpstream.stream.ledger import reading
 from dpstream.stream.store import sealed_history, store_status, upkeep
+from torture_sources import SOURCES
+
+from dpstream.io.sources import duckdb_file
+from dpstream.io.sources.file_finding import FilesAsFound
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
-#: The seed draws every kind at least four times. `.ci/run` goes through hundreds of lives more.
+#: The seed draws every kind at least three times. `.ci/run` goes through hundreds of lives more.
 SEED, POINTS, ON_A_SERVER = 682, 30, 8
 
 
@@ -65,3 +69,14 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
         if found == set(FORGOTTEN) - {"lost_withdrawal"}:  # which the public notice tells
             break
     assert found == set(FORGOTTEN) - {"lost_withdrawal"}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_source_that_reads_without_care_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mends taken out: a connection in the zone of its process, files that are not compared."""
+    pytest.importorskip("duckdb")
+    monkeypatch.setattr(duckdb_file, "_set_utc", lambda *_: None)
+    monkeypatch.setattr(FilesAsFound, "check", lambda _: None)
+    lives = torture(1, range(1, 101), kinds=(kind,))
+    found = next((point.violations for point in lives if point.violations), [])
+    assert any("and there are" in text for text in found)

@@ -32,6 +32,7 @@ from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
+from torture_sources import SOURCES
 from torture_upkeep import APART, FORGOTTEN, OWN, feed, restored, tend
 
 from dpstream.io.sinks import catalogue
@@ -50,9 +51,15 @@ KINDS = (
     *OWN,
     *FORGOTTEN,
     *APART,
+    *SOURCES,
 )
 #: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
-SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *APART)), "cut", "cut", "cut")
+SERVER_KINDS = (
+    *(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *APART, *SOURCES)),
+    "cut",
+    "cut",
+    "cut",
+)
 MOST = 5
 #: How a life with a fault may end: failing calls are typed errors; whoever races may find the stream taken.
 EXPECTED = {
@@ -125,7 +132,7 @@ def run_point(
             if kind in (*OWN, *FORGOTTEN) and not lives.has_store(home, settings):
                 interrupt(home, settings, "kill", rng, 2, own)
                 before = look(home, settings)
-            if kind in (*OWN, *FORGOTTEN, *APART):
+            if kind in (*OWN, *FORGOTTEN, *APART, *SOURCES):
                 before = upkeep(point, kind, home, settings, before, rng)
                 if point.violations:
                     return point
@@ -160,9 +167,10 @@ def run_point(
 
 def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen, rng: random.Random) -> Seen:
     """A verb that is stopped and repeated; what is there then."""
-    if kind in APART:
+    if kind in (*APART, *SOURCES):
+        apart_from = {"diff": feed, **SOURCES}
         with scratch() as apart:
-            hit, found = feed(apart, rng)
+            hit, found = apart_from[kind](apart, rng)
         now = before
     elif kind in FORGOTTEN:
         hit, found = restored(kind, home, settings, rng) if lives.has_store(home, settings) else (False, [])

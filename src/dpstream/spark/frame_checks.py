@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.contribution import id_problem, no_ids_of
-from dpstream.spark.sessions import setting
 from dpstream.spark.tasks import Ids
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["check_columns", "check_ids", "is_frame", "quoted", "refuse_constraints", "require_utc"]
-
-_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")
+__all__ = ["check_columns", "check_ids", "is_frame", "quoted", "refuse_constraints"]
 
 
 def refuse_constraints(schema: Schema) -> None:
@@ -50,8 +46,6 @@ def check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) 
     names = [name for name, _ in fields]
     empty = pa.Table.from_arrays([pa.array([], kind) for _, kind in fields], names=names)
     schema.encode(empty, where=where)
-    used = [one.dataType for one in frame.schema.fields if one.name in schema.names]
-    require_utc(frame.sparkSession, used, where)
 
 
 def check_ids(frame: Any, ids: Ids, where: str) -> None:
@@ -69,24 +63,6 @@ def check_ids(frame: Any, ids: Ids, where: str) -> None:
         wrong = no_ids_of(kind.simpleString(), where, ids.what)
     if wrong is not None:
         raise wrong
-
-
-def require_utc(spark: Any, kinds: Sequence[Any], where: str) -> None:
-    """That times are read as every other source reads them.
-
-    Args:
-        kinds: Spark's types of the columns.
-
-    Errors:
-        ConfigError: one of them is a moment, and the session shows moments in another zone.
-    """
-    moments = any(kind.typeName() == "timestamp" for kind in kinds)
-    if moments and setting(spark, "spark.sql.session.timeZone") not in _UTC:
-        raise ConfigError(
-            "the Spark session reads times in a time zone of its own",
-            where=where,
-            allowed="spark.sql.session.timeZone = UTC, or columns of the type TIMESTAMP_NTZ",
-        )
 
 
 def quoted(name: str) -> str:

@@ -13,7 +13,7 @@ from dpstream.io.sources.keyed_operations import KeyedOperations
 from dpstream.spark.frame_checks import check_columns, check_ids, is_frame, quoted, refuse_constraints
 from dpstream.spark.keyed_passes import KeyedPasses
 from dpstream.spark.keyed_tasks import KeyedColumns
-from dpstream.spark.sessions import require_protected, shielded_from_spark
+from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
 from dpstream.spark.tasks import Ids
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class KeyedSparkBatch:
                 )
         frame = self.frame
         require_protected(frame.sparkSession, allow_plain_shuffle=self.allow_plain_shuffle, where=where)
+        require_reading(frame.sparkSession, where)
         own = tuple(name for name in columns.names if name not in schema.names)
         with shielded_from_spark(where):
             check_columns(frame, schema, own, where)

@@ -19,6 +19,7 @@ from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import SortedRows, refused_events, sorted_by_key
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.tables.present_files import present_width
+from dpstream.spark.found_files import FoundFiles, changed_records
 from dpstream.spark.keyed_tasks import (
     NO_ORDER,
     REFUSED,
@@ -29,7 +30,7 @@ from dpstream.spark.keyed_tasks import (
     KeyedColumns,
     SpreadingKeys,
 )
-from dpstream.spark.passes import changed_records, require_room_in, summed
+from dpstream.spark.passes import require_room_in, summed
 from dpstream.spark.sessions import setting
 from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Tally
 from dpstream.spark.user_passes import SHARDS, begin, damage_told, make_lasting
@@ -55,6 +56,7 @@ class KeyedPasses:
     def __init__(self, frame: Any, schema: Schema, columns: KeyedColumns, where: str) -> None:
         self._frame, self._schema, self._columns, self._where = frame, schema, columns, where
         self._content: tuple[bytes, MultisetHash] | None = None
+        self._files = FoundFiles([frame], where)
 
     def fingerprint(self, key: bytes) -> bytes:
         """See ``BatchRows``: the hash of the same events in one process, in the order that the order column says."""
@@ -121,6 +123,7 @@ class KeyedPasses:
             return spread.mapInArrow(applying.__call__, PART_TYPE)
 
         found = summed(spark, parts, self._where)
+        self._files.check()
         steps = 0 if before is None else before.step
         tally, self._left = found or (Tally.empty(len(self._schema)), np.zeros(steps, np.int64))
         return tally

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import DataError, LimitError
+from dpstream.core.errors import LimitError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import MultisetHash
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.spark.found_files import FoundFiles, changed_records
 from dpstream.spark.sessions import core_setting, setting, shielded_from_spark
 from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Counting, Ids, Summing, Tally, joined
 
@@ -28,7 +29,6 @@ __all__ = [
     "MOST_CELLS",
     "Passes",
     "Side",
-    "changed_records",
     "require_room",
     "require_room_in",
     "summed",
@@ -107,6 +107,7 @@ class Passes:
         self.has_deletes, self.users = deletes, users
         self._cliques = tuple(dict.fromkeys(cliques))
         self._known: dict[Clique, NDArray[np.int64]] = {}
+        self.files = FoundFiles([side.frame for side in sides], where)
         #: The key of the last pass, and the hash of what it read.
         self.content: tuple[bytes, MultisetHash] | None = None
 
@@ -148,7 +149,9 @@ class Passes:
         from dpstream import __version__
 
         spark = self.sides[0].frame.sparkSession
-        return summed(spark, lambda apart: self._parts(cliques, key, __version__, apart), self.where)
+        found = summed(spark, lambda apart: self._parts(cliques, key, __version__, apart), self.where)
+        self.files.check()
+        return found
 
     def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
         """A part for each partition, as a data frame."""
@@ -207,16 +210,6 @@ def summed(spark: Any, parts: Callable[[int], Any], where: str) -> tuple[Tally, 
         for level in dict.fromkeys((apart, 1)):
             frame = frame.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
         return joined(frame.toArrow().to_batches())
-
-
-def changed_records(where: str) -> DataError:
-    """The refusal of a table that changes while it is read."""
-    return DataError(
-        "the records changed between two readings of the step",
-        where=where,
-        allowed="a table that stays as it is while a step is taken (a snapshot or a version of it), and a query that "
-        "gives the same rows each time",
-    )
 
 
 def require_room_in(

@@ -6,41 +6,88 @@ import contextlib
 import logging
 import os
 import re
+import shutil
+import socket
 import sys
+import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.foreign import failures
 from dpstream.io.sources.formats import UnreadableError
 
-__all__ = ["is_local", "require_protected", "session", "setting", "shielded_from_spark"]
+__all__ = [
+    "NO_TIME",
+    "is_allowed_setting",
+    "is_local",
+    "require_protected",
+    "require_reading",
+    "session",
+    "setting",
+    "shielded_from_spark",
+]
 
 _INSTALL = 'pip install "dpstream[spark]", and Java 17 or newer'
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")
+#: What decides which records are read, and as what; of every session, at each step. With another value in a later step
+#: a record could be in both steps, or in neither.
+_READING = {
+    "spark.sql.session.timeZone": _UTC,
+    "spark.sql.files.ignoreCorruptFiles": ("false",),
+    "spark.sql.files.ignoreMissingFiles": ("false",),
+    "spark.sql.ansi.enabled": ("true",),
+    "spark.sql.caseSensitive": ("false",),
+    "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
+    "spark.sql.legacy.timeParserPolicy": ("CORRECTED",),
+    "spark.sql.parquet.datetimeRebaseModeInRead": ("CORRECTED",),
+    "spark.sql.parquet.int96RebaseModeInRead": ("CORRECTED",),
+    "spark.sql.parquet.inferTimestampNTZ.enabled": ("true",),
+    "spark.sql.parquet.binaryAsString": ("false",),
+    "spark.sql.sources.partitionColumnTypeInference.enabled": ("true",),
+}
+#: What ``[source] settings`` may hold: memory, cores, shuffles and connections.
+_ALLOWED = re.compile(
+    r"spark\.((driver|executor)\.(memoryOverhead(Factor)?|cores|maxResultSize|pyspark\.memory|host|bindAddress|port)"
+    r"|executor\.(memory|instances|heartbeatInterval)|memory\..+|cores\.max|task\.(cpus|maxFailures)"
+    r"|default\.parallelism|dynamicAllocation\..+|speculation.*|local\.dir|shuffle\..+|reducer\..+"
+    r"|sql\.(shuffle\.partitions|adaptive\..+|autoBroadcastJoinThreshold|broadcastTimeout)"
+    r"|sql\.files\.(maxPartitionBytes|openCostInBytes|minPartitionNum)|rpc\..+|network\.timeout"
+    r"|port\.maxRetries|blockManager\.port|driver\.blockManager\.port|ssl\..+|submit\.deployMode"
+    r"|yarn\.queue|kubernetes\.(namespace|context|container\.image.*|authenticate\..+)"
+    r"|jars(\.packages)?|sql\.(extensions|catalogImplementation|warehouse\.dir|catalog\..+)"
+    r"|hadoop\.(fs\..+|hive\.metastore\.uris))"
+)
 #: Of every session that is made here.
-_ALWAYS = {
+_ALWAYS = {name: values[0] for name, values in _READING.items()} | {
     # Shuffle files and what does not fit into memory hold private counts.
     "spark.io.encryption.enabled": "true",
     # Spark's messages quote values.
     "spark.log.level": "OFF",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A time without a zone is that of a file; days begin as in every other source.
-    "spark.sql.session.timeZone": "UTC",
+    # A table of the catalogue is listed anew by each reading.
+    "spark.sql.filesourceTableRelationCacheSize": "0",
+    "spark.executorEnv.TZ": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # To the Python workers of this machine; a socket of the network waits longer, and others can connect to it.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+#: Broadcasts hold keys, and whoever reaches the port of an unprotected driver can run code in it: on one machine its
+#: other users can. Spark draws a fresh secret for a local session; the machines of a cluster share that of its own
+#: configuration.
+_CONNECTIONS = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 #: All of it stays on this machine.
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-#: The workers' connections to each other. The secret that they share is in the cluster's own configuration.
-_CLUSTER = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+#: What a plan of Spark says of a record whose time is in no step (``SparkSource``).
+NO_TIME = "dpstream: a record without a time"
 _SHUFFLE = "spark.io.encryption.enabled"
 #: What an executor says that has another version of this package, or none, or lacks a package that the driver has.
 _MISSING = re.compile(
     r"No module named '?dpstream|dpstream [^ ]+ is installed here, and|be counted \(ConfigError\)"
 )
+_TYPES = re.compile(r"COLUMN_DATA_TYPE_MISMATCH|SchemaColumnConvertNotSupported")
 _GONE = (
     "stopped SparkContext",
     "SparkContext was shut down",
@@ -84,21 +131,85 @@ def session(
     )  # spark-submit has started the driver, and chosen the cluster
     if not submitted:
         builder = builder.master(master)
-        chosen |= {"spark.driver.memory": memory, **(_LOCAL if is_local(master) else _CLUSTER)}
+        chosen |= {"spark.driver.memory": memory, **_CONNECTIONS, **(_LOCAL if is_local(master) else {})}
+        _require_java()
+        _require_master(master)
         # Spark starts `python3` otherwise, which may be another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)
     failed = None
-    try:
-        with _without_pandas_warning():
-            return builder.getOrCreate()
-    except (pyspark.errors.PySparkException, OSError, *_gateway_errors()) as error:
-        failed = type(error).__name__
-    raise ConfigError(
-        f"Spark does not start ({failed})",
-        where="[source] master",
-        allowed=f"{_INSTALL}; and a master that runs, with settings that fit it",
+    with _quiet_start() as said:
+        try:
+            with _without_pandas_warning():
+                return builder.getOrCreate()
+        except (pyspark.errors.PySparkException, OSError, *_gateway_errors()) as error:
+            failed = f"{error}\n{said()}"
+    raise _not_started(failed, settings or {})
+
+
+def is_allowed_setting(name: str) -> bool:
+    """Whether ``[source] settings`` may hold it: what changes neither what is read nor who may see it."""
+    return _ALLOWED.fullmatch(name) is not None
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java" if home is None else os.path.join(home, "bin", "java")) is None:
+        what = "there is no Java" if home is None else "JAVA_HOME names a folder without Java"
+        raise ConfigError(what, where="[source] kind", allowed=_INSTALL)
+
+
+def _require_master(master: str) -> None:
+    """That a standalone cluster answers: Spark itself would try for minutes."""
+    addresses = re.findall(r"([^/,:]+):([0-9]{1,5})", master) if master.startswith("spark://") else []
+    for host, port in addresses:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+            return
+    if addresses:
+        raise UnreadableError(
+            "the Spark master cannot be reached", where="[source] master", allowed="a master that runs"
+        )
+
+
+@contextlib.contextmanager
+def _quiet_start() -> Iterator[Callable[[], str]]:
+    """Keep what Java says while it starts, which is no sentence of this program, and have it start in UTC: what Spark
+    asks of a database takes the zone of the process.
+
+    Gives what was said so far.
+    """
+    zone, terminal = os.environ.get("TZ"), os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        os.environ["TZ"] = "UTC"
+        try:
+            yield lambda: os.pread(kept.fileno(), 2**16, 0).decode("utf-8", "replace")
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            if zone is None:
+                del os.environ["TZ"]
+            else:
+                os.environ["TZ"] = zone
+
+
+def _not_started(said: str, settings: Mapping[str, str]) -> ConfigError:
+    """Why Spark did not start, from texts that are not shown."""
+    if settings and re.search(r"NumberFormat|IllegalArgument|requirement failed|INVALID_CONF|must be", said):
+        return ConfigError(
+            f"Spark does not start with the settings {', '.join(settings)}",
+            where="[source] settings",
+            allowed="values that Spark takes for them",
+        )
+    if re.search(r"Master URL|with master '", said):
+        return ConfigError(
+            "Spark does not start with this master",
+            where="[source] master",
+            allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
+        )
+    return ConfigError(
+        "Java does not start Spark", where="[source] kind", allowed=f"{_INSTALL}; memory that the machine has"
     )
 
 
@@ -126,8 +237,8 @@ def is_alive(spark: Any) -> bool:
 
 
 def require_protected(spark: Any, *, allow_plain_shuffle: bool, where: str) -> None:
-    """That what executors write and send is encrypted: counts of parts of the records, the key that rows are hashed
-    with, and on its way the records themselves.
+    """That what executors write and send is encrypted, and nobody else can ask them for it: counts of parts of the
+    records, the keys that rows and ids are hashed with, and on its way the records themselves.
 
     Errors:
         ConfigError: it is not, and the owner does not allow it. Names the settings.
@@ -135,22 +246,52 @@ def require_protected(spark: Any, *, allow_plain_shuffle: bool, where: str) -> N
     """
     if not is_alive(spark):
         raise gone(where)
-    if allow_plain_shuffle:
-        return
     with shielded_from_spark(where):
-        needed = [_SHUFFLE]
-        if not is_local(core_setting(spark, "spark.master")):
-            ssl = core_setting(spark, "spark.ssl.rpc.enabled", "false") == "true"
-            needed += (
-                ["spark.authenticate"] if ssl else ["spark.authenticate", "spark.network.crypto.enabled"]
-            )
+        local = is_local(core_setting(spark, "spark.master"))
+        ssl = core_setting(spark, "spark.ssl.rpc.enabled", "false") == "true"
+        needed = list(_CONNECTIONS)[: 1 if ssl else 2]
+        if allow_plain_shuffle:
+            # Trusted are the disks and the network of a cluster, not the other users of this machine.
+            needed = needed if local else []
+        else:
+            needed = [_SHUFFLE, *needed]
         missing = [name for name in needed if core_setting(spark, name, "false").lower() != "true"]
     if missing:
+        allowed = f"a session with {', '.join(f'{name} = true' for name in missing)}"
+        if not local:
+            allowed += "; or allow_plain_shuffle = true, where disks and network of the cluster are trusted with them"
         raise ConfigError(
-            "the Spark session writes or sends private counts in plain text",
+            "the Spark session writes or sends private counts and keys in plain text, or to anybody who asks",
             where=where,
-            allowed=f"a session with {', '.join(f'{name} = true' for name in missing)}; or allow_plain_shuffle = true, "
-            "where disks and network of the cluster are trusted with them",
+            allowed=allowed,
+        )
+
+
+def require_reading(spark: Any, where: str) -> None:
+    """That a session reads the same records of a table or a query at each step.
+
+    Errors:
+        ConfigError: a setting that changes what is read has another value than it needs.
+        UnreadableError: the session is gone.
+    """
+    with shielded_from_spark(where):
+        # Spark knows each of these names, and refuses a default that is none of its values.
+        wrong = next((one for one, allowed in _READING.items() if spark.conf.get(one) not in allowed), None)
+        java = getattr(getattr(spark, "_jvm", None), "java", None)
+        if wrong is None and java is not None:
+            zones = java.util.TimeZone
+            wrong = None if zones.getDefault().hasSameRules(zones.getTimeZone("UTC")) else "user.timezone"
+    if wrong == "user.timezone":
+        raise ConfigError(
+            "the Java of the Spark session has another time zone than UTC, which moves what it reads of databases",
+            where=where,
+            allowed="a session that starts with the variable TZ=UTC",
+        )
+    if wrong is not None:
+        raise ConfigError(
+            f"the Spark session has another {wrong}, which changes what is read",
+            where=where,
+            allowed=f"{wrong} = {_READING[wrong][0]}",
         )
 
 
@@ -201,15 +342,34 @@ def shielded_from_spark(
     if caught is None:
         return
     text, condition = str(caught), _condition(caught)
+    if NO_TIME in text:
+        raise DataError(
+            "there is a record without a time, or before the start",
+            where=where,
+            allowed="a time from the start on in every record",
+        )
     if isinstance(caught, (AssertionError, AttributeError)) and not _is_gone(caught, text):
         raise caught  # a fault of this package
     if _is_gone(caught, text):
         told: DataError | ConfigError = gone(where)
+    elif condition.startswith(("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_DATATYPE")):
+        told = ConfigError(
+            f"Spark does not read a type that a column of these files has ({condition}), even where it is ignored",
+            where=where,
+            allowed="times in microseconds, times of the day as texts, numbers of 32 bits or more; or a view without "
+            'that column; or the same files with kind = "files"',
+        )
     elif isinstance(caught, pyspark.errors.AnalysisException):
         told = ConfigError(
             f"Spark refuses {names} ({condition})",
             where=where,
             allowed="names that the session's catalog has, and a query that runs there",
+        )
+    elif _TYPES.search(text):
+        told = DataError(
+            "a column has several types in the files of the table",
+            where=where,
+            allowed='one type for a column in all files; or the same files with kind = "files"',
         )
     elif _MISSING.search(text):
         told = ConfigError(

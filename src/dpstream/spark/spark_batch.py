@@ -13,7 +13,7 @@ from dpstream.core.tables.counter_files import require_cipher
 from dpstream.spark.frame_checks import check_columns, check_ids, is_frame, quoted, refuse_constraints
 from dpstream.spark.keyed_batch import recognised
 from dpstream.spark.passes import Passes, Side
-from dpstream.spark.sessions import require_protected, shielded_from_spark
+from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
 from dpstream.spark.spark_view import SparkRows, SparkView
 from dpstream.spark.tasks import Ids
 from dpstream.spark.user_passes import SparkBounded
@@ -158,6 +158,7 @@ class SparkBatch:
         for side in self.sides:
             spark = side.frame.sparkSession
             require_protected(spark, allow_plain_shuffle=self.allow_plain_shuffle, where=where)
+            require_reading(spark, where)
             own: tuple[str, ...] = () if side.operations is None else (side.operations[0],)
             own += () if ids is None else (ids.column,)
             with shielded_from_spark(where):

@@ -19,10 +19,18 @@ from dpstream.io.sources.source import PeriodSource
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
-from dpstream.spark.frame_checks import quoted, require_utc
+from dpstream.spark.found_files import AlikeFiles
+from dpstream.spark.frame_checks import quoted
 from dpstream.spark.keyed_batch import KeyedSparkBatch
 from dpstream.spark.passes import require_room
-from dpstream.spark.sessions import require_protected, session, shielded_from_spark
+from dpstream.spark.sessions import (
+    NO_TIME,
+    is_allowed_setting,
+    require_protected,
+    require_reading,
+    session,
+    shielded_from_spark,
+)
 from dpstream.spark.spark_batch import SparkBatch, refuse_reading, with_operations
 from dpstream.spark.staging import open_staged
 
@@ -88,7 +96,8 @@ class SparkKeys:
         (),
         allowed='a list such as ["spark.executor.memory=4g"], without secrets',
         reason="Spark's own defaults",
-        meaning="Settings of a new session. Secrets belong into those of Spark itself: this file is public.",
+        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records are read, "
+        "such as time zones, is refused. Secrets belong into those of Spark itself: this file is public.",
     )
     allow_plain_shuffle: bool = option(
         False,
@@ -113,6 +122,7 @@ class SparkSource(PeriodSource):
     def __init__(self, options: SourceOptions, base: Path, columns: Sequence[str]) -> None:
         self.options, self._columns, self._base = options, tuple(columns), base
         self._own: SparkKeys = options.own or SparkKeys()
+        self._files: AlikeFiles | None = None
         self._place = "Spark, query" if options.table is None else f"Spark, table {options.table}"
 
     def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
@@ -122,9 +132,9 @@ class SparkSource(PeriodSource):
         own, op = self._own, self.options.op_column
         spark = session(own.master, remote=own.remote, memory=own.memory, settings=_settings(own.settings))
         require_protected(spark, allow_plain_shuffle=own.allow_plain_shuffle, where=self._place)
-        table = None if self.options.table is None else self._whole(spark, grid)
         for step in range(first, last + 1):
-            frame = self._asked(spark, table, bounds(grid, step))
+            require_reading(spark, self._place)
+            frame = self._asked(spark, grid, step)
             batch: SparkBatch | KeyedSparkBatch
             if self.options.key_column is not None:
                 batch = self._keyed(frame)
@@ -152,19 +162,19 @@ class SparkSource(PeriodSource):
         events = KeyedBatch(None, str(options.key_column), op, changed, key_rules(options))
         return KeyedSparkBatch(frame, events, words, self._order, self._own.allow_plain_shuffle)
 
-    def _asked(self, spark: Any, table: Any, limits: tuple[Any, Any]) -> Any:
-        """The records of one step, not read yet."""
+    def _asked(self, spark: Any, grid: Grid, step: int) -> Any:
+        """The records of one step, not read yet, of the table as it is now."""
+        limits = bounds(grid, step)
         with shielded_from_spark(self._place):
-            if table is None:
+            if self.options.table is None:
                 # As a subquery: no statement that changes something can be one.
                 text = f"SELECT * FROM (\n{self.options.query}\n)"
                 frame = spark.sql(text, args=list(limits))
             else:
-                name = str(self.options.time_column)
-                column = table[quoted(name)]
-                frame = table.where((column >= limits[0]) & (column < limits[1]))
-                needed = self.options.key_column is not None and name == self._order
-                frame = frame if needed or name in self._columns else frame.drop(name)
+                frame = self._period(self._table(spark), limits, bounds(grid, 1)[0])
+            if hasattr(frame, "_jdf"):
+                # Files that came since the session has listed them; a view of a session keeps its list.
+                frame._jdf.queryExecution().analyzed().refresh()
             options = self.options
             named = (options.op_column, options.user_column, options.key_column, self._own.order_column)
             for lost in (name for name in named if name is not None and name not in frame.columns):
@@ -175,49 +185,51 @@ class SparkSource(PeriodSource):
                 )
             return frame
 
-    def _whole(self, spark: Any, grid: Grid) -> Any:
-        """The table, after a look at its times: a record without one has no step, and would be lost silently."""
-        from pyspark.sql import types
+    def _period(self, table: Any, limits: tuple[Any, Any], start: Any) -> Any:
+        """The records of a period. One that has no step, as it has no time, would be lost silently: it stops the pass
+        that meets it."""
+        from pyspark.sql import functions, types
 
         name, days = str(self.options.time_column), self.options.every is not None
-        with shielded_from_spark(self._place):
-            table = self._table(spark)
-            if name not in table.columns:
-                raise DataError(
-                    f"there is no column {name!r}", where=self._place, allowed="a column of the table"
-                )
-            kind = table.schema[name].dataType
-            dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
-            if not isinstance(kind, dates if days else types.IntegralType):
-                raise DataError(
-                    f"the time column has the type {kind.simpleString()}",
-                    where=f"{self._place}, column {name!r}",
-                    allowed="dates or timestamps" if days else "whole step numbers",
-                )
-            require_utc(spark, [kind], self._place)
-            column = table[quoted(name)]
-            lost = (
-                column.isNull() if self.options.continues else column.isNull() | (column < bounds(grid, 1)[0])
-            )
-            some = table.where(lost).select(column).limit(1).toArrow().num_rows
-        if some:
+        if name not in table.columns:
+            raise DataError(f"there is no column {name!r}", where=self._place, allowed="a column of the table")
+        kind = table.schema[name].dataType
+        dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
+        if not isinstance(kind, dates if days else types.IntegralType):
             raise DataError(
-                "there is a record without a time, or before the start",
+                f"the time column has the type {kind.simpleString()}",
                 where=f"{self._place}, column {name!r}",
-                allowed="a time from the start on in every record",
+                allowed="dates or timestamps" if days else "whole step numbers",
             )
-        return table
+        column = table[quoted(name)]
+        lost = column.isNull() if self.options.continues else column.isNull() | (column < start)
+        frame = table.where(lost | ((column >= limits[0]) & (column < limits[1])))
+        for used in self._columns[:1]:
+            stops = functions.when(lost, functions.raise_error(functions.lit(NO_TIME)))
+            frame = frame.withColumn(used, stops.otherwise(table[quoted(used)]))
+        needed = self.options.key_column is not None and name == self._order
+        return frame if needed or name in self._columns else frame.drop(name)
 
     def _table(self, spark: Any) -> Any:
         """By its name; a folder that is named by its path is relative to the file that names it, as other paths are."""
         name = str(self.options.table)
         folder = _FOLDER.fullmatch(name)
-        if folder is None or "://" in folder[2]:
+        if folder is None:
+            spark.catalog.refreshTable(name)
             return spark.table(name)
+        if "://" in folder[2]:
+            return self._alike(spark.table(name), folder[1])
         path = (self._base / folder[2]).absolute()
         if folder[1] == "staged":
             return open_staged(spark, path, self._place)
-        return spark.table(f"{folder[1]}.`{path}`")
+        return self._alike(spark.table(f"{folder[1]}.`{path}`"), folder[1])
+
+    def _alike(self, table: Any, kind: str) -> Any:
+        """A folder's table, after a look at the columns of its files."""
+        if kind != "delta":
+            self._files = self._files or AlikeFiles(kind, self._place)
+            self._files.check(table)
+        return table
 
 
 def _settings(texts: Sequence[str]) -> dict[str, str]:
@@ -280,6 +292,12 @@ def _check_own(own: SparkKeys) -> None:
             raise wrong_source(
                 f"settings holds {name!r}, which is no setting of Spark",
                 "texts such as spark.executor.memory=4g",
+            )
+        if not is_allowed_setting(name) and not _SECRET.search(name):
+            raise wrong_source(
+                f"settings holds {name}, which is none of those that may change while a stream lives",
+                "memory, cores, shuffles and connections, such as spark.executor.memory=4g or "
+                "spark.sql.shuffle.partitions=64",
             )
         if _SECRET.search(name):
             raise wrong_source(

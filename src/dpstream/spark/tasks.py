@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
+from dpstream.core.schema.arrow import valid_text
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.column import PROBLEM_KINDS
 from dpstream.core.tables import MultisetHash
@@ -318,19 +319,24 @@ def part_rows(part: int, tally: Tally, counts: NDArray[np.int64]) -> Iterator[An
 
 
 def row_blocks(batches: Iterable[Any]) -> Iterator[Any]:
-    """Tables of about ``_ROWS`` rows: Spark's own batches are small."""
-    import pyarrow as pa
-
+    """Tables of about ``_ROWS`` rows, whose texts are UTF-8 as those of files are: Spark's own batches are small."""
     waiting: list[Any] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         if rows >= _ROWS:
-            yield pa.Table.from_batches(waiting)
+            yield _table(waiting)
             waiting, rows = [], 0
     if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield _table(waiting)
+
+
+def _table(batches: list[Any]) -> Any:
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(batches)
+    return pa.table([valid_text(column) for column in table.columns], names=table.column_names)
 
 
 def partition() -> int:

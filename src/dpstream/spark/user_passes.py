@@ -112,7 +112,7 @@ class _AdmittedPasses(Passes):
         super().__init__(
             first.sides, first.schema, (), first.where, deletes=first.has_deletes, users=first.users
         )
-        self.content = first.content
+        self.content, self.files = first.content, first.files
         self._most, self._folder, self._shards = max_events, folder, shards
         self._generation: Generation | None = None
         self._tally: Tally | None = None

@@ -37,8 +37,11 @@ def file_format(path: AnyPath) -> str:
 
 
 @contextlib.contextmanager
-def readable(path: AnyPath) -> Iterator[None]:
+def readable(path: AnyPath, kind: str | None = None) -> Iterator[None]:
     """Replace what readers raise on a bad file by an UnreadableError about the file.
+
+    Args:
+        kind: the format, where the file's name need not say it.
 
     Errors:
         UnreadableError: also, an object that was replaced since it was found, before or during the reading.
@@ -65,7 +68,7 @@ def readable(path: AnyPath) -> Iterator[None]:
             ) from None
         # Readers' messages quote private values, so they are dropped.
         raise UnreadableError(
-            f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",
+            f"the file cannot be read as {kind or file_format(path)}: it is damaged, half-written or inconsistent",
             where=str(path),
             allowed="a complete file (write it under another name, then rename it)",
         ) from None
