@@ -259,10 +259,11 @@ class PooledPlan(StreamPlan):
     def _prediction(self) -> Prediction:
         tests = self.recipe.prior is not None
         first = self.recipe.first_records or 0
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first)
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first, self._holds)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
-        """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting."""
+        """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting; of the
+        number of records, with what came since."""
         return self._prediction.errors(steps, self.horizon, expected)
 
     def explain(self) -> Explanation:
