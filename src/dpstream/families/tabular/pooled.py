@@ -274,7 +274,13 @@ class PooledPlan(StreamPlan):
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         recipe, public = self.recipe, self.unit.relation == "replace"
         words = epoch_words(
-            recipe.staleness, every, len(recipe.workload), recipe.season, holds=self._holds, public=public
+            recipe.staleness,
+            every,
+            len(recipe.workload),
+            recipe.season,
+            holds=self._holds,
+            public=public,
+            all_columns=self.runner.measures_all_columns,
         )
         following = ", ".join(str(end) for end in ends[every:])
         deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))

@@ -30,8 +30,8 @@ DRAWN = "drawn_in_blocks_of"
 
 #: Where noisy counts are published with the step.
 _MEASURED_WORDS = (
-    " What this step measured is published beside its table: sums of it over all steps are unbiased, and have exact "
-    "intervals (dpstream measured)."
+    " What this step measured is published beside its table; dpstream measured says which sums of it over all steps "
+    "have an interval."
 )
 
 
