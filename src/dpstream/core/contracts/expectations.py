@@ -13,7 +13,7 @@ from dpstream.core.errors import ConfigError, HorizonError
 __all__ = ["VARIES", "ExpectedErrors", "ExpectedTable", "MarginalError", "check_steps", "with_columns"]
 
 #: By which share the number of records that come differs from one step to the next, where nobody says
-#: (``benchmarks/results/unmeasured_steps.txt``: .2 to .5 in months of real streams).
+#: (docs/theory/pooled.md: .2 to .5 in months of real streams).
 VARIES = 0.3
 #: ``grows``: nothing leaves. ``turns-over``: records leave once the table has its size. ``steady``: the same people, or
 #: records with keys, are there from the first step on.

@@ -212,7 +212,7 @@ def _error(
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
     }.get(
         one.use,
-        f"{_WHERE[one.use] if not one_column else ''}an average count is right to within {by}",
+        f"{'' if one_column else _WHERE.get(one.use, '')}an average count is right to within {by}",
     )
     if one.as_of is not None:
         words += f" as of step {one.as_of}"
