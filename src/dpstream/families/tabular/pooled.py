@@ -269,7 +269,7 @@ class PooledPlan(StreamPlan):
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""
         ends = [self.epochs.after(0)]
-        while len(ends) < _LISTED_EPOCHS and ends[-1] not in (self.horizon, self.last_step):
+        while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
             ends.append(self.epochs.after(ends[-1]))
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         recipe, public = self.recipe, self.unit.relation == "replace"
