@@ -84,7 +84,9 @@ def expected_words(expected: Expected | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
-    order = ("the owner's guess order = sorted is published ([expect])",) if expected.table.ordered else ()
+    order: tuple[str, ...] = ()
+    if expected.table.ordered:
+        order = ("the owner's guess order = sorted is published ([expect])",)
     if expected.table.varies != VARIES:
         order += (f"the owner's guess varies = {expected.table.varies:g} is published ([expect])",)
     if expected.table.change == "grows":
