@@ -235,9 +235,9 @@ def test_a_stream_of_the_earlier_default_goes_on_once_it_is_named(tmp_path: Path
 
 def test_manifests_say_which_steps_are_measured(tmp_path: Path) -> None:
     """By default; a public rule of steps, whatever a batch holds."""
-    config = make(tmp_path, 12)
+    config = make(tmp_path, 12, end=1000)
     write_step(tmp_path, 10, [])
-    dpstream("run", config)
+    dpstream("run", config, "--until", 12)
     told = {
         step: json.loads(data)["accuracy"]
         for step in range(1, 13)

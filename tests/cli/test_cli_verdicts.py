@@ -18,7 +18,7 @@ from dpstream.stream.release.fitness import fitness_of
 DESERVED = {
     2000: ("good", "good"),
     88: ("good", "usable"),
-    29: ("usable", "poor"),
+    50: ("usable", "poor"),
     15: ("poor", "unfit"),
     0: ("unfit", "unfit"),
 }

@@ -403,8 +403,8 @@ def test_columns_that_were_not_measured_have_errors_by_simulation(tmp_path: Path
 
 
 def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp_path: Path) -> None:
-    config = make(tmp_path / "s", 12)
-    dpstream("run", config)
+    config = make(tmp_path / "s", 12, end=1000)
+    dpstream("run", config, "--until", 12)
     for run in (config, tmp_path / "s" / "releases"):
         page = Page(write_report(run, tmp_path / "r.html"))
         shown = page.chart("Noise of the number of records")

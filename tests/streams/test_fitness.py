@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dpstream.core.contracts.verdicts import MODELLED, PREDICTED, verdicts_from
+from dpstream.core.contracts.expectations import MarginalError
+from dpstream.core.contracts.verdicts import MODELLED, PREDICTED, is_unfit, verdicts_from
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 
@@ -90,6 +91,26 @@ def test_of_an_error_by_a_model_and_one_by_simulation_the_larger_is_told(
     assert total.share == pytest.approx(share)
     assert how in total.words
     assert "predicted by the plan" not in total.words
+
+
+def test_the_verdict_on_columns_is_about_the_worst_one_and_names_it() -> None:
+    errors = [
+        MarginalError(("carrier",), 10, 5.0),
+        MarginalError(("dest",), 106, 5.0),
+        MarginalError(("day",), 7, 5.0),
+    ]
+    columns = verdicts_from(1000.0, 1.0, errors, PREDICTED)[1]
+    assert (columns.word, columns.share, columns.half) == ("unfit", pytest.approx(0.53), pytest.approx(0.05))
+    assert (
+        "53 % of a typical count of one column in dest, the worst of 3 columns, and 5 % in half"
+        in columns.words
+    )
+    # The table as a whole is unfit where half of its columns are.
+    assert not is_unfit([columns])
+    assert is_unfit([verdicts_from(130.0, 1.0, errors, PREDICTED)[1]])
+    alone = verdicts_from(1000.0, 1.0, errors[1:2], PREDICTED)[1]
+    assert alone.half is None
+    assert is_unfit([alone])
 
 
 def test_a_verdict_by_simulation_is_as_wide_as_the_published_interval(tmp_path: Path) -> None:

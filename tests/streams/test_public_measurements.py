@@ -23,7 +23,7 @@ from dpstream.families.tabular import Baseline, Pooled
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, Publishing, open_stream
 from dpstream.stream.release.answers import measured_answer
-from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.estimates import Estimate, Missing, Published
 
 
 def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
@@ -197,6 +197,44 @@ def test_what_was_chosen_is_marked() -> None:
     fixed = [one for one in published.counts if one.columns == ("zip",)]
     assert len(fixed) == 4
     assert not any("chosen" in one.query for one in fixed)
+
+
+def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
+    """Every marginal sums to it, whichever was chosen: an interval at every border, without a headline, and the number
+    and the error of the release itself.
+
+    100 streams of nine epochs: intervals of 80 % hold 80 % of the last ones
+    but for five standard deviations (false alarms below 1e-6); the control states half of the noise.
+    """
+    schema = Schema([Categorical(f"c{size}", [str(i) for i in range(size - 2)]) for size in (3, 4, 5, 13)])
+    options = {"how_many": "predicted", "estimates": "joined", "noise": "joint"}
+    plan = Pooled(Workload.all_k_way(schema.domain, 2), iterations=1, **options).calibrate(epsilon=1)  # type: ignore[arg-type]
+    generator, inside, errors = np.random.default_rng(2), {1.0: [], 0.5: []}, set()
+    sizes = schema.domain.sizes
+    batches = [generator.integers(0, sizes, (600, 4)) * (generator.random((600, 4)) < 0.6) for _ in range(9)]
+    chose = False
+    for stream in range(100):
+        state, counts = plan.start(), []
+        for codes in batches:
+            batch = EncodedBatch(schema.domain, codes.astype(np.int32), None)
+            release = plan.step(state, batch, Randomness.system())
+            counts += release.noisy_counts
+            if stream < 5:
+                found = Published(counts, schema).estimate([])
+                assert isinstance(found, Estimate)
+                assert float(found.values) == pytest.approx(release.total)
+                assert found.standard_error == pytest.approx(release.total_error)
+        found = Published(counts, schema).estimate([])
+        assert isinstance(found, Estimate)
+        errors.add(round(found.standard_error, 3))
+        chose |= isinstance(Published(counts, schema).estimate(["c13"]), Missing)
+        for narrower, held in inside.items():
+            held.append(abs(float(found.values) - 5400) <= narrower * found.law().half_width(0.8))
+    assert chose, "columns are known no longer"
+    assert len(errors) > 10, "the choices are not always the same"
+    least = 0.8 - 5.0 * (0.16 / 100) ** 0.5
+    assert np.mean(inside[1.0]) >= least
+    assert np.mean(inside[0.5]) < least
 
 
 def test_a_number_of_records_that_is_public_has_no_error(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torture_life
 from torture import KINDS, SERVER_KINDS, torture
-from torture_upkeep import FORGOTTEN
-
-from dpstream.stream.ledger import reading
-from dpstream.stream.store import sealed_history, store_status, upkeep
 from torture_sources import SOURCES
+from torture_upkeep import FORGOTTEN
 
 from dpstream.io.sources import duckdb_file
 from dpstream.io.sources.file_finding import FilesAsFound
+from dpstream.stream.ledger import reading
+from dpstream.stream.store import sealed_history, store_status, upkeep
 
 if TYPE_CHECKING:
     from postgres_server import Cluster

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
 
 import numpy as np
 import pytest
 
+from dpstream.core.contracts import ExpectedTable
+from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.privacy import Event, PureDP, Randomness, approximate_to_zcdp
+from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.families.tabular import AIM, Baseline, DPStabs
+from dpstream.families.tabular import AIM, Baseline, DPStabs, Pooled
 from dpstream.lab.experiments import data_folder, kumar_stream
 from dpstream.tools.evaluate import workload_errors
 
@@ -54,3 +59,34 @@ def test_aim_on_all_of_adult(budget, avg_we, max_we):
     found = workload_errors(truth, model.marginals(workload.cliques), len(stream.codes))
     assert found.avg_we < avg_we
     assert found.max_we < max_we
+
+
+def test_predicted_errors_of_the_number_of_records_hold_what_is_not_measured():
+    """230 months of evictions, without noise: what a table that goes on as the last epoch went is off by, as a root
+    mean square over the steps from 10 on that end no epoch, beside the prediction (with noise that does not matter).
+    """
+    file = data_folder(None) / "eviction" / "eviction.csv.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        months = [row["file_date"][:7].split("-") for row in csv.DictReader(lines)]
+    first = min(int(year) * 12 + int(month) for year, month in months)
+    numbers = np.bincount([int(year) * 12 + int(month) - first for year, month in months]).astype(float)
+    plan = Pooled(Workload.all_k_way(Domain(("a",), (2,)), 1)).calibrate(epsilon=10)
+    until, off, steps, last = np.concatenate([[0.0], np.cumsum(numbers)]), [], [], 0
+    while last < len(numbers):
+        border = plan.epochs.after(last)
+        following = range(border + 1, min(plan.epochs.after(border), len(numbers) + 1))
+        rate = (until[min(border, len(numbers))] - until[last]) / (border - last)
+        for step in following if border >= 10 else ():
+            off.append(until[step] - until[border] - rate * (step - border))
+            steps.append(step)
+        last = border
+    truth, mean = float(np.sqrt(np.mean(np.square(off)))), float(numbers.mean())
+    declared = float(np.sqrt(np.mean(np.diff(numbers) ** 2)) / mean)
+    for varies in (VARIES, declared):
+        table = ExpectedTable(int(until[-1]), mean, "grows", varies=varies)
+        found = np.array([one.total for one in plan.expected_errors(steps, table)])
+        assert 0.8 < float(np.sqrt(np.mean(found**2))) / truth < 1.25, varies
+    still = ExpectedTable(int(until[-1]), mean, "grows", varies=0.0)
+    assert max(one.total for one in plan.expected_errors(steps, still)) < 0.05 * truth, (
+        "noise alone, as before"
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpstream.core.contracts import ExpectedTable
+from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, InsertedRecord, Record, Unit
 from dpstream.project.reader import Section
@@ -14,6 +15,8 @@ __all__ = ["Expected", "expected_words", "read_expected"]
 
 #: What is assumed of a table with keys of which its owner says nothing, and of one from which records leave.
 _SIZE, _STEPS = 1000, 10
+#: The largest share by which steps may be guessed to differ.
+_MOST_VARIES = 10.0
 #: Coarse guesses are three times too large or too small at most.
 _COARSE = 3
 
@@ -52,6 +55,11 @@ def read_expected(
         raise section.wrong(
             "order", "those who are followed are there in every step, in whatever order they came", "mixed"
         )
+    varies = VARIES
+    if given and section.has("varies"):
+        varies = section.number("varies", VARIES)
+        if varies > _MOST_VARIES or isinstance(unit, Record | Individual):
+            raise section.wrong("varies", f"varies = {varies:g} cannot be used")
     if isinstance(unit, Record):
         return _of_records(section, mechanism, given)
     if not given:
@@ -69,14 +77,18 @@ def read_expected(
         found = _with_defaults(section, size, coming, "turns-over")
     else:
         found = _of_growing(section, size, coming, horizon)
-    return replace(found, table=replace(found.table, ordered=ordered))
+    return replace(found, table=replace(found.table, ordered=ordered, varies=varies))
 
 
 def expected_words(expected: Expected | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
-    order = ("the owner's guess order = sorted is published ([expect])",) if expected.table.ordered else ()
+    order: tuple[str, ...] = ()
+    if expected.table.ordered:
+        order = ("the owner's guess order = sorted is published ([expect])",)
+    if expected.table.varies != VARIES:
+        order += (f"the owner's guess varies = {expected.table.varies:g} is published ([expect])",)
     if expected.table.change == "grows":
         return (
             f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",

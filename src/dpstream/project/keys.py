@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpstream.core.contracts import Family, Key
+from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.sink_kinds import SINKS
@@ -156,6 +157,16 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "holds records of few kinds and a later one holds others. Then what one step holds says little of the next "
         "one, and `plan --compare` invents such streams.",
         fragment=words("mixed", "sorted"),
+    ),
+    Key(
+        "expect",
+        "varies",
+        "a number from 0 to 10 (not where records or people are followed)",
+        f"{VARIES:g}",
+        "months of real streams differ by .2 to .5",
+        "By which share the number of records that come differs from one step to the next, as a rule. Where several "
+        "steps are measured together, plan predicts from it how far the number of records is off in between.",
+        fragment={"type": "number", "minimum": 0, "maximum": 10},
     ),
     Key(
         "budget",

@@ -49,7 +49,8 @@ _WISH = re.compile(r"\s*(?P<what>.+?)\s+within\s+(?P<share>[0-9]{1,6}([.][0-9]{1
 _WORDS = (
     "standard errors of measured sums, from the law of their noise, for a table of the expected size. Shares are of "
     "the expected number of records (total), or of a typical count: that number divided by the marginal's cells. "
-    "What a model adds to the sums is not included."
+    "What a model adds to the sums is not included. Where steps are measured together, the error of the number of "
+    "records holds what is not measured yet, if steps differ by {varies:.0%} ([expect] varies)."
 )
 _ADAPTIVE = "Of marginals that are selected as the data say, nothing is predicted."
 
@@ -118,12 +119,13 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
         raise _no_guess("--at")
     last, because = (_step(plan, at), "--at") if at is not None else _last_step(config, plan)
     predicted = _predicted(config, plan, sorted({*(step for step in _STEPS if step <= last), last}))
-    if predicted is None:
+    if predicted is None or config.expected is None:
         return None
+    words = _WORDS.format(varies=config.expected.table.varies)
     bound = f" {_AT_MOST}" if predicted[-1].at_most else ""
     records, _ = counted_records(plan.unit, config.schema())
     return {
-        "words": f"{_WORDS} {_ADAPTIVE}{bound}",
+        "words": f"{words} {_ADAPTIVE}{bound}",
         "steps": [_as_dict(one) for one in predicted],
         "verdict_step": {"step": last, "because": because},
         "hopeless": _hopeless(config, plan, predicted[-1].size),

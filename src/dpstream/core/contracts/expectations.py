@@ -10,8 +10,11 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, HorizonError
 
-__all__ = ["ExpectedErrors", "ExpectedTable", "MarginalError", "check_steps", "with_columns"]
+__all__ = ["VARIES", "ExpectedErrors", "ExpectedTable", "MarginalError", "check_steps", "with_columns"]
 
+#: By which share the number of records that come differs from one step to the next, where nobody says
+#: (docs/theory/pooled.md: .2 to .5 in months of real streams).
+VARIES = 0.3
 #: ``grows``: nothing leaves. ``turns-over``: records leave once the table has its size. ``steady``: the same people, or
 #: records with keys, are there from the first step on.
 Change = Literal["grows", "turns-over", "steady"]
@@ -26,12 +29,14 @@ class ExpectedTable:
         records_per_step: records that come in a step.
         change: how the table comes to its size.
         ordered: whether records that come at one time are alike, because they come sorted by columns of the table.
+        varies: by which share the number of records that come differs from one step to the next, as a rule.
     """
 
     size: int
     records_per_step: float
     change: Change
     ordered: bool = False
+    varies: float = VARIES
 
     def came(self, step: int) -> float:
         """Records that came up to a step, that step included; of a steady table, all that are there."""

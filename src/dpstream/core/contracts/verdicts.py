@@ -71,11 +71,13 @@ _HOW: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class CellError:
-    """The standard error of one cell, in records, of a marginal with so many cells; and where it comes from."""
+    """The standard error of one cell, in records, of a marginal with so many cells; where it comes from, and what the
+    marginal is called."""
 
     error: float
     cells: int
     how: How
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,12 @@ class Verdict:
     Attributes:
         use: which one.
         word: good, usable, poor, unfit; or not known.
-        share: one standard error as a share of a typical number of this use; None where it is not known, or where the
-            table has no records. By simulation it is half of the half width of the published 95 % interval.
+        share: one standard error as a share of a typical number of this use, of columns in the worst one; None where it
+            is not known, or where the table has no records. By simulation it is half of the half width of the published
+            95 % interval.
         how: where the error comes from; None where it is not known.
         words: the same in one sentence.
+        half: of several columns: the same in the median one.
         as_of: the step that the error is about, where that is an earlier one than the table's.
     """
 
@@ -97,6 +101,7 @@ class Verdict:
     share: float | None
     how: How | None
     words: str
+    half: float | None = None
     as_of: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,9 +118,9 @@ def verdicts(
 ) -> tuple[Verdict, ...]:
     """One verdict for each use.
 
-    A typical count of a marginal is the table's size divided by the marginal's cells. Where several marginals are
-    known, the verdict is about the median one. A small group is one cell that holds 1 % of the table: of a pair where
-    pairs are known, else of a column.
+    A typical count of a marginal is the table's size divided by the marginal's cells. The verdict on columns is about
+    the worst one; that on pairs, of which there are many, about the median one. A small group is one cell that holds
+    1 % of the table: of a pair where pairs are known, else of a column.
 
     Args:
         size: number of records, as released or expected.
@@ -179,12 +184,21 @@ def _as_of(one: Verdict, step: int, when: str) -> Verdict:
 
 def errors_of(marginals: Iterable[MarginalError], width: int, how: How) -> list[CellError]:
     """The errors of the marginals of so many columns."""
-    return [CellError(one.error, one.cells, how) for one in marginals if len(one.columns) == width]
+    return [
+        CellError(one.error, one.cells, how, ", ".join(one.columns))
+        for one in marginals
+        if len(one.columns) == width
+    ]
 
 
 def is_unfit(found: Iterable[Verdict]) -> bool:
-    """Whether a table is unfit as a whole: its number of records, or its columns, are."""
-    return any(one.word == "unfit" and one.use in ("totals", "columns") for one in found)
+    """Whether a table is unfit as a whole: its number of records is, or half of its columns."""
+    return any(
+        one.word == "unfit"
+        and one.use in ("totals", "columns")
+        and (one.half is None or one.half > THRESHOLDS["poor"])
+        for one in found
+    )
 
 
 def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = "records") -> Verdict:
@@ -194,11 +208,19 @@ def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = 
     if not errors:
         return Verdict(use, NOT_KNOWN, None, None, f"{name}: not known: run dpstream errors.")
     shares = [one.error * one.cells / size for one in errors]
-    share = statistics.median(shares)
-    how = errors[0].how
+    half = statistics.median(shares)
+    share = max(shares) if use == "columns" else half
+    how, what = errors[0].how, _OF[use].format(records=records)
+    if len(errors) > 1 and use == "columns":
+        worst = errors[shares.index(share)].name
+        what += f" in {worst}, the worst of {len(errors)} columns, and {_percent(half)} in half of them"
+    elif len(errors) > 1 and use == "pairs":
+        what += f" in half of {len(errors)} pairs"
     word = next((word for word, most in THRESHOLDS.items() if share <= most), "unfit")
     # Rounded away from the better word, so that the number and the word agree.
-    shown = f"{math.ceil(share * 1000 - 1e-9) / 10:g} %" if share < 10 else "more than 1000 %"
-    what = _OF[use].format(records=records)
-    sentence = f"{name} are {word}: one standard error is {shown} of {what} ({_HOW[how]})."
-    return Verdict(use, word, share, how, sentence)
+    sentence = f"{name} are {word}: one standard error is {_percent(share)} of {what} ({_HOW[how]})."
+    return Verdict(use, word, share, how, sentence, half if use == "columns" and len(errors) > 1 else None)
+
+
+def _percent(share: float) -> str:
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %" if share < 10 else "more than 1000 %"

@@ -259,21 +259,28 @@ class PooledPlan(StreamPlan):
     def _prediction(self) -> Prediction:
         tests = self.recipe.prior is not None
         first = self.recipe.first_records or 0
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first)
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first, self._holds)
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
-        """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting."""
+        """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting; of the
+        number of records, with what came since."""
         return self._prediction.errors(steps, self.horizon, expected)
 
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""
         ends = [self.epochs.after(0)]
-        while len(ends) < _LISTED_EPOCHS and ends[-1] not in (self.horizon, self.last_step):
+        while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
             ends.append(self.epochs.after(ends[-1]))
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         recipe, public = self.recipe, self.unit.relation == "replace"
         words = epoch_words(
-            recipe.staleness, every, len(recipe.workload), recipe.season, holds=self._holds, public=public
+            recipe.staleness,
+            every,
+            len(recipe.workload),
+            recipe.season,
+            holds=self._holds,
+            public=public,
+            all_columns=self.runner.measures_all_columns,
         )
         following = ", ".join(str(end) for end in ends[every:])
         deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))

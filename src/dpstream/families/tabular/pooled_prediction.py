@@ -44,6 +44,7 @@ class Prediction:
         sides: how many kinds of events are followed apart.
         tests: whether runs that choose nothing may measure one marginal more, to judge a prior: then all are taken to.
         first: how many events the first step lets expect, before anything is released.
+        holds: whether the number of records stays, between borders, as it was measured.
         known: the noise of epochs that were asked for before, by their expected number of events.
     """
 
@@ -52,12 +53,13 @@ class Prediction:
     sides: int
     tests: bool = False
     first: float = 0.0
+    holds: bool = False
     known: dict[float, EpochNoise] = field(default_factory=dict)
 
     def errors(
         self, steps: Sequence[int], horizon: int | None, expected: ExpectedTable
     ) -> tuple[ExpectedErrors, ...]:
-        """As of the last border up to each step.
+        """Of marginals as of the last border up to each step; of the number of records at the step itself.
 
         Errors:
             HorizonError: a step beyond the horizon. ConfigError: no number of a step.
@@ -66,33 +68,53 @@ class Prediction:
         own = self.runner.followed
         followed = _followed(self.runner)
         sums = EpochNoise((0.0,) * len(followed), 0.0)
-        found, last, public = dict[int, EpochNoise](), 0, self.runner.division.public_total
+        found, last, public = dict[int, tuple[EpochNoise, float]](), 0, self.runner.division.public_total
+        length, newest = 1, 0.0
         rates = [self.first, *[0.0] * (self.sides - 1)]
         for step in sorted(set(asked)):
             while (border := self.epochs.after(last)) <= step and last != horizon:
-                events = [expected.came, expected.left][: self.sides]
-                for side, upto in enumerate(events):
+                before = sums.total
+                for side, upto in enumerate([expected.came, expected.left][: self.sides]):
                     came = upto(border) - upto(last)
                     # As in ``PooledPlan``: the epoch before lets expect, unless numbers of events are public.
                     guess = came if public else rates[side] * (border - last)
                     rates[side] = came / (border - last)
                     sums = sums + self._epoch(guess)
-                last = border
-            found[step] = sums
+                length, newest, last = border - last, sums.total - before, border
+            added = 0.0 if public else self._unmeasured(last, step, length, newest, expected)
+            found[step] = sums, sums.total + added
         names = [tuple(own.workload.domain.names[i] for i in own.cells.cliques[at]) for at in followed]
         cells = [int(own.cells.sizes[at]) for at in followed]
         return tuple(
             ExpectedErrors(
                 step,
                 expected.size_at(step),
-                math.sqrt(found[step].total),
+                math.sqrt(found[step][1]),
                 tuple(
                     MarginalError(columns, size, math.sqrt(variance))
-                    for columns, size, variance in zip(names, cells, found[step].marginals, strict=True)
+                    for columns, size, variance in zip(names, cells, found[step][0].marginals, strict=True)
                 ),
             )
             for step in asked
         )
+
+    def _unmeasured(self, last: int, step: int, length: int, newest: float, expected: ExpectedTable) -> float:
+        """The variance that the steps after the last border add to the number of records.
+
+        The number of events in each of them differs from that in the newest epoch's steps by ``expected.varies`` of it,
+        independently; a table that goes on as that epoch went repeats its mean and its noise.
+
+        Args:
+            length, newest: steps of the newest epoch, and the variance of the noise in its number of events.
+        """
+        since = step - last
+        if not since:
+            return 0.0
+        events = [upto(step) - upto(last) for upto in (expected.came, expected.left)[: self.sides]]
+        varied = sum((expected.varies * many / since) ** 2 for many in events)
+        if self.holds:
+            return (expected.size_at(step) - expected.size_at(last)) ** 2 + since * varied
+        return (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
 
     def _epoch(self, events: float) -> EpochNoise:
         rounded = _rounded(events)

@@ -8,7 +8,14 @@ __all__ = ["counts_words", "epoch_words"]
 
 
 def epoch_words(
-    share: Fraction, every: int, workload: int, season: Fraction | None, *, holds: bool, public: bool
+    share: Fraction,
+    every: int,
+    workload: int,
+    season: Fraction | None,
+    *,
+    holds: bool,
+    public: bool,
+    all_columns: bool,
 ) -> dict[str, str]:
     """The paragraphs of a plan.
 
@@ -16,7 +23,7 @@ def epoch_words(
         share: how old a release may be. every: how many first steps are epochs of their own.
         workload: the number of its marginals. season: its steps; None: there is none.
         holds: whether a release stays, between two borders, as it was measured.
-        public: whether the number of records is.
+        public: whether the number of records is. all_columns: whether every run measures all columns.
     """
     late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
     until = "stays as it was measured until" if holds else "goes on as the last epoch went, until"
@@ -25,8 +32,17 @@ def epoch_words(
         f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release {until} the next end: at "
         f"most {late} of the steps so far is not measured yet.",
         "errors": "No count of a released table has an exact error: counts join measurements of many epochs, by a "
-        "rule that follows what was measured. What was measured is published: dpstream measured adds it up to "
-        "unbiased counts with exact intervals. dpstream errors finds out by simulation how far tables are off. "
+        "rule that follows what was measured. What was measured is published, and dpstream measured adds it up. It has "
+        "intervals at the ends of epochs: of "
+        + ("" if public else "the number of records and of ")
+        + "headlines at every one; of columns "
+        + (
+            "likewise"
+            if all_columns
+            else "at step 1, and further on as long as they are found to drift (where they do not, often for 3 to 9 "
+            "steps only)"
+        )
+        + "; of other marginals at none. dpstream errors finds out by simulation how far tables are off. "
         + (
             "The number of records is declared public."
             if public

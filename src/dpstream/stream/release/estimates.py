@@ -336,7 +336,9 @@ class Published:
         if combine == "least squares":
             return least_squares(names, usable, self._sizes, number)
         able = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
-        found = [projected(names, one, self._sizes) for one in able if not was_chosen(one) or _adds_up(names, one)]
+        found = [
+            projected(names, one, self._sizes) for one in able if not was_chosen(one) or _adds_up(names, one)
+        ]
         if all(self._sizes[name] == 2 for name in names):
             found += decoded(names, [one for one in usable if one.columns is None], number)
         if not found:

@@ -46,7 +46,7 @@ COUNTED = "counted_records"
 #: Where noisy counts are published with the step.
 _MEASURED_WORDS = (
     " What this step measured is published beside its table: sums of it over all steps are unbiased estimates of the "
-    "{records}, with exact intervals (dpstream measured)."
+    "{records}, and dpstream measured says which of them have an exact interval."
 )
 
 

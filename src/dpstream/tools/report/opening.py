@@ -177,8 +177,8 @@ def _range_words(found: Sequence[Verdict]) -> str:
         )
     if any(one.share is not None and one.use in ("columns", "pairs") for one in found):
         texts.append(
-            "An average count is the table's size divided by the combinations of values. In the other half of the "
-            "columns or pairs it is further off, and so are large counts: the range is not one for all counts."
+            "An average count is the table's size divided by the combinations of values. Large counts are further off, "
+            "and so are average ones in the other half of the pairs: the range is not one for all counts."
         )
     return " ".join(texts)
 
@@ -190,6 +190,7 @@ _USES = {
     "small groups": "A group of 1 % ({group})",
     "averages": "Averages of binned numbers",
 }
+_WHERE = {"columns": "in every column ", "pairs": "in half of the pairs "}
 _HOW = {"predicted": "by the plan", "simulated": "by simulation", "modelled": "by its model", "exact": ""}
 
 
@@ -217,7 +218,7 @@ def _error(
         "small groups": f"give or take {by}" + (": more than there are" if off > 1 else ""),
     }.get(
         one.use,
-        f"{'' if one_column else f'in half of the {one.use} '}an average count is right to within {by}",
+        f"{'' if one_column else _WHERE.get(one.use, '')}an average count is right to within {by}",
     )
     if one.as_of is not None:
         words += f" as of step {one.as_of}"
