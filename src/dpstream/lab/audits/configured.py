@@ -74,7 +74,15 @@ def scope(config: Config, names: Sequence[str]) -> str:
     admission = "how records are encoded and bounded"
     admits = "transcripts" in names and config.plan().reads == "counts"
     seen = [admission] * admits + [words for name, words in _EXAMINED.items() if name in names]
-    left = [admission] * (not admits) + [words for name, words in _EXAMINED.items() if name not in names]
+    both = (
+        getattr(config.recipe, "deletions", False) and getattr(config.recipe, "come_and_go", "") == "counted"
+    )
+    cancelled = ["the cancelling of equal rows, which this file does not use"] * both
+    left = (
+        [admission] * (not admits)
+        + cancelled
+        + [words for name, words in _EXAMINED.items() if name not in names]
+    )
     return f"Examined: {'; '.join(seen)}. Not examined: {'; '.join([*left, _NEVER])}."
 
 
