@@ -115,6 +115,8 @@ def _number_loss(sparse: NumericSparse, opened: Books, one: tuple[int, int], oth
         return 0
 
     numbers = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
+    if len(laws) != len(numbers):
+        return math.inf
     units = min(sparse.noise.units(t), opened.run.units * t // _START)
     return float(abs(numbers[0] - numbers[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 

@@ -201,7 +201,7 @@ class _Leaking:
 
     def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
         """The plan's step."""
-        made = self._plan.step(state, batch, randomness)
+        made: Any = self._plan.step(state, batch, randomness)
         assert isinstance(randomness, Door)
         counts = made.noisy_counts
         if not counts:

@@ -55,10 +55,10 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
     plan, worst = subject.plan, Largest()
     for at in (0, len(subject.steps) - 1):
         other = _replaced(subject.plan, subject.steps, at)
-        batches, others = (
+        batches, changed = (
             [EncodedBatch(plan.domain, codes) for codes in steps] for steps in (subject.steps, other)
         )
-        for one, two in ((batches, others), (others, batches)):
+        for one, two in ((batches, changed), (changed, batches)):
             for _ in range(-(-transcripts // 2)):
                 worst.see(stream_loss(plan, one, two, randomness, subject.wrap), f"a record of step {at + 1}")
     generator = np.random.default_rng(1)
