@@ -96,12 +96,6 @@ def test_a_record_without_a_key_is_told_of_a_key(tmp_path: Path, verb: str) -> N
     assert "user" not in done.output
 
 
-def test_an_audit_names_the_one_insert() -> None:
-    from dpstream.lab.audits.configured import _who
-
-    assert _who(InsertedRecord()) == "one record's one insert"
-
-
 def test_a_person_with_many_records_is_told_of_in_the_report(tmp_path: Path) -> None:
     path = made(tmp_path)
     assert call("run", path).exit_code == 0

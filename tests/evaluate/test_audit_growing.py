@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 
 from dpstream.core.contracts import PrivateBatch
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Randomness
+from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import Workload
+from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
 from dpstream.families.growing.growing_release import GrowingSynthesis
-from dpstream.lab.audits.growing_audit import exact_growing, growing_loss
+from dpstream.lab.audits.door import stream_loss
+from dpstream.lab.audits.growing_audit import exact_growing
 from dpstream.lab.audits.growing_subjects import arrivals, growing_subjects
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
@@ -54,20 +55,22 @@ def test_what_slips_past_the_noise_is_an_infinite_loss() -> None:
     workload = Workload.all_k_way(domain, 1)
     plan = BBScheduler(MWEMPGMBox(workload), 8, gamma="1/2").calibrate(epsilon=1)
     broken = _TellsCounts(plan.budget, plan.unit, plan.horizon, plan.box, plan.schedule, plan.word)
-    base = arrivals(domain, [10, 20])
-    other = (base[0].copy(), base[1])
-    other[0][0] = 1
-    assert growing_loss(broken, base, other, Randomness.seeded(1)) == math.inf
-    assert 0 < growing_loss(plan, base, other, Randomness.seeded(1), lean=1) <= 1
+    base = [EncodedBatch(domain, codes) for codes in arrivals(domain, [10, 20])]
+    first = arrivals(domain, [10])[0]
+    first[0] = 1
+    other = [EncodedBatch(domain, first), base[1]]
+    assert stream_loss(broken, base, other, Randomness.seeded(1)) == math.inf
+    assert 0 < stream_loss(plan, base, other, Randomness.seeded(1)) <= 1
 
 
-def test_a_box_without_a_script_is_refused() -> None:
+def test_noise_beside_the_door_is_an_infinite_loss() -> None:
+    """What a function of the user's draws by itself is in no transcript."""
     domain = Domain(("a",), (3,))
 
     def function(budget: Any, data: Database, randomness: Randomness) -> Any:
-        return np.ones(3)
+        return np.ones(3) + randomness.draw(DiscreteLaplace(Fraction(1)), 3)
 
     box = OwnMechanism(function, Counts(domain, ((0,),)), "ones 1")
     plan = BBScheduler(box, 8, gamma="1/2").calibrate(epsilon=1)
-    with pytest.raises(ConfigError, match="cannot record the choices of own"):
-        growing_loss(plan, arrivals(domain, [9]), arrivals(domain, [9]), Randomness.seeded(1))
+    batches = [EncodedBatch(domain, codes) for codes in arrivals(domain, [9])]
+    assert stream_loss(plan, batches, batches, Randomness.seeded(1)) == math.inf

@@ -25,5 +25,13 @@ def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
         "run of tests, 2/3 of the noise, all noise",
         "run of tests, half of it charged, all noise",
         "analyst who repeats, runs without end",
+        "conversation, the exact share as easy",
+        "conversation, a bit where nothing was checked",
+        "conversation, a run forgotten on reopening",
+        "conversation, a number without its noise",
+        "conversation, threshold noise kept between runs",
     }
+    talks = [one for one in findings.values() if one.subject.startswith("conversation, ") and not one.control]
+    assert len(talks) == 4
+    assert all("easy, hard, unchecked" in one.detail for one in talks)
     assert all(one.found > 1.1 * one.claimed for one in broken)

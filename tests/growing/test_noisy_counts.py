@@ -17,7 +17,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox
 from dpstream.families.tabular import MWEMPGM
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.growing_audit import growing_loss
+from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.growing_subjects import GrowingSubject, arrivals, growing_subjects
 from dpstream.lab.audits.published_list import only_drawn
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
@@ -110,8 +110,11 @@ def test_the_audit_sees_what_is_published() -> None:
     other = (*subject.steps[:-1], subject.steps[-1].copy())
     other[-1][0] = (other[-1][0] + 1) % np.array(subject.plan.domain.sizes)
     leaking = broken(Leaking, subject.plan)
-    assert growing_loss(subject.plan, subject.steps, other, Randomness.seeded(1)) <= 2.0
-    assert growing_loss(leaking, subject.steps, other, Randomness.seeded(1)) == np.inf
+    base, near = (
+        [EncodedBatch(subject.plan.domain, codes) for codes in steps] for steps in (subject.steps, other)
+    )
+    assert stream_loss(subject.plan, base, near, Randomness.seeded(1)) <= 2.0
+    assert stream_loss(leaking, base, near, Randomness.seeded(1)) == np.inf
 
 
 def test_mwem_that_measures_all_cells_chooses_none() -> None:

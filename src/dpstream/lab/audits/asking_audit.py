@@ -3,6 +3,7 @@
 * Exact: a run of tests on so coarse a grid that every value of the noise can be tried. For each noise of the threshold
   the running code shows which noises of a test answer yes. This gives the probability of every question at which the
   run can halt, on two neighbours, and their largest log-ratio. The claim is the charge that the code itself books.
+* Whole conversations on neighbours (``conversations``).
 * Adaptive analysts, who choose each question by the answers so far: they repeat a hard question, bisect the threshold,
   or ask after each arrival. Their cost is the sum over the noise that is drawn, whatever the books say.
 """
@@ -28,6 +29,7 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
+from dpstream.lab.audits.conversations import OtherDrawsError, audit_conversations
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 
 __all__ = ["audit_asking", "exact_run", "spent_asking"]
@@ -53,6 +55,7 @@ def audit_asking(
     for broken in (BrokenFreshRunThreshold, BrokenQuietQuestions, BrokenHalfCharge):
         facts = (sparse.budget, sparse.noise, sparse.threshold, _GRID)
         yield exact_run(broken(*facts), f"run of tests, {broken.WORDS}", control=True)
+    yield from audit_conversations(length, randomness, progress)
     progress("what questions of analysts cost")
     domain = Domain(("cell",), (3,))
     few = PMWG(domain, "1/2", 30, hard_questions=9, learning="matching")
@@ -72,14 +75,21 @@ def audit_asking(
 
 
 def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> AuditFinding:
-    """The largest loss of a run over several questions and neighbours; the claim is the charge that the run books."""
+    """The largest loss of a run over several questions and neighbours; the claim is the charge that the run books.
+
+    Infinite where a run draws otherwise than the proof has it.
+    """
     began, worst = time.perf_counter(), Largest()
     opened = sparse.start(Books(), _START, lambda noise: 0)
     assert opened.run is not None
     ended, _ = sparse.halt(opened, opened.run, _START, 0, 0, lambda noise: 0)
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     for shares, other in _neighbours():
-        laws = [_halts(sparse, opened, one, known) for one in (shares, other)]
+        try:
+            laws = [_halts(sparse, opened, one, known) for one in (shares, other)]
+        except OtherDrawsError:
+            worst.see(math.inf, "a test that draws otherwise than the proof has it")
+            break
         losses = np.abs(np.log(laws[0] / laws[1]))
         # Where a run halts it also releases a noisy number, which adds its own loss.
         losses[:-1] += [_number_loss(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
@@ -105,6 +115,8 @@ def _number_loss(sparse: NumericSparse, opened: Books, one: tuple[int, int], oth
         return 0
 
     numbers = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
+    if len(laws) != len(numbers):
+        return math.inf
     units = min(sparse.noise.units(t), opened.run.units * t // _START)
     return float(abs(numbers[0] - numbers[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
@@ -163,14 +175,21 @@ def _rows(
     # The test draws a threshold noise of its own: average over it. Then the run's own noise must not matter.
     values, odds = _support(laws[0])
     ends = [np.array([answers(noise, value) for value in values.tolist()]) for noise in (kept[0], kept[-1])]
-    assert np.array_equal(ends[0], ends[1])
+    if not np.array_equal(ends[0], ends[1]):
+        raise OtherDrawsError
     yes, no = (odds @ ends[0]).tolist()
     return [(yes, no)] * len(kept)
 
 
 def _tape(*values: int) -> Draw:
     left = list(values)
-    return lambda noise: left.pop(0)
+
+    def draw(noise: DiscreteLaplace) -> int:
+        if not left:
+            raise OtherDrawsError
+        return left.pop(0)
+
+    return draw
 
 
 def _split(law: DiscreteLaplace, says_yes: Callable[[int], bool]) -> tuple[float, float]:

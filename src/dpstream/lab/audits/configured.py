@@ -71,10 +71,14 @@ def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Aud
 
 def scope(config: Config, names: Sequence[str]) -> str:
     """What these audits of a configuration looked at, and what no audit looked at."""
-    admission = "how records are encoded and bounded"
-    admits = "transcripts" in names and config.plan().reads == "counts"
-    seen = [admission] * admits + [words for name, words in _EXAMINED.items() if name in names]
-    left = [admission] * (not admits) + [words for name, words in _EXAMINED.items() if name not in names]
+    admission, plan, own = "how records are encoded and bounded", config.plan(), config.recipe
+    seen = [words for name, words in _EXAMINED.items() if name in names]
+    left = [words for name, words in _EXAMINED.items() if name not in names]
+    if not isinstance(plan, DPStabsPlan):
+        left.remove(_EXAMINED["exact"])
+    (seen if "transcripts" in names and plan.reads == "counts" else left).insert(0, admission)
+    if getattr(own, "deletions", False) and getattr(own, "come_and_go", "") == "counted":
+        left.append("the cancelling of equal rows, which this file does not use")
     return f"Examined: {'; '.join(seen)}. Not examined: {'; '.join([*left, _NEVER])}."
 
 
@@ -193,7 +197,7 @@ class _Leaking:
 
     def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
         """The plan's step."""
-        made = self._plan.step(state, batch, randomness)
+        made: Any = self._plan.step(state, batch, randomness)
         assert isinstance(randomness, Door)
         counts = made.noisy_counts
         if not counts:

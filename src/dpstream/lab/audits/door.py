@@ -13,7 +13,7 @@ costs is known to the audits of these parts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -39,6 +39,7 @@ __all__ = [
     "Door",
     "Measured",
     "Transcript",
+    "beside_the_door",
     "drawn_and_published",
     "record",
     "replay",
@@ -245,6 +246,19 @@ def stream_loss(
     second, differs = replay(plan, first, neighbour, wrap=wrap)
     pure = isinstance(plan.budget, PureDP)
     return math.inf if differs or first.door.loose else transcript_loss(first, second, pure=pure)
+
+
+def beside_the_door(
+    plan: Streamed,
+    base: Sequence[Any],
+    others: Iterable[Sequence[Any]],
+    randomness: Randomness,
+    wrap: Wrap = _as_it_is,
+) -> str:
+    """What streams with other records reveal though their measurements and choices are those of ``base``; empty:
+    nothing."""
+    first = record(plan, base, randomness, wrap=wrap)
+    return next((words for other in others if (words := replay(plan, first, other, wrap=wrap)[1])), "")
 
 
 def drawn_and_published(

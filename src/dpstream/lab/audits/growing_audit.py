@@ -7,6 +7,7 @@ all databases of a few records.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import Database, GrowingPlan, SmallDB
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.door import Door, stream_loss
+from dpstream.lab.audits.door import Door, beside_the_door, stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
 
@@ -28,6 +29,8 @@ __all__ = ["GrowingSubject", "audit_growing", "exact_growing", "exact_smalldb"]
 
 #: Transcripts for each pair of neighbours.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
+#: Streams of other records: a bit of a count is the same in all of them with a probability of 2^-8 at most.
+_OTHERS = 8
 #: Of the exact law of SmallDB: cells, and records of the private databases and of those it chooses among.
 _CELLS, _RECORDS, _SIZES = 3, (2, 3, 5), (2, 3)
 
@@ -52,12 +55,25 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
     plan, worst = subject.plan, Largest()
     for at in (0, len(subject.steps) - 1):
         other = _replaced(subject.plan, subject.steps, at)
-        batches, others = (
+        batches, changed = (
             [EncodedBatch(plan.domain, codes) for codes in steps] for steps in (subject.steps, other)
         )
-        for one, two in ((batches, others), (others, batches)):
+        for one, two in ((batches, changed), (changed, batches)):
             for _ in range(-(-transcripts // 2)):
                 worst.see(stream_loss(plan, one, two, randomness, subject.wrap), f"a record of step {at + 1}")
+    generator = np.random.default_rng(1)
+    others = [
+        [
+            EncodedBatch(
+                plan.domain, generator.integers(plan.domain.sizes, size=codes.shape).astype(np.int32)
+            )
+            for codes in subject.steps
+        ]
+        for _ in range(_OTHERS)
+    ]
+    first = [EncodedBatch(plan.domain, codes) for codes in subject.steps]
+    words = beside_the_door(plan, first, others, randomness, subject.wrap)
+    worst.see(math.inf if words else 0.0, f"other records: {words}")
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, transcripts",

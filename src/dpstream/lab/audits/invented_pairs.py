@@ -86,6 +86,17 @@ class _Step:
         )
 
 
+@dataclass(frozen=True)
+class _Scene:
+    """What is there in both streams, what one unit brings to the other one, and what it brings a step later: each as
+    numbers of inserts and of deletes of one row."""
+
+    name: str
+    common: tuple[int, int] = (0, 0)
+    more: tuple[int, int] = (0, 0)
+    late: tuple[int, int] = (0, 0)
+
+
 class _Rows:
     """Streams of rows: what reads counts."""
 
@@ -101,10 +112,7 @@ class _Rows:
         rules = self.schema.rules
         if rules is not None:
             own = own[[not rules.has_impossible(row[None]) for row in own]]
-        self.pool = np.asfortranarray(
-            np.unique(own, axis=0)[self.generator.permutation(len(np.unique(own, axis=0)))]
-        )
-        self.pool = self.pool[:_POOL]
+        self.pool = np.asfortranarray(self.generator.permutation(np.unique(own, axis=0))[:_POOL])
 
     @cached_property
     def encodes(self) -> bool:
@@ -127,38 +135,34 @@ class _Rows:
             return
         yield Pair("many more records", "far", batches, self.admit(self.usual(many)))
         places = dict.fromkeys([1, self.steps, max(1, self.steps // 2), min(2, self.steps)])
-        scenes = [(f"{name}, step {at}", at, *rest) for at in places for name, *rest in self._scenes()]
-        for number, (name, at, common, more, late) in enumerate(scenes):
-            one = self._with(base, at, common, 1, 0)
-            before = self.admit(one) if common[0] or common[1] else batches
+        scenes = [(at, scene) for at in places for scene in self._scenes()]
+        for number, (at, scene) in enumerate(scenes):
+            one = self._with(base, at, scene.common, 1, 0)
+            before = batches if scene.common == (0, 0) else self.admit(one)
             if number == 0:
-                several = self._with(self._with(one, at, more, _TOO_MANY, 0), at, late, _TOO_MANY, 1)
-                yield Pair(f"{_TOO_MANY} changes at once", "control", before, self.admit(several))
-            after = self._with(self._with(one, at, more, 1, 0), at, late, 1, 1)
-            yield Pair(name, "near", before, self.admit(after))
+                yield Pair(f"{_TOO_MANY} at once", "control", before, self._after(one, at, scene, _TOO_MANY))
+            yield Pair(f"{scene.name}, step {at}", "near", before, self._after(one, at, scene, 1))
             if number == 0:
                 yield Pair("no record at all", "far", batches, self.admit(self.usual(0)))
 
-    def _scenes(self) -> list[tuple[str, tuple[int, int], tuple[int, int], tuple[int, int]]]:
-        """What is there in both streams, what one unit brings to the other one, and what it brings a step later: each
-        as numbers of inserts and of deletes of one row."""
+    def _after(self, steps: list[_Step], at: int, scene: _Scene, units: int) -> list[Any]:
+        """The admitted stream with so many units more."""
+        return self.admit(self._with(self._with(steps, at, scene.more, units, 0), at, scene.late, units, 1))
+
+    def _scenes(self) -> list[_Scene]:
         if isinstance(self.unit, User):
             most = self.unit.max_events
             found = [
-                ("a user with too many records", (0, 0), (2 * most + 1, 0), (0, 0)),
-                ("a user with too many records in two steps", (0, 0), (most, 0), (most + 1, 0)),
+                _Scene("a user with too many records", more=(2 * most + 1, 0)),
+                _Scene("a user with too many records in two steps", more=(most, 0), late=(most + 1, 0)),
             ]
-            return (
-                [*found, ("a user who comes and goes", (0, 0), (most, most), (0, 0))]
-                if self.deletes
-                else found
-            )
-        alone = ("an insert alone", (0, 0), (1, 0), (0, 0))
+            return [*found, _Scene("a user who comes and goes", more=(most, most))] if self.deletes else found
+        alone = _Scene("an insert alone", more=(1, 0))
         if not self.deletes:
             return [alone]
         return [
-            ("an insert whose delete is there", (0, 1), (1, 0), (0, 0)),
-            ("a delete whose insert is there", (1, 0), (0, 1), (0, 0)),
+            _Scene("an insert whose delete is there", common=(0, 1), more=(1, 0)),
+            _Scene("a delete whose insert is there", common=(1, 0), more=(0, 1)),
             alone,
         ]
 
@@ -186,7 +190,7 @@ class _Rows:
 
     def _rows(self, many: int) -> Codes:
         places = self.generator.integers(min(1, len(self.pool) - 1), len(self.pool), size=many)
-        return cast(Codes, self.pool[places])
+        return self.pool[places]
 
     def _with(
         self, steps: list[_Step], at: int, events: tuple[int, int], times: int, late: int

@@ -32,9 +32,10 @@ def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequ
 
 
 def released_arrays(synthesis: Synthesis) -> list[NDArray[Any]]:
-    """All that one step releases: its packed form (totals, standard errors, whole models) and its noisy counts."""
+    """All that one step releases: its packed form (totals, standard errors, whole models), what its manifest says of
+    errors, and its noisy counts."""
     packed = synthesis.pack()
-    facts = np.frombuffer(repr(packed.meta).encode(), np.uint8)
+    facts = np.frombuffer(repr((packed.meta, synthesis.accuracy())).encode(), np.uint8)
     return [facts, *packed.arrays.values(), published_lines(synthesis)]
 
 

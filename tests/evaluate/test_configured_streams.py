@@ -1,0 +1,228 @@
+"""The exact audit of a configuration: a fault that is planted in the program is found, and nothing else is accused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from cli_stream import dpstream, make
+
+from dpstream.core.graphical import Measurement, fit
+from dpstream.core.privacy import (
+    CubeNoise,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    HistogramsNoise,
+    Randomness,
+)
+from dpstream.core.tables import contribution, encoded_batch
+from dpstream.families.tabular import pooled, pooled_run
+from dpstream.families.tabular.pooled_measure import RunMeasurements
+from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.configured import configured_audits, scope
+from dpstream.lab.audits.controls import QuietNoise
+from dpstream.lab.audits.samplers_audit import choice_fault, law_fault
+from dpstream.project import Config
+
+MECHANISM = 'name = "pooled"\nnoise = "joint"\nestimates = "joined"\nhow_many = "predicted"\n'
+COLUMNS = "".join(
+    f'[schema.columns.{name}]\ntype = "categorical"\nvalues = {list(values)}\n'.replace("'", '"')
+    for name, values in {"area": "abcde", "kind": "xyz", "size": "klmn"}.items()
+)
+
+
+def silent(text: str) -> None:
+    pass
+
+
+def config(tmp_path, *, users=False, cancelled=False):
+    mechanism = MECHANISM + ('come_and_go = "cancelled"\n' if cancelled else "")
+    path = make(tmp_path / "stream", steps=4, mechanism=mechanism, columns=COLUMNS)
+    text = path.read_text(encoding="utf-8")
+    if users:
+        text = text.replace('name = "test"', 'name = "test"\nunit = "user"\nmax_events = 3', 1)
+        text = text.replace("[source]", '[source]\nuser_column = "who"')
+    else:
+        text = text.replace("[source]", '[source]\nop_column = "op"')
+    path.write_text(text, encoding="utf-8")
+    return Config.load(path)
+
+
+def findings(loaded, name="transcripts"):
+    return list(configured_audits(loaded)[name]("short", Randomness.seeded(1), silent))
+
+
+def accused(found):
+    assert all(one.caught for one in found if one.control)
+    return [one.subject for one in found if one.caught and not one.control]
+
+
+@pytest.mark.parametrize("how", ["counted", "cancelled", "users"])
+def test_an_honest_configuration_loses_what_it_claims(tmp_path, how):
+    found = findings(config(tmp_path, users=how == "users", cancelled=how == "cancelled"))
+    assert accused(found) == []
+    (near,) = [one for one in found if one.subject.endswith("neighbours")]
+    # Nothing is charged in vain: the worst record loses all of it.
+    assert near.found == pytest.approx(near.claimed)
+    assert len([one for one in found if one.control]) == 2
+    assert any("the bound on one user's records" in one.subject for one in found) == (how == "users")
+
+
+def exact_total(monkeypatch):
+    def total(self):
+        exact = float(self.counts[self.cells.part(0)].sum())
+        return exact, 1.0
+
+    monkeypatch.setattr(RunMeasurements, "total", property(total))
+
+
+def exact_size(monkeypatch):
+    honest = pooled.PooledPlan._run
+
+    def run(self, side, known, step, length, randomness, **more):
+        side.rate = float(side.counts[self.cells.part(0)].sum())
+        return honest(self, side, known, step, length, randomness, **more)
+
+    monkeypatch.setattr(pooled.PooledPlan, "_run", run)
+
+
+def exact_zeros(monkeypatch):
+    honest = pooled_run.Runner._outcome
+
+    def outcome(self, taken, model):
+        for index, own in list(taken.measured.items()):
+            zero = taken.counts[self.followed.cells.part(index)] == 0
+            taken.measured[index] = replace(own, values=np.where(zero, 0.0, own.values))
+        return honest(self, taken, model)
+
+    monkeypatch.setattr(pooled_run.Runner, "_outcome", outcome)
+
+
+def exact_selection(monkeypatch):
+    def choose(self, numerators, denominators, allowed, sensitivity, randomness):
+        return int(allowed[np.argmax((numerators / denominators)[allowed])])
+
+    monkeypatch.setattr(Selector, "choose", choose)
+
+
+def exact_start(monkeypatch):
+    honest = pooled_run.Runner.run
+
+    def run(self, counts, known, *more):
+        cells, total = self.followed.cells, float(counts[self.followed.cells.part(0)].sum())
+        columns = [
+            Measurement(cells.cliques[i], counts[cells.part(i)].astype(float), 1.0)
+            for i in range(self.followed.columns)
+        ]
+        return honest(self, counts, fit(cells.workload.domain, columns, total=total), *more)
+
+    monkeypatch.setattr(pooled_run.Runner, "run", run)
+
+
+def half_the_noise(monkeypatch):
+    honest = pooled_run.Runner.histograms_noise
+
+    def noise(self, budget, sizes):
+        return replace(honest(self, budget, sizes), scale=honest(self, budget, sizes).scale / 2)
+
+    monkeypatch.setattr(pooled_run.Runner, "histograms_noise", noise)
+
+
+@pytest.mark.parametrize(
+    "plant", [exact_total, exact_size, exact_zeros, exact_selection, exact_start, half_the_noise]
+)
+def test_what_reads_exact_counts_is_found(tmp_path, monkeypatch, plant):
+    """No real neighbour crosses a threshold: streams that differ in everything show what depends on counts."""
+    loaded = config(tmp_path)
+    plant(monkeypatch)
+    assert accused(findings(loaded))
+
+
+def test_a_bound_that_lets_one_more_through_is_found(tmp_path, monkeypatch):
+    loaded, honest = config(tmp_path, users=True), contribution.admit
+
+    def admit(inserts, deletes, owners, used, max_events, key):
+        return honest(inserts, deletes, owners, used, max_events + 1, key)
+
+    monkeypatch.setattr("dpstream.stream.batch_reading.admit", admit)
+    assert "configured pooled, the bound on one user's records" in accused(findings(loaded))
+
+
+def test_rows_that_cancel_wrongly_are_found_where_they_may_cancel(tmp_path, monkeypatch):
+    loaded = config(tmp_path, cancelled=True)
+    honest = encoded_batch.EncodedBatch.without_cancelled
+
+    def counted_again(self):
+        came, gone = (set(map(tuple, np.asarray(rows).tolist())) for rows in encoded_batch.batch_codes(self))
+        both = came & gone
+        if not both:
+            return honest(self)
+        rows = np.asarray(encoded_batch.batch_codes(self)[0])
+        kept = rows[[tuple(row) in both for row in rows.tolist()]]
+        less = honest(self)
+        inserts, deletes = (np.asarray(own) for own in encoded_batch.batch_codes(less))
+        return encoded_batch.EncodedBatch(less.domain, np.concatenate([inserts, kept]), deletes)
+
+    monkeypatch.setattr(encoded_batch.EncodedBatch, "without_cancelled", counted_again)
+    assert accused(findings(loaded))
+
+
+LAWS = [
+    (DiscreteLaplace(Fraction(3)), 12),
+    (DiscreteLaplace(Fraction(5000)), 3),
+    (DiscreteGaussian(Fraction(9, 2)), 70),
+    (CubeNoise(Fraction(2), 5), 0),
+    (HistogramsNoise(Fraction(1), (3, 5, 4)), 0),
+    (HistogramsNoise(Fraction(2), (3, 4), True), 0),
+    (HistogramsNoise(Fraction(3), (7,)), 0),
+]
+
+
+class Twice(QuietNoise):
+    """BROKEN: what was drawn last is drawn again."""
+
+    kept = None
+
+    def draw(self, noise, size):
+        fresh, self.kept = self.kept, self._inner.draw(noise, size)
+        return self.kept if fresh is None else fresh
+
+    def draw_joint(self, noise):
+        last = self.kept
+        self.kept = self._inner.draw_joint(noise) if last is None else None
+        return self.kept if last is None else last
+
+
+@pytest.mark.parametrize(("noise", "size"), LAWS)
+def test_samplers_are_compared_with_their_laws(noise, size):
+    """An honest sampler is accused with a probability of 1e-8."""
+    randomness = Randomness.seeded(5)
+    assert law_fault(noise, size, randomness, 1.0)[1] == ""
+    assert law_fault(noise, size, QuietNoise(randomness), 1.0)[1]
+    if isinstance(noise, CubeNoise | HistogramsNoise):
+        assert "cells of two draws" in law_fault(noise, size, Twice(randomness), 1.0)[1]
+
+
+def test_a_choice_is_compared_with_its_law():
+    """An honest one is accused with a probability of 1e-8."""
+    randomness, law = Randomness.seeded(6), np.array([0.5, 0.25, 0.25, 0.0])
+
+    def fair():
+        return [0, 0, 1, 2][randomness.below(4)]
+
+    assert choice_fault(law, fair)[1] == ""
+    assert choice_fault(law, lambda: randomness.below(3))[1].startswith("frequencies")
+    assert choice_fault(law, lambda: 3)[1] == "an impossible outcome"
+
+
+def test_the_last_line_says_what_was_examined(tmp_path):
+    loaded = config(tmp_path)
+    result = dpstream("audit", loaded.path, "--only", "transcripts", "--processes", 1)
+    assert result.stdout.splitlines()[-1] == scope(loaded, ["transcripts"])
+    assert scope(loaded, ["transcripts"]) == (
+        "Examined: how records are encoded and bounded; what whole streams of invented records measure, choose, "
+        "publish and lose. Not examined: the laws of noise and of choices; attacks on the releases; the cancelling of "
+        "equal rows, which this file does not use; what the source reads; the store; how releases become files; timing."
+    )
