@@ -138,7 +138,7 @@ def day_number(day: datetime.date) -> int:
     return (day - _EPOCH).days
 
 
-def period_grid(every: str, start: datetime.date, where: str) -> Grid:
+def period_grid(every: str, start: datetime.date, where: str) -> DayPeriods | MonthPeriods:
     """The calendar named by ``every``.
 
     Errors:
