@@ -361,7 +361,10 @@ def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> 
     assert not re.search(r"[+\N{MINUS SIGN}]0\.0 points", page.words)
     assert '<time datetime="2013-03-31" class="age">2013-03-31</time>' in page.text
     manifest = json.loads((tmp_path / "releases/step-000003/manifest.json").read_text())
-    assert (manifest["period"], manifest["holds"]) == ("2013-03-01/2013-03-31", "all records up to 31 March 2013")
+    assert (manifest["period"], manifest["holds"]) == (
+        "2013-03-01/2013-03-31",
+        "all records up to 31 March 2013",
+    )
     assert "made from all records up to 31 March 2013" in dpstream("statement", config).stdout
     assert "newest release: all records up to 31 March 2013" in dpstream("status", config).stdout
 
