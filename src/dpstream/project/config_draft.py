@@ -217,22 +217,21 @@ def draft_config(
     reason = mechanism_reason(
         keyed, feed, found_person, whose, given=mechanism is not None or chosen == POINTS, crowded=crowded
     )
-    expect: dict[str, Any] = {}
+    # What grows without an end has no size; people are there in every step.
+    sizes = {"size": 1000} if keyed is not None or feed is not None or family.limits.people else {}
+    coming = {} if family.limits.people else {"records_per_step": 100}
+    expect: dict[str, Any] = {key: _Asked(number) for key, number in (sizes | coming).items()}
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
-        # What grows without an end has no size.
-        sizes = [] if keyed is None and not family.limits.people else ["size"]
-        coming = [] if family.limits.people else ["records_per_step"]
-        guesses = _answered(ask, {key: _Asked() for key in (*sizes, *coming)})
-        expect = {key: value for key, value in guesses.items() if not isinstance(value, _Asked)}
-        budget = _answered(ask, budget)
+        expect, budget = _answered(ask, expect), _answered(ask, budget)
+    ordered = () if keyed is not None or family.limits.people else ("order",)
     returns = () if keyed is None else ("returns",)
     parts = [
         _HEAD,
         _section("stream", stream, _rows("stream", family.limits), offered=returns),
         _section("source", source, _rows("source", family.limits, changes=keyed is not None)),
         schema.strip("\n") + "\n",
-        _expect(expect, people=family.limits.people, needed=keyed is not None),
+        _section("expect", expect, offered=ordered),
         _mechanism(
             family, chosen, reason, place, deletes=feed is not None or family.limits.units[0] == "record"
         ),
@@ -266,20 +265,6 @@ def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
             answer = ask(one)
             found[key] = value if answer is None else answer
     return found
-
-
-def _expect(written: Mapping[str, Any], *, people: bool, needed: bool) -> str:
-    """``[expect]`` with the owner's guesses, or as a comment: nothing of it may be read off the data."""
-    # Those who are followed are there in every step, in whatever order they came.
-    offered = ("size",) if people else ("size", "records_per_step", *(() if needed else ("order",)))
-    text = _section("expect", written, offered=offered)
-    if written or needed:
-        return text
-    why = [
-        "# With public guesses of the table's size `dpstream plan` says what the releases will be fit for, and",
-        "# `plan --compare` which mechanism fits. Take away the # before [expect] and before the keys that you guess.",
-    ]
-    return "\n".join([*why, text.replace("[expect]", "# [expect]", 1)])
 
 
 def _keyed(
