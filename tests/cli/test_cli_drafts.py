@@ -108,9 +108,9 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
     asked = re.findall(r"^(\w+) = .*# FILL IN", text, re.MULTILINE)
     numbered = name == "years"
     calendar = [] if name == "snapshots" and ending != "duckdb" else ["start", "end"]
-    assert sorted(asked) == sorted([*calendar, "epsilon"])
+    assert sorted(asked) == sorted([*calendar, "epsilon", "size", "records_per_step"])
     assert re.search(r'^key_column = "id"  # CONFIRM', text, re.MULTILINE)
-    assert "# size = ..." in text  # neither computed nor suggested
+    assert "\nsize = 1000  # FILL IN" in text  # an example, whatever the data hold
     assert re.search(r'^departures_every = "expected"$', text, re.MULTILINE)
     for key, value in (
         ("start", 1997 if numbered else "2026-01-05"),

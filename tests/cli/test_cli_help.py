@@ -36,6 +36,12 @@ def test_the_reference_page_is_the_help() -> None:
     )
 
 
+def test_the_help_names_every_exit_code() -> None:
+    page = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
+    said = CliRunner().invoke(main, ["--help"]).output.split("Exit codes:")[1].split("Options:")[0]
+    assert set(re.findall(r"^\| (\d) \|", page, re.MULTILINE)) == set(re.findall(r"\b\d\b", said))
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_help_has_an_example_that_parses(verb: str) -> None:
     text = CliRunner().invoke(main, [verb, "--help"]).stdout

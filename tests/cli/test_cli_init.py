@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_people_are_protected_where_their_column_is_named(data: Path) -> None:
     assert drafted["source"]["user_column"] == "who"
     assert "who" not in drafted["schema"]["columns"]
     assert 'start = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
-    assert "# records_per_step = ..." in text
+    assert "records_per_step = 100  # FILL IN" in text
 
 
 def test_coordinates_are_followed_where_the_owner_says_so(data: Path) -> None:
@@ -74,8 +75,10 @@ def test_questions_that_are_left_write_nothing(data: Path) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [None, "pooled", "dpstabs", "points", "panel-window"])
-def test_a_draft_has_guesses_as_a_comment_that_can_be_used(data: Path, mechanism: str | None) -> None:
-    """Nothing of [expect] is read off the data; taking the # away is all it needs."""
+def test_a_draft_has_round_guesses_so_that_its_plan_says_what_it_is_fit_for(
+    data: Path, mechanism: str | None
+) -> None:
+    """Nothing of [expect] is read off the data: a round example, which the owner replaces."""
     more = [] if mechanism is None else ["--mechanism", mechanism]
     people = mechanism == "panel-window"
     out = data.with_suffix(".toml")
@@ -90,9 +93,8 @@ def test_a_draft_has_guesses_as_a_comment_that_can_be_used(data: Path, mechanism
         out,
     )
     text = out.read_text()
-    assert "expect" not in tomllib.loads(text)
-    key = "size" if people else "records_per_step"
-    text = text.replace("# [expect]", "[expect]").replace(f"# {key} = ...", f"{key} = 900")
+    assert tomllib.loads(text)["expect"] == ({"size": 1000} if people else {"records_per_step": 100})
+    assert ("size = 1000  # FILL IN" if people else "records_per_step = 100  # FILL IN") in text
     for name, value in (("start", '"2026-01-05"'), ("end", '"2026-01-11"'), ("horizon", "7")):
         text = re.sub(rf"^{name} = .*FILL IN.*", f"{name} = {value}", text, flags=re.MULTILINE)
     text = text.replace('every = "week"', 'every = "day"')
@@ -101,4 +103,6 @@ def test_a_draft_has_guesses_as_a_comment_that_can_be_used(data: Path, mechanism
             "confirmed = false", 'ignore = ["lat", "lon"]\nconfirmed = false'
         )
     out.write_text(text)
-    assert dpstream("plan", out).exit_code == 0
+    told = json.loads(dpstream("plan", out, "--json").stdout)["expected_errors"]
+    if mechanism != "points":
+        assert told["verdicts"][0]["word"] != "not known"

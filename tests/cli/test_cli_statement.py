@@ -76,7 +76,10 @@ def test_a_stream_under_way(tmp_path: Path) -> None:
     config = budget(make(tmp_path, 3), 'epsilon = "0.5"\nhorizon = 8')
     dpstream("run", config, "--until", 2)
     page = dpstream("statement", config, "--contact", "data@example.org <Ann>").stdout
-    assert "2 tables have been published so far. At most 8 will be." in page
+    assert (
+        "2 tables have been published so far. The newest one is made from all records up to step 2." in page
+    )
+    assert "At most 8 will be." in page
     assert "Spent so far: epsilon = 0.5 (pure)." in page
     assert "in at most 62.3 of 100" in page
     assert r"data@example.org \<Ann\>" in page

@@ -37,6 +37,22 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return switch
 
 
+@pytest.mark.parametrize(("place", "code"), [("/proc/releases", 4), ("dpstream.toml/releases", 2)])
+def test_an_output_that_cannot_be_written_is_found_before_anything_is_spent(
+    tmp_path: Path, place: str, code: int
+) -> None:
+    config = make(tmp_path, 2)
+    text = config.read_text()
+    config.write_text(text.replace("[output]\n", f'[output]\ndir = "{place}"\n'))
+    said = dpstream("run", config, code=code).stderr
+    assert place in said
+    # Nothing was drawn: the stream begins with another folder as if it had not been tried.
+    config.write_text(text)
+    facts = status(config)
+    assert (facts["steps"], facts["begun"], facts["spent"]) == (0, None, None)
+    dpstream("run", config)
+
+
 def test_a_full_disk_stops_cleanly(tmp_path: Path, full_disk: Callable[[bool], None]) -> None:
     config = make(tmp_path, 3)
     dpstream("run", config, "--until", 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import ROWS, dpstream, make
 from report_pages import Page
 
 from dpstream import Batch
@@ -337,10 +337,36 @@ def test_nulls_of_other_and_missing(tmp_path: Path) -> None:
     assert share(page.bars["b"]["none or odd"]) == pytest.approx(0.5, abs=0.05)
     assert share(page.bars["c"]["none"]) == pytest.approx(0.25, abs=0.05)
     (pair,) = [pair for pair in page.data["heat"]["pairs"] if pair["c"] == [0, 1]]
-    assert pair["t"] == [[2500, 0, 0, 0], [0, 0, 0, 2500], [0, 2500, 0, 2500]]
+    assert pair["t"] == [[2500, 0, 0], [0, 0, 2500], [0, 2500, 2500]]
+    assert "odd" not in page.bars["b"], "nothing is released as it"
     folder = Page(write_report(tmp_path / "s" / "releases", tmp_path / "f.html"))
     assert folder.bars.keys() == page.bars.keys()
     assert folder.chart("Rows per release")["x"] == [1, 2]
+
+
+def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> None:
+    """Dates are those of the records that are held, also without scripts and of steps that are withdrawn."""
+    config = make(tmp_path, 0, time_column='"day"', every='"month"', start="2013-01-01", end="2013-03-31")
+    for month in (1, 2, 3):
+        rows = "".join(f"2013-{month:02d}-15,{row}\n" for row in ROWS * 300)
+        (tmp_path / "data" / f"{month}.csv").write_text(f"day,zip,paid,kind\n{rows}")
+    dpstream("run", config)
+    dpstream("withdraw", config, "--step", 1, "--reason", "wrong")
+    page = Page(write_report(tmp_path / "releases", tmp_path / "r.html"))
+    assert "invented records with 3 columns, made from all records up to 31 March 2013." in page.words
+    assert "rows of step 3, made from all records up to 31 March 2013" in page.words
+    assert "since Jan 2013" in page.words, "the withdrawn step has its date"
+    assert "stands beside the tables (dpstream measured)" in page.words
+    assert "noise is the same" not in page.words
+    assert not re.search(r"[+\N{MINUS SIGN}]0\.0 points", page.words)
+    assert '<time datetime="2013-03-31" class="age">2013-03-31</time>' in page.text
+    manifest = json.loads((tmp_path / "releases/step-000003/manifest.json").read_text())
+    assert (manifest["period"], manifest["holds"]) == (
+        "2013-03-01/2013-03-31",
+        "all records up to 31 March 2013",
+    )
+    assert "made from all records up to 31 March 2013" in dpstream("statement", config).stdout
+    assert "newest release: all records up to 31 March 2013" in dpstream("status", config).stdout
 
 
 def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:

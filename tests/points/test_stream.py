@@ -102,7 +102,9 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
     # A value drawn at the very border of a cell may be rounded into the next one.
     assert np.abs(found - counts).sum() <= 4
     assert release.marginal(["kind"]).values.sum() == 2800
-    assert release.answer("kind = 'cafe'").value > 1500
+    asked = release.answer("kind = 'cafe'")
+    assert asked.value > 1500
+    assert "nearly empty region has too many points" in asked.note
 
 
 @pytest.mark.parametrize(("schema", "options"), [(CITY, {}), (LINE, {}), (LINE, {"variant": "paper"})])

@@ -8,6 +8,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -185,6 +186,22 @@ def test_the_readme_has_three_screens() -> None:
     """Of forty lines, as a terminal shows it; sizes of the pages are kept by those who write them."""
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert sum(max(1, -(-len(line) // 120)) for line in lines) <= 120
+
+
+def test_the_readme_runs_with_what_the_demo_installs() -> None:
+    """``make demo`` installs requirements/run.txt; data frames of other libraries are the reader's choice."""
+    installed = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        nodes = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+        names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        assert {name.split(".")[0] for name in names} <= {"dpstream", *installed}
+        code = "import sys; sys.modules.update(polars=None)\n" + block
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_make_targets_and_ci() -> None:

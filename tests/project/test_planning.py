@@ -205,6 +205,7 @@ def config(folder: Path, **parts: str) -> Path:
         "horizon": "horizon = 52",
         "expect": "[expect]\nrecords_per_step = 100",
     }
+    path.parent.mkdir(exist_ok=True)
     path.write_text(TABLE.format(**(usual | parts)), encoding="utf-8")
     return path
 
@@ -247,6 +248,9 @@ def test_a_wish_is_fulfilled_by_the_smallest_budget_only(tmp_path: Path, budget:
     path = config(tmp_path, budget=budget)
     wanted = plan(path, "--want", "zip within 10 %", "--want", "total within 2%", "--json")["wanted"]
     assert wanted["step"] == 52
+    # The end of the source says it as well as a horizon does.
+    ending = config(tmp_path / "ending", budget=budget, horizon="")
+    assert plan(ending, "--want", "zip within 10 %", "--json")["wanted"]["step"] == 52
     assert [one["words"] for one in wanted["wishes"]] == ["zip within 10 %", "total within 2%"]
     shares = [one["with_the_smallest"] for one in wanted["wishes"]]
     assert shares[0] <= 0.10
@@ -281,7 +285,11 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
         ({}, ["--want", "zip within 5 %", "--at", "53"], "step 53 lies beyond the horizon"),
         ({}, ["--at", "53"], "step 53 lies beyond the horizon"),
         ({"expect": ""}, ["--at", "3"], "--at: nothing says how large the table will be"),
-        ({"horizon": ""}, ["--want", "zip within 5 %"], "has no horizon"),
+        (
+            {"horizon": "", "steps": '"data"'},
+            ["--want", "zip within 5 %"],
+            "nothing says when the stream ends",
+        ),
         ({"expect": ""}, ["--want", "zip within 5 %"], "nothing says how large the table will be"),
         ({"expect": "[expect]"}, [], "the section holds no guess"),
         ({"expect": "[expect]\nsize = 5"}, [], None),

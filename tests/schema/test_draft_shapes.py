@@ -246,6 +246,37 @@ def test_the_proposed_mechanism_has_a_reason_and_a_chosen_one_has_none() -> None
     assert "is proposed because" not in text
 
 
+@pytest.mark.parametrize("name", ["person_id", "code"])
+def test_values_that_come_again_over_time_are_asked_about(name: str) -> None:
+    """721 persons with 15 records each: who follows the draft promises it to a person, and not to a record."""
+    days = [dt.date(2020 + month // 12, month % 12 + 1, 10) for month in range(15) for _ in range(721)]
+    rows = {"day": days, name: [*range(1000, 1721)] * 15, "region": ["a", "b", "c"] * 3605}
+    text = draft_config(pa.table(rows), "day", name="n", path="p")
+    assert "nothing in the data looks like" not in text
+    assert f'user_column = "{name}"  # CONFIRM: its values come again and again' in text
+    found = tomllib.loads(text)
+    assert (found["stream"]["unit"], found["stream"]["max_events"]) == ("user", "FILL IN")
+    assert set(found["schema"]["columns"]) == {"region"}
+    # Columns of few values, and of numbers that are equal by chance, say nothing of persons.
+    rows[name] = [n * 7919 % 700 for n in range(len(days))]
+    rows |= {"user_type": ["new", "old", "gone"] * 3605, "day": [days[0]] * 5000 + days[5000:]}
+    if name == "code":
+        assert drafted(rows, "day")["stream"]["unit"] == "event"
+
+
+def test_a_panel_is_drafted_only_where_all_columns_fit_together() -> None:
+    days = [dt.date(2020, month, 10) for month in range(1, 7) for _ in range(50)]
+    rows: dict[str, list[Any]] = {"day": days, "id": [*range(50)] * 6, "poor": [True, False] * 150}
+    found = drafted(rows, "day", person_column="id")
+    assert (found["mechanism"]["name"], found["stream"]["unit"]) == ("panel-window", "individual")
+    rows |= {"age": [n % 73 for n in range(300)], "state": ["u", "v", "w"] * 100}
+    text = draft_config(pa.table(rows), "day", person_column="id", name="n", path="p")
+    found = tomllib.loads(text)
+    assert (found["mechanism"]["name"], found["stream"]["unit"]) == ("pooled", "user")
+    assert found["source"]["user_column"] == "id"
+    assert "too many combinations" in " ".join(text.replace("\n#", "").split())
+
+
 def test_step_numbers_that_do_not_begin_with_one_are_asked_for() -> None:
     rows = {"year": [1996 + n // 10 for n in range(60)], "zip": ["a", "b"] * 30}
     text = draft_config(pa.table(rows), "year", name="n", path="p")

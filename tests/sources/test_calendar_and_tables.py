@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpstream.io.sources import read_table
+from dpstream.core.errors import ConfigError
+from dpstream.io.sources import SourceOptions, read_table
 from dpstream.io.sources.calendar import day_number, period_grid
 
 DAYS = st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1))
@@ -48,6 +49,19 @@ def test_names_of_periods() -> None:
         "month": "2020-01-06_P1M",
     }
     assert period_grid("month", datetime.date(2020, 1, 1), "").batch_id(13) == "2021-01"
+
+
+@pytest.mark.parametrize("every", ["month", "week", "day", "3 months"])
+def test_a_calendar_ends_with_the_year_9999(every: str) -> None:
+    grid = period_grid(every, datetime.date(2026, 1, 5), "[source]")
+    last = grid.step(day_number(datetime.date.max))
+    assert grid.period(last - 1)[1] <= datetime.date.max
+    with pytest.raises(ConfigError, match="beyond the calendar, which ends with the year 9999"):
+        grid.period(last)
+    given = {"path": "d.csv", "time_column": "day", "every": every, "start": "2026-01-05"}
+    with pytest.raises(ConfigError, match="beyond the calendar"):
+        SourceOptions.parse({**given, "end": "9999-12-31"})
+    assert SourceOptions.parse({**given, "end": "9999-06-30"}).final_step()
 
 
 def test_cells_of_a_csv_are_text_unless_types_are_asked_for(tmp_path: Path) -> None:

@@ -78,6 +78,17 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
 }
 
 
+def test_texts_of_polars_may_mix_deletes_with_inserts(tmp_path: Path) -> None:
+    """Polars has texts as views, of which Arrow takes no rows."""
+    import polars as pl
+
+    rows = [(SECRET, "insert", A), ("k2", "insert", B), (SECRET, "delete", None)]
+    with start(tmp_path) as stream:
+        stream.step(KeyedBatch(pl.DataFrame(events(rows)), "id", "op"), "b1")
+        stream.step(Snapshot(pl.DataFrame(frame({"k2": A})), "id"), "b2")
+        assert stream.last_step == 2
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_what_does_not_fit_is_one_sentence_and_leaves_no_trace(tmp_path: Path, name: str) -> None:
     """No key, value or number of the step is in the message, and nothing was reserved or spent."""

@@ -136,6 +136,14 @@ def test_cumulative_answers_count_people(tmp_path: Path) -> None:
     for times in (1, 2, 3):
         answer = release.answer(f"at least {times} so far")
         assert abs(answer.value - (truth.sum(axis=0) >= times).sum()) <= 2
+        # The error is that of what was measured, which may fall; both have names, here and in the manifest.
+        told = release.manifest["accuracy"]["panel"]["answers"][times - 1]
+        assert (answer.measured_value, answer.measured_error) == (
+            told["unbiased"],
+            told["unbiased_standard_error"],
+        )
+        assert (answer.value, answer.as_of) == (told["count"], 6)
+        assert "count_standard_error" not in told
     with pytest.raises(ConfigError, match="all periods so far"):
         release.answer("at least 2 of the last 3")
 

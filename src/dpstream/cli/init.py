@@ -105,7 +105,8 @@ def command(
     and allows, and the mechanism why it is proposed.
 
     Recognised are columns of operations (insert/delete, I/U/D, c/u/d/r), pairs of dates as stays, panels whose columns
-    are numbered or called after dates, coordinates, and columns that seem to follow from each other.
+    are numbered or called after dates, columns that may say whose a record is, coordinates, and columns that seem to
+    follow from each other.
 
     The first line of the draft names dpstream.schema.json beside it, which is written too where there is none: editors
     that know TOML complete keys and mark wrong ones by it. After an update of dpstream write it anew (--json-schema).

@@ -197,5 +197,6 @@ def main() -> None:
       dpstream run example/dpstream.toml
 
     Exit codes: 0 done, 2 wrong input or configuration, 3 refused by the guarantee, 4 state locked or damaged
-    or disk full, 5 interrupted (the state is clean), 6 somebody should look (status --health), 1 a bug.
+    or disk full, 5 interrupted (the state is clean), 6 somebody should look and 7 the newest table is
+    unfit (status --health), 1 a bug.
     """

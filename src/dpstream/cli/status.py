@@ -105,8 +105,8 @@ def _print(facts: dict[str, Any]) -> None:
 
     started = "" if facts["started"] else " (not started)"
     click.echo(f"stream {facts['stream']}: {steps_words(facts)}{started}")
-    if facts["last_period"] is not None:
-        click.echo(f"last period: {facts['last_period']}")
+    if facts["holds"] is not None:
+        click.echo(f"newest release: {facts['holds']}")
     if facts["unfit"] is not None:
         click.echo(f"unfit: {facts['unfit']}")
     for verdict in facts["verdicts"]:

@@ -13,10 +13,11 @@ import math
 import os
 import re
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.objects import AnyPath, ObjectPath, asking
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "check_local",
     "check_path",
     "check_target",
+    "check_writable",
     "parse_json",
     "read_bytes",
     "read_text",
@@ -108,6 +110,27 @@ def check_target(path: str | Path) -> None:
     status = _look(path, follow=False)
     if status is not None and not stat.S_ISREG(status.st_mode):
         raise _wrong(path, f"this is {_kind(status)}, which is never replaced", "the name of a file")
+
+
+def check_writable(path: Path) -> None:
+    """Check that files can be made in a folder, or in the one on its way that is there; leaves nothing behind.
+
+    Errors:
+        StoreError: they cannot. ConfigError: a part of the path is a file.
+    """
+    there = path
+    try:
+        while _look(there) is None and there != there.parent:
+            there = there.parent
+        check_folder(there)
+        with tempfile.TemporaryFile(dir=there):
+            return
+    except OSError as error:
+        raise StoreError(
+            f"no file can be made in the folder ({os.strerror(error.errno or 0)})",
+            where=shown_path(path),
+            allowed="a folder that this program may write to",
+        ) from None
 
 
 def read_bytes(path: AnyPath) -> bytes:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.contracts import Family, Key, Limits
+from dpstream.core.contracts import Family, Given, Key, Limits
 from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
-from dpstream.core.errors import ConfigError, counted
-from dpstream.core.schema import arrow
+from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
+from dpstream.core.privacy.unit import parse_unit
+from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_reports
-from dpstream.core.schema.hints import coordinates
+from dpstream.core.schema.hints import coordinates, whose_column
 from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_value
 from dpstream.io.sources.duckdb_file import is_database
@@ -30,8 +32,9 @@ from dpstream.project.json_schema import LINE
 from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
+from dpstream.project.mechanism import read_recipe
 from dpstream.project.panel_draft import Periods, dated_panel, periods_of
-from dpstream.project.reader import exact_number, reason_for
+from dpstream.project.reader import Section, exact_number, reason_for
 from dpstream.project.server_draft import ServerTable, read_server_table
 from dpstream.project.server_url import is_url
 
@@ -135,17 +138,25 @@ def draft_config(
     person_column = person_column or found_person
     whole = database is not None
     keyed = _keyed(data, table, key_column, time_column, delete_time_column, person_column, mechanism, whole)
+    crowded = False
     place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
     if ask is not None and keyed is None and person_column is None and mechanism is None:
-        person_column = ask(about_person(columns))
+        person_column = ask(about_person(columns, whose_column(table, columns, time_column)))
         chosen = DEFAULT_MECHANISM  # the unit is that of people, and it follows nobody
         if person_column is None and place is not None and ask(about_points(place)) is not None:
             chosen, place = POINTS, None
     else:
         chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
+        if mechanism is None and person_column is not None and time_column is not None:
+            attributes = [name for name in columns if name not in (time_column, person_column)]
+            crowded = not _takes(chosen, table, attributes)
+            chosen = DEFAULT_MECHANISM if crowded else chosen
     family = family_of(chosen)
+    whose = person_column
+    if ask is None and whose is None and family.limits.units[0] == "event" and "user" in family.limits.units:
+        whose = whose_column(table, columns, time_column)
     source: dict[str, Any] = {"path": path}
-    apart = {time_column, person_column}
+    apart = {time_column, whose}
     feed = None
     if (
         keyed is None
@@ -175,8 +186,14 @@ def draft_config(
         apart = {time_column} | keyed.columns
     elif family.limits.units[0] == "record":
         source["key_column"] = _Asked()
-    if person_column is not None:
-        source["user_column"] = person_column
+    if whose is not None:
+        source["user_column"] = whose
+        if person_column is None:
+            why = (
+                'its values come again and again; if each record is somebody else\'s, write unit = "event", take out '
+                "this line and max_events, and declare the column in [schema]"
+            )
+            source["user_column"] = _Asked(whose, why, _CONFIRM)
         if found_person is not None:
             why = "no two rows share it, and all other columns are called after dates"
             source["user_column"] = _Asked(person_column, why, _CONFIRM)
@@ -193,29 +210,28 @@ def draft_config(
             source = database.source(source, keyed, {"every": "week"} | _days())
         attributes = [one for one in columns if one not in apart]
         schema = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
-    stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
+    stream = {"name": name or _stream_name(path)} | _unit(family.limits, whose)
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):
         budget["horizon"] = _Asked(len(periods.columns), "the periods that have a column")
     reason = mechanism_reason(
-        keyed, feed, found_person, person_column, given=mechanism is not None or chosen == POINTS
+        keyed, feed, found_person, whose, given=mechanism is not None or chosen == POINTS, crowded=crowded
     )
-    expect: dict[str, Any] = {}
+    # What grows without an end has no size; people are there in every step.
+    sizes = {"size": 1000} if keyed is not None or feed is not None or family.limits.people else {}
+    coming = {} if family.limits.people else {"records_per_step": 100}
+    expect: dict[str, Any] = {key: _Asked(number) for key, number in (sizes | coming).items()}
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
-        # What grows without an end has no size.
-        sizes = [] if keyed is None and not family.limits.people else ["size"]
-        coming = [] if family.limits.people else ["records_per_step"]
-        guesses = _answered(ask, {key: _Asked() for key in (*sizes, *coming)})
-        expect = {key: value for key, value in guesses.items() if not isinstance(value, _Asked)}
-        budget = _answered(ask, budget)
+        expect, budget = _answered(ask, expect), _answered(ask, budget)
+    ordered = () if keyed is not None or family.limits.people else ("order",)
     returns = () if keyed is None else ("returns",)
     parts = [
         _HEAD,
         _section("stream", stream, _rows("stream", family.limits), offered=returns),
         _section("source", source, _rows("source", family.limits, changes=keyed is not None)),
         schema.strip("\n") + "\n",
-        _expect(expect, people=family.limits.people, needed=keyed is not None),
+        _section("expect", expect, offered=ordered),
         _mechanism(
             family, chosen, reason, place, deletes=feed is not None or family.limits.units[0] == "record"
         ),
@@ -249,20 +265,6 @@ def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
             answer = ask(one)
             found[key] = value if answer is None else answer
     return found
-
-
-def _expect(written: Mapping[str, Any], *, people: bool, needed: bool) -> str:
-    """``[expect]`` with the owner's guesses, or as a comment: nothing of it may be read off the data."""
-    # Those who are followed are there in every step, in whatever order they came.
-    offered = ("size",) if people else ("size", "records_per_step", *(() if needed else ("order",)))
-    text = _section("expect", written, offered=offered)
-    if written or needed:
-        return text
-    why = [
-        "# With public guesses of the table's size `dpstream plan` says what the releases will be fit for, and",
-        "# `plan --compare` which mechanism fits. Take away the # before [expect] and before the keys that you guess.",
-    ]
-    return "\n".join([*why, text.replace("[expect]", "# [expect]", 1)])
 
 
 def _keyed(
@@ -315,6 +317,22 @@ def _chosen(mechanism: str | None, person_column: str | None) -> str:
             allowed="no person column, or another mechanism",
         )
     return mechanism
+
+
+def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
+    """Whether a mechanism that follows people, as it would be drafted, takes all columns together."""
+    family = family_of(mechanism)
+    text = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
+    own = {key.name for key in family.keys if mechanism in key.mechanisms}
+    options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in own}
+    try:
+        schema = Schema.from_toml(tomllib.loads(text))
+        section = Section("draft", "mechanism", {"name": mechanism, **options})
+        recipe = read_recipe(section, Given(schema.domain, schema, step_name=str))
+        recipe.calibrate(**family.draft["budget"], unit=parse_unit(family.limits.units[0]))
+    except (ConfigError, LimitError, SchemaError):
+        return False
+    return True
 
 
 def _unit(limits: Limits, person_column: str | None) -> dict[str, Any]:

@@ -139,8 +139,12 @@ def question(key: str) -> Question | None:
     return _QUESTIONS.get(key)
 
 
-def about_person(columns: Sequence[str]) -> Question:
-    """Which column says whose a record is, where several records may be of one person."""
+def about_person(columns: Sequence[str], likely: str | None = None) -> Question:
+    """Which column says whose a record is, where several records may be of one person.
+
+    Args:
+        likely: the column that looks like it.
+    """
 
     def read(text: str) -> str:
         if text not in columns:
@@ -153,6 +157,8 @@ def about_person(columns: Sequence[str]) -> Question:
         "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
         "together: the column that says whose a record is."
     )
+    if likely is not None:
+        words += f" It may be {likely!r}, whose values come again and again."
     return Question("user_column", words, "", read)
 
 

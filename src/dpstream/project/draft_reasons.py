@@ -29,8 +29,13 @@ def mechanism_reason(
     person_column: str | None,
     *,
     given: bool,
+    crowded: bool,
 ) -> str:
-    """Why the drafted mechanism is proposed; empty where the owner named it."""
+    """Why the drafted mechanism is proposed; empty where the owner named it.
+
+    Args:
+        crowded: whether the columns have too many combinations of values for a mechanism that follows people.
+    """
     if given:
         return ""
     if keyed is not None:
@@ -41,7 +46,9 @@ def mechanism_reason(
             "reports"
         )
     if person_column is not None:
-        return "a column says whose a record is, so all records of one person are protected together"
+        why = "a column says whose a record is, so all records of one person are protected together"
+        more = "; the columns have too many combinations of values to follow each person: fewer columns make a panel"
+        return f"{why}{more if crowded else ''}"
     if feed is not None:
         return (
             "records come and leave, and no column looks like a key; where one is (--key-column), a mechanism that "

@@ -117,7 +117,7 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     """
     if at is not None and config.expected is None:
         raise _no_guess("--at")
-    last, because = (_step(plan, at), "--at") if at is not None else _last_step(config, plan)
+    last, because = (_step(config, plan, at), "--at") if at is not None else _last_step(config, plan)
     predicted = _predicted(config, plan, sorted({*(step for step in _STEPS if step <= last), last}))
     if predicted is None or config.expected is None:
         return None
@@ -171,7 +171,7 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
         ConfigError: a wish that cannot be read or predicted, no ``[expect]``, or no such step.
     """
     plan = config.plan()
-    step = _step(plan, at)
+    step = _step(config, plan, at)
     one = _at(config, plan, step)
     names = [*plan.domain.names, *(m.columns[0] for m in one.marginals if len(m.columns) == 1)]
     asked = [parse_wish(text, list(dict.fromkeys(names))) for text in wishes]
@@ -234,15 +234,16 @@ def _hopeless(config: Config, plan: StreamPlan, size: float) -> str | None:
     )
 
 
-def _step(plan: StreamPlan, at: int | None) -> int:
+def _step(config: Config, plan: StreamPlan, at: int | None) -> int:
     if at is None:
-        if plan.horizon is None:
+        last = config.source_options.final_step() if plan.horizon is None else plan.horizon
+        if last is None:
             raise ConfigError(
-                "the stream has no horizon, so it is not clear when the wish is to hold",
+                "nothing says when the stream ends, so it is not clear when the wish is to hold",
                 where="--want",
-                allowed="--at STEP, or [budget] horizon",
+                allowed="--at STEP, a day or a number as end in [source], or [budget] horizon",
             )
-        return plan.horizon
+        return last
     if plan.horizon is not None and at > plan.horizon:
         raise ConfigError(
             f"step {at} lies beyond the horizon", where="--at", allowed=f"a step up to {plan.horizon}"

@@ -41,6 +41,7 @@ class Progress:
         seeded: some step was made with predictable noise.
         verdicts: sentences on what the newest table is fit for.
         unfit: why nobody should use it.
+        holds: the records that the newest release is about.
         simulated: whether errors by simulation are published.
         predicted: whether the plan tells how wrong the newest table's counts of columns are.
     """
@@ -52,6 +53,7 @@ class Progress:
     unfit: str | None = None
     simulated: bool = False
     predicted: bool = False
+    holds: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,7 @@ def _published(
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
         progress.steps, f"{progress.steps} tables have been published so far."
     )
-    period = (
-        ""
-        if progress.last_period is None
-        else f" The last one is for {progress.last_period.replace('/', ' to ')}."
-    )
+    period = "" if progress.holds is None else f" The newest one is made from {progress.holds}."
     end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
     return (
         f"{before}{_often(config.source_options)}{after}",
@@ -345,4 +343,5 @@ def as_progress(facts: dict[str, Any]) -> Progress:
         facts["unfit"],
         any(one["how"] == SIMULATED for one in facts["verdicts"]),
         any(one["how"] == PREDICTED and one["use"] == "columns" for one in facts["verdicts"]),
+        facts["holds"],
     )

@@ -29,6 +29,7 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
         "started": has_store(folder, server=config.server),
         "steps": 0,
         "last_period": None,
+        "holds": None,
         "next_due": next_due(config.source_options, 0),
         "unfit": None,
         "verdicts": [],
@@ -54,7 +55,7 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
         stored, fit = read_status(folder, server=config.server), fitness_of(releases)
         facts |= {
             "steps": stored.last_step,
-            "last_period": _last_period(releases),
+            **_newest(releases),
             "next_due": next_due(config.source_options, stored.last_step),
             "unfit": fit.unfit,
             "verdicts": [one.as_dict() for one in fit.verdicts],
@@ -94,15 +95,15 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _last_period(releases: Path) -> str | None:
-    """The period of the newest release; None where it cannot be read (the health line says why)."""
+def _newest(releases: Path) -> dict[str, str | None]:
+    """Period and records of the newest release; nothing where it cannot be read (the health line says why)."""
     from dpstream.io.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():
-        return None
+        return {}
     try:
         steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
-        period = read_manifest(releases, max(steps))["period"] if steps else None
+        manifest = read_manifest(releases, max(steps)) if steps else {}
     except StoreError:
-        return None
-    return None if period is None else str(period)
+        return {}
+    return {"last_period": manifest.get("period"), "holds": manifest.get("holds")}

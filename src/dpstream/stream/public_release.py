@@ -28,6 +28,7 @@ from dpstream.stream.release.answers import (
     Answer,
     impossible_answer,
     measured_answer,
+    with_bias,
     with_simulated,
 )
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
@@ -258,6 +259,7 @@ class PublicRelease:
                 answer = replace(answer, note=f"counted in the released table. {answer.note}")
         if answer.error_kind is not None:
             return answer
+        answer = with_bias(answer, manifest)
         return with_simulated(answer, self.folder, self._step(step), asked, schema)
 
     def plot(self, columns: str | Sequence[str] | None = None, step: int | None = None) -> Picture:

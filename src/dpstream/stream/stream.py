@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.core.contracts import Granted, StreamPlan, Synthesis
 from dpstream.core.errors import InputError, StepError, StoreDamagedError, StoreError
+from dpstream.core.paths import check_writable
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
@@ -302,6 +303,8 @@ class Stream:
         known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
+        if self._sink is not None:
+            check_writable(self._sink.directory)  # before anything is spent
         self._store.sweep_staged()  # of an attempt that stopped; after drawing, an error would be an output
         # Before the reservation: what the rules for keys refuse leaves no trace.
         keyed, view = self._keyed.change(granted, f"step {batch_id!r}")

@@ -90,12 +90,13 @@ class PeopleEstimate:
 
     Attributes:
         count: estimated number of people, without padding.
-        count_error: its standard error, from public noise scales.
+        count_error: the standard error of ``unbiased`` where there is one, else of ``count``; from public noise scales.
         share, share_error: the same as a share of all people.
         bound: all such counts of all periods are within their bounds (people) with probability ``1 - failure``.
             None, like the errors, where the question goes beyond what the releases are right about.
         raw_share: share among the released synthetic people as they are, padding included.
         words: the question, and what the errors mean.
+        unbiased: what was measured, where ``count`` differs from it because counts must never fall.
     """
 
     count: float
@@ -105,6 +106,7 @@ class PeopleEstimate:
     bound: float | None
     raw_share: float
     words: str
+    unbiased: float | None = None
 
 
 class GrowingTable(Protocol):

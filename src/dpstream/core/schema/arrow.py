@@ -74,6 +74,10 @@ def to_table(data: Any, where: str) -> Any:
     names = table.column_names
     if first_repeated(names) is not None:
         raise DataError("a column name occurs twice", where=where, allowed="each name once")
+    for place, column in enumerate(table.columns):
+        if pa.types.is_string_view(column.type):
+            # Texts of Polars are views, of which Arrow can take no rows.
+            table = table.set_column(place, names[place], column.cast(pa.large_string()))
     keep = [name for name in names if not _PANDAS_INDEX.fullmatch(name)]
     return table if len(keep) == len(names) else table.select(keep)
 

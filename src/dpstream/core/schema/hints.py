@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["coordinates", "followers", "is_nearly_unique", "words_in"]
+__all__ = ["coordinates", "followers", "is_nearly_unique", "whose_column", "words_in"]
 
 #: Rows that are looked at.
 _ROWS = 100_000
@@ -24,6 +24,38 @@ _VALUES, _COLUMNS = range(2, 1001), 40
 _ROWS_EACH, _KEEP, _COMMON = 10, 0.99, 0.95
 #: A column of fewer rows, or with a smaller share of different values, does not look like an identifier.
 _FEW, _UNIQUE = 100, 0.9
+#: Words for those who have records, and what goes with them in the name of a column.
+_PERSONS = (
+    *(
+        "account",
+        "citizen",
+        "client",
+        "customer",
+        "driver",
+        "employee",
+        "guest",
+        "household",
+        "member",
+        "participant",
+    ),
+    *(
+        "passenger",
+        "patient",
+        "person",
+        "pupil",
+        "respondent",
+        "student",
+        "subject",
+        "tenant",
+        "user",
+        "visitor",
+        "worker",
+    ),
+)
+_IDS = ("id", "key", "number", "no", "nr", "code")
+#: So many different values, rows for each of them, and pairs of rows at one time that would have one value by chance,
+#: are no accident.
+_NAMES, _EACH, _MEETINGS = 20, 2, 20
 _LATITUDE, _LONGITUDE = ("lat", "latitude", "y"), ("lon", "lng", "long", "longitude", "x")
 
 
@@ -35,6 +67,37 @@ def words_in(name: str) -> list[str]:
     """
     spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return "".join(c if c.isalnum() else " " for c in spaced.lower()).split()
+
+
+def whose_column(table: Any, names: Sequence[str], time_column: str | None) -> str | None:
+    """A column that may say whose a record is: its name says so, or its values come again over time and never twice at
+    one time; None where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def may_be(name: str) -> bool:
+        column = table.column(name)
+        kind = column.type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if name == time_column or column.null_count or not (text or pa.types.is_integer(kind)):
+            return False
+        different = len(column.unique())
+        if different * _EACH > len(column):
+            return False
+        words = re.sub("id$", " id", " ".join(words_in(name))).split()
+        if set(words) & set(_PERSONS) and set(words) <= {*_PERSONS, *_IDS}:
+            return True
+        if "id" in words and different > _FEW:
+            return True
+        if time_column is None or different < _NAMES:
+            return False
+        times = np.asarray(pc.value_counts(table.column(time_column)).field(1), dtype=np.float64)
+        if (times * (times - 1)).sum() < 2 * _MEETINGS * different:
+            return False
+        pairs = table.select([name, time_column]).group_by([name, time_column]).aggregate([])
+        return bool(pairs.num_rows == table.num_rows)
+
+    return next((name for name in names if may_be(name)), None)
 
 
 def coordinates(table: Any, names: Sequence[str]) -> tuple[str, str] | None:

@@ -390,6 +390,7 @@ class CumulativeSynthesis(PanelSynthesis):
             estimate.count / self.release.people if self.release.people else math.nan,
             f"at least {times} of the first {self.period} periods; the standard error is that of the counter's "
             f"unbiased estimate, {estimate.unbiased}{'' if self.people is not None else _SHARE_NOTE}",
+            float(estimate.unbiased),
         )
 
     def accuracy(self) -> dict[str, Any]:
@@ -410,7 +411,7 @@ class CumulativeSynthesis(PanelSynthesis):
                         "question": f"at least {b} of the first {self.period} periods",
                         "count": int(release.reached[b]),
                         "unbiased": int(release.estimates[b]),
-                        "count_standard_error": math.sqrt(plan.variance(b, self.period)),
+                        "unbiased_standard_error": math.sqrt(plan.variance(b, self.period)),
                     }
                     for b in thresholds
                 ],

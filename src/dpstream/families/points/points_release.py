@@ -25,6 +25,12 @@ __all__ = ["PointsSynthesis"]
 
 Codes = NDArray[np.int32]
 
+#: What is systematic about released counts.
+_BIAS = (
+    "Counts of cells are never negative, so an empty or nearly empty region has too many points by the noise, and full "
+    "regions too few."
+)
+
 
 @dataclass(frozen=True)
 class PointsSynthesis(SyntheticTable):
@@ -129,7 +135,8 @@ class PointsSynthesis(SyntheticTable):
             },
             "words": "The number of points is declared public and has no noise. Counts of the released points have no "
             f"error bars: each comes from several noisy sums. Points are placed in {len(self.counts)} cells, and "
-            "evenly within each.",
+            f"evenly within each. {_BIAS}",
+            "bias": _BIAS,
         }
 
     def pack(self) -> Packed:

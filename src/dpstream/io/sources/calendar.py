@@ -74,8 +74,11 @@ class DayPeriods(Grid):
         return f"{first.isoformat()}_P{self.days}D"
 
     def period(self, step: int) -> Period:
-        first = self.start + datetime.timedelta(days=self.days * (step - 1))
-        return first, first + datetime.timedelta(days=self.days)
+        try:
+            first = self.start + datetime.timedelta(days=self.days * (step - 1))
+            return first, first + datetime.timedelta(days=self.days)
+        except OverflowError:
+            raise _beyond(step) from None
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,10 @@ class MonthPeriods(Grid):
 
     def _first(self, step: int) -> datetime.date:
         months = self.start.year * 12 + self.start.month - 1 + self.months * (step - 1)
-        return datetime.date(months // 12, months % 12 + 1, self.start.day)
+        try:
+            return datetime.date(months // 12, months % 12 + 1, self.start.day)
+        except (OverflowError, ValueError):
+            raise _beyond(step) from None
 
 
 @dataclass(frozen=True)
@@ -133,12 +139,20 @@ class StepNumbers(Grid):
         return None
 
 
+def _beyond(step: int) -> ConfigError:
+    return ConfigError(
+        f"step {step} lies beyond the calendar, which ends with the year 9999",
+        where="[source]",
+        allowed="an earlier start, and an earlier end or none",
+    )
+
+
 def day_number(day: datetime.date) -> int:
     """Days since 1970-01-01."""
     return (day - _EPOCH).days
 
 
-def period_grid(every: str, start: datetime.date, where: str) -> Grid:
+def period_grid(every: str, start: datetime.date, where: str) -> DayPeriods | MonthPeriods:
     """The calendar named by ``every``.
 
     Errors:

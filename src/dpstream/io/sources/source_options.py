@@ -206,7 +206,7 @@ class SourceOptions(SourceKeys):
                 'such as start = "2026-01-05"',
             )
         object.__setattr__(self, "start", start)
-        period_grid(every, start, _WHERE)
+        grid = period_grid(every, start, _WHERE)
         if self.end not in ("today", "data"):
             end = _day(self.end, "end")
             if end is None:
@@ -218,6 +218,7 @@ class SourceOptions(SourceKeys):
                 )
             if end < start:
                 raise wrong_source("end is before start", "start or later")
+            grid.period(grid.step(day_number(end)))  # has a last day
             object.__setattr__(self, "end", end)
 
     def _check_numbers(self) -> None:
@@ -292,12 +293,7 @@ class SourceOptions(SourceKeys):
             return f"{step:0{number[1] or 1}}" if number else None
         if self.period_columns is not None:
             return self.period_columns[step - 1] if step <= len(self.period_columns) else None
-        try:
-            return None if self.grid is None else self.grid.period_name(step)
-        except (OverflowError, ValueError):
-            raise wrong_source(
-                f"step {step} lies beyond the calendar, which ends with the year 9999", "an earlier start"
-            ) from None
+        return None if self.grid is None else self.grid.period_name(step)
 
     @property
     def needs_public_sizes(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,6 +27,7 @@ __all__ = [
     "ErrorKind",
     "impossible_answer",
     "measured_answer",
+    "with_bias",
     "with_simulated",
 ]
 
@@ -148,6 +150,14 @@ def measured_answer(
         _law=law,
         error_kind="exact",
     )
+
+
+def with_bias(answer: Answer, manifest: Mapping[str, Any]) -> Answer:
+    """An answer without an error, with what its release says of a systematic one."""
+    bias = (manifest.get("accuracy") or {}).get("bias")
+    if bias is None or answer.error_kind is not None:
+        return answer
+    return replace(answer, note=f"{answer.note.rstrip('.')}. {bias}".rstrip("."))
 
 
 def with_simulated(

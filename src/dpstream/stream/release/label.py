@@ -12,7 +12,7 @@ from typing import Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.tables.change_tables import LABEL
-from dpstream.stream.release.manifest import promise
+from dpstream.stream.release.manifest import held_records, promise
 
 __all__ = ["Label", "label_of", "labelled"]
 
@@ -33,12 +33,12 @@ def label_of(
         pinned: the facts the whole stream is pinned to.
         test_seed: whether the noise can be predicted, so that nothing is promised.
     """
-    stream, when = pinned["stream"], "" if period is None else f" ({period})"
+    stream, held = pinned["stream"], held_records(plan, pinned, step, period)
     guarantee = promise(plan, step, pinned, test_seed=test_seed)
     about = plan.about_rows()
     return {
         "synthetic": True,
-        "title": f"{stream}, step {step}{when}: synthetic records",
+        "title": f"{stream}, step {step}: synthetic records, made from {held}",
         "words": "Synthetic records, made by dpstream: no row is a person or a record. "
         f"{about}{' ' if about else ''}{guarantee}",
         "stream": stream,

@@ -5,6 +5,7 @@ No input hash, no clock, no size of anything private: only the plan, the step, a
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
+from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record, User
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records, shown_public, shown_source
@@ -31,6 +32,7 @@ __all__ = [
     "StepFacts",
     "accuracy_of",
     "build_manifest",
+    "held_records",
     "pretty_json",
     "promise",
 ]
@@ -85,6 +87,7 @@ def build_manifest(
         "stream_id": stream_id,
         "step": facts.step,
         "period": facts.period,
+        "holds": held_records(plan, pinned, facts.step, facts.period),
         "guarantee": {
             **plan.budget.as_dict(),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
@@ -118,6 +121,21 @@ def build_manifest(
     if facts.label is not None:
         manifest["label"] = facts.label
     return pretty_json(manifest)
+
+
+def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period: str | None) -> str:
+    """Which records the release of a step is about, in words: a period adds to the table, and the table holds more."""
+    end = f"step {step}" if period is None else period.split("/")[-1]
+    try:
+        day = datetime.date.fromisoformat(end)
+        on, end = "on", f"{day.day} {day:%B} {day.year}"
+    except ValueError:
+        on = "at the end of"
+    if isinstance(plan.unit, Individual):
+        return f"everything that people reported up to {end}"
+    if plan.reads == "present" or pinned["options"].get("deletions"):
+        return f"the records present {on} {end}"
+    return f"all records up to {end}"
 
 
 def _unit(plan: StreamPlan) -> dict[str, Any]:
@@ -157,7 +175,7 @@ def accuracy_of(
     if synthesis.answers is None and synthesis.grows is None:
         return errors  # no table, so no uses of one
     verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base, records=records)
-    if schema is not None and synthesis.answers is not None:
+    if schema is not None and synthesis.answers is not None and synthesis.grows is None:
         verdicts = (*verdicts, *averages_verdict(schema, synthesis.answers))
     if differ:
         errors = {**errors, COUNTED: records, "words": f"{errors.get('words', '')}{differ}".strip()}

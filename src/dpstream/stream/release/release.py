@@ -24,6 +24,7 @@ from dpstream.stream.release.answers import (
     ErrorKind,
     impossible_answer,
     measured_answer,
+    with_bias,
     with_simulated,
 )
 from dpstream.stream.release.estimates import Estimate, Published
@@ -325,7 +326,17 @@ class Release:
         people = model.own_answer(question, self._codes_of)
         if people is not None:
             kind: ErrorKind | None = None if people.count_error is None else "exact"
-            return Answer(people.count, people.count_error, people.words, people=people, error_kind=kind)
+            unbiased = people.unbiased
+            return Answer(
+                people.count,
+                people.count_error,
+                people.words,
+                unbiased,
+                None if unbiased is None else people.count_error,
+                people=people,
+                as_of=None if unbiased is None else self.step,
+                error_kind=kind,
+            )
         predicate = parse_predicate(question, self._schema)
         self._check_cells(predicate.columns, "answer")
         none = impossible_answer(predicate, self._schema)
@@ -345,7 +356,7 @@ class Release:
             error, note = _error_of_sum(cells, estimate.standard_error)
             if error is not None:
                 return Answer(value, error, note, error_kind="bound" if cells > 1 else "exact")
-            answer = found or Answer(value, None, note)
+            answer = with_bias(found or Answer(value, None, note), self.manifest)
             if self._folder is None:
                 return answer
             return with_simulated(answer, self._folder, self.step, predicate, self._schema)

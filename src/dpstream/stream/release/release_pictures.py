@@ -91,9 +91,10 @@ def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) 
 
 
 def _title(release: PicturedRelease) -> str:
-    period = release.manifest["period"]
-    when = f"step {release.manifest['step']}" + (f" ({period})" if period else "")
-    return plain_text(f"{release.manifest['stream']}: synthetic data, {when}", 80)
+    manifest = release.manifest
+    return plain_text(
+        f"{manifest['stream']}: synthetic data of step {manifest['step']}, {manifest['holds']}", 110
+    )
 
 
 def _note(made: Figure, notes: Mapping[str, Sequence[str]]) -> None:

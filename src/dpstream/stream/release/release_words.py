@@ -31,7 +31,7 @@ def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
         errors = f"{errors} {_MEASURED}"
     facts = {
         "stream": manifest["stream"],
-        "period": manifest["period"],
+        "made from": manifest["holds"],
         "guarantee": manifest["guarantee"]["words"],
         "spent": spent_of(manifest),
         "errors": errors,

@@ -36,6 +36,7 @@ _NEEDED = (
     "schema",
     "program",
     "rows_in_table",
+    "holds",
     "declared_public",
     "made_with_test_seed",
 )
@@ -81,12 +82,14 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class StepFacts:
-    """One release as its manifest tells it; ``rows`` counts the released table's rows."""
+    """One release as its manifest tells it; ``rows`` counts the released table's rows, ``holds`` says in words which
+    records it is about."""
 
     step: int
     period: str | None
     rows: int
     accuracy: Accuracy | None
+    holds: str
 
     @property
     def counted(self) -> str:
@@ -181,7 +184,7 @@ class Folder:
     def facts(self, more: Sequence[int] = ()) -> tuple[StepFacts, ...]:
         """Of the shown steps, and of ``more`` among them; in order."""
         return tuple(
-            StepFacts(step, _period(m), int(m["rows_in_table"]), Accuracy.of(m))
+            StepFacts(step, _period(m), int(m["rows_in_table"]), Accuracy.of(m), str(m["holds"]))
             for step in sorted({*self.steps, *more})
             for m in [self.manifest_of(step)]
         )

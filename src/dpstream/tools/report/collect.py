@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
+from dpstream.core.schema.folding import Group, groups_of
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.io.sinks.release_reader import as_released, released_alike
@@ -101,11 +102,17 @@ class ReportedRun(Told):
         kind = self.schema.columns[column]
         labels = list(kind.labels())
         if released_alike(kind):
-            labels[-2:] = [
-                f"{kind.other} (always empty: released as null)",
-                f"{kind.missing} or {kind.other}",
-            ]
+            labels[-1] = f"{kind.missing} or {kind.other}"
         return tuple(labels)
+
+    def groups(self, column: int, counts: NDArray[np.int64], most: int) -> tuple[Group, ...]:
+        """A column's codes in at most about ``most`` groups; codes that are released as the same null are in one."""
+        kind = self.schema.columns[column]
+        groups = groups_of(kind, self.labels(column), counts, most)
+        if not released_alike(kind):
+            return groups
+        other, null = groups[-2:]
+        return (*groups[:-2], Group(null.label, (*other.codes, *null.codes)))
 
 
 def collect(folder: Folder, *, marginals: bool = False) -> ReportedRun:

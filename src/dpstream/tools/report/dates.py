@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpstream.io.sources.calendar import period_grid
 from dpstream.tools.evaluate.run_folder import Told
 
 __all__ = ["Calendar", "calendar_of"]
@@ -59,14 +60,6 @@ class Calendar:
         name = self.name(step, long=True)
         return name if name == f"step {step}" else f"{name} (step {step})"
 
-    def since(self, first: int, last: int) -> str | None:
-        """From the first day of one step to the last of another; None where one of them has no dates."""
-        if first not in self._days or last not in self._days:
-            return None
-        begin, end = self._days[first][0], self._days[last][1]
-        month = _MONTHS[begin.month - 1]
-        return f"{begin.day} {month} {begin.year} to {end.day} {_MONTHS[end.month - 1]} {end.year}"
-
     def every(self, steps: Sequence[int]) -> str:
         """How often: ``one a week``; empty where the dates do not tell."""
         spans = {(last - first).days + 1 for first, last in (self._days[s] for s in steps if s in self._days)}
@@ -113,6 +106,13 @@ class Calendar:
 def calendar_of(run: Told) -> Calendar:
     """Of a run: from its manifests, or from the names that a panel's owner gave its periods."""
     periods = {facts.step: facts.period for facts in run.shown if facts.period}
+    source = run.manifest.get("source") or {}
+    if periods and isinstance(source.get("start"), str) and source.get("every"):
+        # A page names steps whose manifests it does not read: of a long stream, and those that were withdrawn.
+        grid = period_grid(source["every"], datetime.date.fromisoformat(source["start"]), "report")
+        for step, _ in run.states:
+            first, after = grid.period(step)
+            periods.setdefault(step, f"{first}/{after - datetime.timedelta(days=1)}")
     names = run.manifest["mechanism"].get("options", {}).get("period_names") or []
     return Calendar({i: str(name) for i, name in enumerate(names, 1)} | periods)
 

@@ -77,7 +77,7 @@ def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
     sections.append(("reading", "How to read it", reading_section(found)))
     compared = "published table" if found.synthetic == "tables" else "model in the secret state"
     about = (
-        f"The {compared} of {dates.words(last.step)}: {integer(last.rows)} invented records, compared with "
+        f"The {compared} as of {dates.words(last.step)}: {integer(last.rows)} invented records, compared with "
         f"{integer(last.records)} private ones."
     )
     nav = [element("a", title, href=f"#{name}") for name, title, made in sections if made is not None]

@@ -67,9 +67,7 @@ def opening(
         kicker: what kind of thing this is; that of synthetic data where it is None.
         about: what the owner says to readers, where that is known.
     """
-    first, last = run.shown[0].step, run.shown[-1].step
-    span = dates.since(first, last)
-    lead = f"{what}, {f'about {span}' if span else f'as of {dates.words(last)}'}."
+    lead = f"{what}, made from {run.shown[-1].holds}."
     if "invented" in what:
         lead += " No row is a person or a record."
     described = None if about is None else about.description
@@ -245,7 +243,7 @@ def _age(run: Told, dates: Calendar) -> Html:
     measured = run.measured_up_to
     day = dates.day(last)
     # The page's script adds how long ago that was; the page itself is the same whenever it is made.
-    age = element("time", datetime=day, class_="age") if day else None
+    age = element("time", day, datetime=day, class_="age") if day else None
     more: list[Html | str | None] = [f"release {last}" if dates.name(last) != f"step {last}" else None, age]
     if measured < last:
         more.append(f"measured up to {dates.name(measured)}; what came since is expected")

@@ -312,10 +312,13 @@ def _measured_words(run: ReportedRun) -> str:
         else ""
     )
     if run.in_epochs:
+        which = (
+            "is not published" if run.published is None else "stands beside the tables (dpstream measured)"
+        )
         return (
             "Steps are measured together, in epochs of a public length: what was chosen to be measured of an epoch is "
-            "measured once for all of its records. Which marginals that were is not published; what was not measured "
-            "is what the model expects. A change within the newest, open epoch is not seen before it ends."
+            f"measured once for all of its records. Which marginals that were {which}; what was not measured is what "
+            "the model expects. A change within the newest, open epoch is not seen before it ends."
         )
     if "black_box" in options:
         return _runs_words(options["black_box"], many)

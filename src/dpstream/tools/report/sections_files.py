@@ -33,7 +33,7 @@ def files_section(run: Told, own: Sequence[str] | None = None) -> Html:
     rules = list(own or ()) or [
         "Ask what was measured before you count rows: measured counts have exact intervals, counts of rows have none.",
         "Rows are no sample. A standard error or a p-value that a program computes from them is wrong.",
-        "Leave small groups alone: noise is the same for a count of 10 and for one of 10,000.",
+        "Leave small groups alone: the noise of a measured count does not shrink with the count.",
     ]
     weight = run.manifest.get("records", {}).get("weight")
     if weight is not None and own is None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Clique
-from dpstream.core.schema.folding import Group, fold, groups_of
+from dpstream.core.schema.folding import Group, fold
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
@@ -68,7 +68,8 @@ def columns(run: ReportedRun, truth: Truth | None, dates: Calendar) -> Html:
 
 def _introduction(run: ReportedRun, truth: Truth | None, dates: Calendar) -> list[str]:
     assert run.last_table is not None
-    text = f"Shares of the {integer(float(run.rows()[-1]))} rows of {dates.words(run.last_table)}"
+    held = next(facts.holds for facts in run.shown if facts.step == run.last_table)
+    text = f"Shares of the {integer(float(run.rows()[-1]))} rows of step {run.last_table}, made from {held}"
     if len(run.tables) > 1:
         text += f"; the line beside each shows it since {dates.name(run.tables[0])}"
     if truth is not None:
@@ -130,7 +131,7 @@ def _card(run: ReportedRun, column: int, truth: Truth | None, dates: Calendar) -
     """A column's table of bars, and what is to be said of its errors."""
     name = run.schema.names[column]
     counts = run.counts[column][-1]
-    groups = groups_of(run.schema.columns[column], run.labels(column), counts, _BARS)
+    groups = run.groups(column, counts, _BARS)
     made = fold(counts.astype(np.float64), groups)
     rows = max(1.0, float(counts.sum()))
     noise = None if truth is not None else column_error(run, column)
@@ -322,16 +323,17 @@ def changed(run: ReportedRun, dates: Calendar) -> Html | None:
     assert run.last_table is not None
     moved = []
     for column, size in enumerate(run.schema.domain.sizes):
-        kind = run.schema.columns[column]
         now, then = (np.bincount(codes[:, column], minlength=size) for codes in (run.codes, before))
-        groups = groups_of(kind, run.labels(column), now, _BARS)
+        groups = run.groups(column, now, _BARS)
         shares = [fold(counts.astype(np.float64), groups) / max(1, counts.sum()) for counts in (now, then)]
         # Of two values the other one mirrors it.
         for i, group in list(enumerate(groups))[1 if size == 2 else 0 :]:
             moved.append((f"{run.schema.names[column]} = {group.label}", shares[1][i], shares[0][i]))
-    moved = [one for one in sorted(moved, key=lambda one: -abs(one[2] - one[1])) if one[1] != one[2]][
-        :_CHANGES
-    ]
+    moved = [
+        (name, now, then)
+        for name, now, then in sorted(moved, key=lambda change: -abs(change[2] - change[1]))
+        if percent(now) != percent(then) and abs(now - then) >= 0.0005
+    ][:_CHANGES]
     cliques = run.workload.cliques
     old, new = (count_marginals(codes, run.schema.domain, cliques, "numpy") for codes in (before, run.codes))
     more = len(run.codes) - len(before)
@@ -380,10 +382,7 @@ def heat_json(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -
     if run.codes is None:
         return {}
     used = sorted({column for pair in chosen for column in pair})
-    groups = {
-        column: groups_of(run.schema.columns[column], run.labels(column), run.counts[column][-1], _SQUARE)
-        for column in used
-    }
+    groups = {column: run.groups(column, run.counts[column][-1], _SQUARE) for column in used}
     made = count_marginals(run.codes, run.schema.domain, list(chosen), "numpy") if chosen else []
     pairs = []
     for pair, counts in zip(chosen, made, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,12 +30,15 @@ class PanelAnswer:
     """What the releases answer to one question.
 
     Attributes:
-        values, errors: at each shown step, NaN where it is not answered; as shares of all people or as their number.
+        values: at each shown step, NaN where it is not answered; as shares of all people or as their number.
+        measured, errors: what ``values`` came from, with its standard errors; the same as ``values`` but of counts
+            that must not fall.
     """
 
     question: str
     share: bool
     values: Floats
+    measured: Floats
     errors: Floats
 
 
@@ -84,12 +87,14 @@ def _timeless(question: str) -> str:
 def _answer(question: str, told: list[dict[str, Any] | None]) -> PanelAnswer:
     share = any("share" in one for one in told if one is not None)
     key = "share" if share else "count"
+    falls = any("unbiased" in one for one in told if one is not None)
+    measured = "unbiased" if falls else key
 
     def values(name: str) -> Floats:
         found = [None if one is None else one[name] for one in told]
         return np.array([math.nan if value is None else float(value) for value in found])
 
-    return PanelAnswer(question, share, values(key), values(f"{key}_standard_error"))
+    return PanelAnswer(question, share, values(key), values(measured), values(f"{measured}_standard_error"))
 
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
@@ -191,24 +196,34 @@ def _answers(run: PanelRun, words: QuestionWords, charts: Charts) -> Html:
 
 def _figure(answer: PanelAnswer, title: str, steps: list[int], charts: Charts) -> Html:
     unit = Unit("share of all people", share=True) if answer.share else Unit("people")
-    line = ChartLine("released", answer.values, width=2 * answer.errors, named=False)
-    return charts.lines(title, steps, [line], unit, small=True, from_zero=False)
+    band = ChartLine("released", answer.measured, width=2 * answer.errors, named=False)
+    lines = [band]
+    if not np.array_equal(answer.values, answer.measured, equal_nan=True):
+        lines = [replace(band, label="measured", named=True), ChartLine("released", answer.values, style=2)]
+    return charts.lines(title, steps, lines, unit, small=True, from_zero=False)
 
 
 def _last_answers(run: PanelRun, words: QuestionWords) -> Html:
     """Every answer with a band as wide as two standard errors, on one scale."""
     known = [
-        (words.of_question(one.question), float(one.values[-1]), 2 * float(one.errors[-1]), one.share)
+        (
+            words.of_question(one.question),
+            float(one.measured[-1]),
+            2 * float(one.errors[-1]),
+            one.share,
+            one.values[-1],
+        )
         for one in run.answers
     ]
     rows = [
         (
             name,
-            f"{percent(value)} ± {percent(error)}" if share else f"{_whole(value)} ± {significant(error)}",
+            (f"{percent(value)} ± {percent(error)}" if share else f"{_whole(value)} ± {significant(error)}")
+            + ("" if released == value else f" (released: {_whole(released)})"),
             value if share else value / max(1, run.people[-1]),
             error if share else error / max(1, run.people[-1]),
         )
-        for name, value, error, share in known
+        for name, value, error, share, released in known
     ]
     return interval_table(rows, caption="Shares of all people, or people, with two standard errors")
 

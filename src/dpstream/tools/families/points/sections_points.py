@@ -160,7 +160,7 @@ def partition(run: PointRun, dates: Calendar) -> Html:
     last, view = run.tables[-1], run.view
     dimension = len(view.coordinates)
     words = (
-        f"Points of {dates.words(last.step)} were placed in cells of {last.depth} halvings, and evenly within each. "
+        f"Points up to {dates.words(last.step)} were placed in cells of {last.depth} halvings, and evenly within each. "
         "A number is how many synthetic points its cell has."
     )
     drawn: list[Html | None] = []
