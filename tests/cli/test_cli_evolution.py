@@ -435,6 +435,12 @@ def test_a_third_period_counts_all_three(ran: Ran, tmp_path: Path) -> None:
     )
     facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
     assert [one["stream"] for one in facts["periods"]] == ["old", "new"]
+    # Nobody can look at the first border from here.
+    assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "6")
+    third.write_text(f'{third.read_text()}config = "old.toml"\n')
+    assert "the file is that of the stream 'old'" in dpstream("plan", third, code=2).stderr
+    third.write_text(third.read_text().replace("old.toml", "new.toml"))
+    facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
     assert (facts["rule"], facts["together"]["epsilon"]) == ("parallel", "3")
     assert released(tmp_path)
 
