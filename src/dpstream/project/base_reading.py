@@ -16,6 +16,7 @@ from dpstream.core.privacy import InsertedRecord, Record, User
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import ColumnRule, column_rules
 from dpstream.project.start_table import ColumnSource, MappedTable
+from dpstream.stream.identity import require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Broken, Together, own_budget, together
 
@@ -174,6 +175,11 @@ def base_facts(
             where=options.place,
             allowed="the same unit",
         )
+    facts = {"unit": plan.unit.name, "source": source.pinned()}
+    if isinstance(plan.unit, Record):
+        facts["returns"] = plan.unit.returns
+    told = {**manifest["unit"], "unit": manifest["unit"]["name"], "source": manifest["source"]}
+    require_same_unit(facts, whose_unit(told), str(manifest["stream"]), options.place)
     again = [one.words for one in before or () if one.again is not None]
     if again:
         raise ConfigError(

@@ -60,6 +60,11 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
     found += _about_lines(source, by_key=facts.get("unit") == "record")
     if files and source.get("late") == "error" and "base" in facts:
         found.append(_BEFORE_START)
+    if source.get("same_unit"):
+        found.append(
+            "the owner says why the unit is the same as in the streams that this one is added up with: "
+            f"{source['same_unit']}"
+        )
     # The stream and its mechanism may pin the same sentence.
     return list(dict.fromkeys(found))
 

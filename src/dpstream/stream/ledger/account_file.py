@@ -26,7 +26,7 @@ from dpstream.core import durable
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
-from dpstream.stream.identity import canonical_json
+from dpstream.stream.identity import canonical_json, require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import utc_now
@@ -72,7 +72,8 @@ class Pin:
 class Charge:
     """What one stream was charged: its plan's whole budget, once.
 
-    ``budget`` is in the stream's ``unit``; ``charged`` is the same in the account's unit.
+    ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
+    account's unit.
     """
 
     entry: int
@@ -80,6 +81,7 @@ class Charge:
     stream: str
     plan_hash: str
     unit: str
+    whose: dict[str, Any]
     budget: Budget
     charged: Budget
     time: str
@@ -165,7 +167,8 @@ class Account:
 
         Errors:
             BudgetError: the limit would be passed, or the definition of privacy does not fit.
-            UnitError: the stream's unit cannot be converted. ConfigError: the id is charged already.
+            UnitError: the stream's unit cannot be converted, or is about others. ConfigError: the id is charged
+            already.
         """
         budget = budget_from_dict(facts["budget"])
         with self._writing() as (db, state):
@@ -181,6 +184,7 @@ class Account:
                 "stream": facts["stream"],
                 "plan_hash": plan_hash,
                 "unit": facts["unit"],
+                "whose": whose_unit(facts),
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
@@ -197,6 +201,10 @@ class Account:
         Errors: those of ``charge``.
         """
         charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        mine = whose_unit(facts)
+        if state.charges and all(charge.whose != mine for charge in state.charges):
+            first = state.charges[0]
+            require_same_unit(facts, first.whose, first.stream, str(self.path))
         self._admit(state, charged)
         return charged
 
@@ -463,6 +471,7 @@ def _charge_of(entry: AccountEntry) -> Charge:
         stream=str(content["stream"]),
         plan_hash=str(content["plan_hash"]),
         unit=str(content["unit"]),
+        whose=dict(content["whose"]),
         budget=budget_from_dict(content["budget"]),
         charged=budget_from_dict(content["charged"]),
         time=str(content["time"]),
