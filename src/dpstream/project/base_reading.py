@@ -126,11 +126,9 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         _require_start(new.start, cut["start"] + int(old["step"]), place)
     else:
         return None, "one of the two streams has a calendar and the other has not"
-    if new.late == "next-step":
-        return None, 'late = "next-step" takes records from before the start as well'
     return str(new.start), (
         f"records before {new.start} are in the earlier stream only, and all others in this one only (as long as "
-        "the earlier one publishes no further step)"
+        "the earlier one publishes no further step, and both write times alike: with an offset, or without one)"
     )
 
 
