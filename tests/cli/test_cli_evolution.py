@@ -408,7 +408,7 @@ def test_what_is_predicted_has_the_error_of_the_table_before(ran: Ran, tmp_path:
         assert one["marginals"] == []
     assert all(one["word"] in ("unfit", "not known", "poor") for one in facts["verdicts"])
     # No budget of this stream makes the earlier one's error smaller.
-    share = 100 * error / 100
+    share = 100 * error / facts["steps"][-1]["size"]
     for wanted, there in ((0.9 * share, False), (3 * share, True)):
         said = dpstream("plan", new, "--want", f"total within {wanted:.1f} %", "--json").stdout
         assert (json.loads(said)["wanted"]["smallest"] is not None) == there
