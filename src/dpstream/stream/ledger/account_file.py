@@ -18,7 +18,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ __all__ = ["Account", "AccountEntry", "AccountState", "Charge", "Pin"]
 
 ACCOUNT_FORMAT = 1
 _APPLICATION_ID = 0x64706163  # "dpac"
+#: How a file of SQLite begins, and where it says whose it is.
+_SQLITE, _ID_AT = b"SQLite format 3\0", 68
 _KEY_BYTES = 32
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -46,22 +48,24 @@ CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, seal BL
 
 @dataclass(frozen=True)
 class Pin:
-    """A stream's entry in an account, as the stream's own store remembers it."""
+    """A stream's entry in an account, as the stream's own store remembers it, and whether it was closed there."""
 
     account_id: str
     entry: int
     seal: str
+    closed: bool = False
 
     def to_bytes(self) -> bytes:
         """For the store."""
-        return canonical_json({"account_id": self.account_id, "entry": self.entry, "seal": self.seal})
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Pin:
         """The inverse of ``to_bytes``; StoreDamagedError for anything else."""
         try:
             stored = parse_json(data)
-            return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]))
+            closed = bool(stored["closed"])
+            return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]), closed)
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError(
                 "the stream's record of its charge in an account cannot be read", where=where
@@ -118,7 +122,12 @@ class AccountState:
 
     def pin(self, charge: Charge) -> Pin:
         """What the stream has to remember."""
-        return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex())
+        return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex(), charge.closed)
+
+    def knows(self, pin: Pin) -> bool:
+        """Whether the charge that a stream remembers is there, and closed if it remembers that."""
+        found = [self.pin(charge) for charge in self.charges if charge.entry == pin.entry]
+        return found in ([pin], [replace(pin, closed=True)])
 
 
 class Account:
@@ -130,7 +139,8 @@ class Account:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        # A link would have a head of its own beside it, which knows nothing of entries made under another name.
+        self.path = Path(path).resolve()
 
     @classmethod
     def create(cls, path: str | Path, limit: Limit, unit: str = "event") -> Account:
@@ -275,7 +285,10 @@ class Account:
                 allowed="a file that dpstream ledger account create made",
             )
         with file_errors("the account could not be opened", self.path):
-            if not read_only and self.path.stat().st_size == 0:
+            # Before anything is done to the file: it may be anybody's.
+            with self.path.open("rb") as file:
+                head = file.read(_ID_AT + 4)
+            if head[:16] != _SQLITE or int.from_bytes(head[_ID_AT:], "big") != _APPLICATION_ID:
                 raise StoreDamagedError("is not an account, or was cut short", where=str(self.path))
             for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", self._head.name):
                 repair_mode(self.path.with_name(name), 0o600)
