@@ -390,14 +390,28 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
 def test_where_no_border_is_shown_the_budgets_add_up(ran: Ran, tmp_path: Path) -> None:
     _, new = ran(tmp_path)
     text = new.read_text(encoding="utf-8")
-    for change in (
-        ("start = 3\nend = 4", 'start = 3\nend = 4\nlate = "next-step"'),
-        ('time_column = "step"\nop_column = "op"\nstart = 3\nend = 4', 'op_column = "op"\nevery = "files"'),
-    ):
-        assert change[0] in text
-        new.write_text(text.replace(*change), encoding="utf-8")
-        facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]["composition"]
-        assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "2")
+    cut = 'time_column = "step"\nop_column = "op"\nstart = 3\nend = 4'
+    assert cut in text
+    new.write_text(text.replace(cut, 'op_column = "op"\nevery = "files"'), encoding="utf-8")
+    facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]["composition"]
+    assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "2")
+
+
+def test_what_is_predicted_has_the_error_of_the_table_before(ran: Ran, tmp_path: Path) -> None:
+    _, new = ran(tmp_path)
+    text = new.read_text(encoding="utf-8").replace("[budget]", "[expect]\nsize = 100\n[budget]\nhorizon = 2")
+    error = read_manifest(tmp_path / "releases", 2)["accuracy"]["total_standard_error"]
+    new.write_text(text, encoding="utf-8")
+    facts = json.loads(dpstream("plan", new, "--json").stdout)["expected_errors"]
+    for one in facts["steps"]:
+        assert one["total"] > error
+        assert one["marginals"] == []
+    assert all(one["word"] in ("unfit", "not known", "poor") for one in facts["verdicts"])
+    # No budget of this stream makes the earlier one's error smaller.
+    share = 100 * error / facts["steps"][-1]["size"]
+    for wanted, there in ((0.9 * share, False), (3 * share, True)):
+        said = dpstream("plan", new, "--want", f"total within {wanted:.1f} %", "--json").stdout
+        assert (json.loads(said)["wanted"]["smallest"] is not None) == there
 
 
 def test_an_account_adds_both_up_and_remembers_which_came_first(tmp_path: Path) -> None:
@@ -435,6 +449,12 @@ def test_a_third_period_counts_all_three(ran: Ran, tmp_path: Path) -> None:
     )
     facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
     assert [one["stream"] for one in facts["periods"]] == ["old", "new"]
+    # Nobody can look at the first border from here.
+    assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "6")
+    third.write_text(f'{third.read_text()}config = "old.toml"\n')
+    assert "the file is that of the stream 'old'" in dpstream("plan", third, code=2).stderr
+    third.write_text(third.read_text().replace("old.toml", "new.toml"))
+    facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
     assert (facts["rule"], facts["together"]["epsilon"]) == ("parallel", "3")
     assert released(tmp_path)
 
@@ -462,6 +482,23 @@ def test_a_split_by_shares_has_no_truth(ran: Ran, tmp_path: Path) -> None:
     new.write_text(new.read_text(encoding="utf-8").replace("[base]\n", '[base]\nconfig = "old.toml"\n'))
     dpstream("run", new)
     assert "no truth to compare with" in dpstream("evaluate", new, code=2).stderr
+
+
+@pytest.mark.parametrize("late", ["error", "next-step", "drop-and-count-nothing"])
+def test_a_record_from_before_the_border_is_counted_once(tmp_path: Path, late: str) -> None:
+    """The draft reads the files of the old stream, too."""
+    old, _ = make(tmp_path)
+    old.write_text(old.read_text().replace("end = 2", f'end = 2\nlate = "{late}"'))
+    dpstream("run", old)
+    draft = tmp_path / "next.toml"
+    dpstream("init", "--after", old, "--out", draft)
+    for step in (3, 4):
+        (tmp_path / "data" / f"{step}.csv").write_text(f"step,op,zip,paid,kind\n{step},insert,02138,true,x\n")
+    dpstream("run", draft)
+    base = json.loads(dpstream("plan", draft, "--json").stdout)["base"]
+    assert (base["composition"]["rule"], base["composition"]["border"]) == ("parallel", "3")
+    (folder,) = tmp_path.glob("old-next-releases")
+    assert read(folder, 2).num_rows == len(FIRST) + len(SECOND) + 2
 
 
 def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:

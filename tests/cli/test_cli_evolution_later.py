@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import pytest
 import test_cli_evolution
-from cli_stream import dpstream, status
+from cli_stream import dpstream, make, status
+from click.testing import CliRunner
+from scipy.stats import beta
 from test_cli_evolution import Ran
+
+from dpstream.cli import main
+from dpstream.core.privacy.odds import best_guess
+from dpstream.io.sinks import read, read_manifest
+from dpstream.project import Config
 
 ran = test_cli_evolution.ran  # the fixture
 
@@ -49,3 +61,150 @@ def test_a_predecessor_that_goes_on_stops_its_successor(ran: Ran, tmp_path: Path
     (tmp_path / "releases" / "catalogue.json").write_bytes(catalogue[:-20])
     dpstream("run", new)
     assert status(new)["steps"] == 2, "a damaged folder shows nothing"
+
+
+CHAIN = """
+[base]
+releases = "../{old}/releases"
+config = "../{old}/dpstream.toml"
+"""
+
+
+def chained(folder: Path, name: str, start: int, epsilon: str, old: str | None = None, **more: str) -> Path:
+    """A stream of two steps from ``start`` on, after the stream ``old``."""
+    config = make(folder / name, 2, mechanism='name = "baseline"', epsilon=epsilon, start=start)
+    text = config.read_text().replace('name = "test"', f'name = "{name}"')
+    text = text.replace("end = 2", f"end = {start + 1}").replace("data/*.csv", "../data/*.csv")
+    config.write_text(text + ("" if old is None else CHAIN.format(old=old)))
+    (folder / "data").mkdir(exist_ok=True)
+    for step in (start, start + 1):
+        body = "".join(f"{step},{row}\n" for row in ["a,true,x"] * 20)
+        (folder / "data" / f"{step}.csv").write_text(f"step,zip,paid,kind\n{body}")
+    return config
+
+
+def told(config: Path) -> tuple[float, float, dict[int, Fraction]]:
+    """What a statement says: the likelier factor, guesses of 100, and epsilon or rho of somebody with k records."""
+    text = " ".join(dpstream("statement", config).stdout.split())
+    (share,) = re.findall(r"best method there is, in at most ([0-9.]+) of 100", text)
+    factor = re.findall(r"is at most ([0-9.e+]+) times likelier", text)
+    rows = {
+        int(k or 1): Fraction(amount.rstrip("."))
+        for k, amount in re.findall(
+            r"One (?:record|person with (\d+) records): (?:epsilon|rho) = ([0-9./]+)", text
+        )
+    }
+    return float(factor[0]), float(share), rows
+
+
+@pytest.mark.parametrize(("before", "after"), [("2", "1/10"), ("1/10", "2")])
+def test_the_statement_counts_records_on_either_side(tmp_path: Path, before: str, after: str) -> None:
+    """Against the largest loss over all ways to spread k records over both streams, computed by hand."""
+    first, second = Fraction(before), Fraction(after)
+    dpstream("run", chained(tmp_path, "one", 1, before))
+    config = chained(tmp_path, "two", 3, after, "one")
+    dpstream("run", config)
+    factor, share, rows = told(config)
+    assert set(rows) == {1, 2, 10}
+    for k, amount in rows.items():
+        assert amount == max(first * i + second * (k - i) for i in range(k + 1))
+    worst = float(max(first, second))
+    assert share / 100 >= best_guess(worst, 0.0) > 0.88
+    assert factor >= 7.38
+    manifest = read_manifest(tmp_path / "two" / "releases", 2)
+    assert Fraction(manifest["guarantee"]["epsilon"]) == max(first, second)
+    assert f"with epsilon = {2 if worst == 2 else worst}" in manifest["guarantee"]["words"]
+    registry = json.loads(dpstream("statement", config, "--format", "registry").stdout)
+    assert Fraction(registry["loss"]["epsilon"]) == max(first, second)
+    assert Fraction(registry["accounting"]["planned"]) == second
+    page = tmp_path / "report.html"
+    dpstream("report", config, "--out", page)
+    assert "at most 7.39 times likelier" in page.read_text(encoding="utf-8")
+    # A third one counts what each of them has, once.
+    third = chained(tmp_path, "three", 5, "1", "two")
+    base = json.loads(dpstream("plan", third, "--json").stdout)["base"]
+    assert [Fraction(one["budget"]["epsilon"]) for one in base["composition"]["periods"]] == [first, second]
+
+
+def test_what_an_old_record_loses_to_the_new_tables_is_told(tmp_path: Path) -> None:
+    """Somebody guesses from the successor's table alone whether a record was in the first stream: what so many right
+    guesses prove (at 99 %) refutes a smaller told bound. The control: the successor's own budget is refuted."""
+    rows, right, tries = ["a,true,x"] * 60 + ["b,true,y"] * 60 + ["c,false,x"] * 60, 0, 32
+    for number in range(tries):
+        folder, there = tmp_path / str(number), number % 2 == 0
+        folder.mkdir()
+        first = chained(folder, "one", 1, "60")
+        config = chained(folder, "two", 3, "1/10", "one")
+        for step in range(1, 5):
+            lines = [*rows, *(["c,true,y"] if there and step == 1 else [])]
+            body = "".join(f"{step},{row}\n" for row in lines)
+            (folder / "data" / f"{step}.csv").write_text(f"step,zip,paid,kind\n{body}")
+        for path in (first, config):
+            for _ in Config.load(path).run():
+                pass
+        seen = read(folder / "two" / "releases", 1).to_pylist()
+        right += there == (seen.count({"zip": "c", "paid": True, "kind": "y"}) == 1)
+    proved = float(beta.ppf(0.01, right, tries - right + 1))
+    assert proved > best_guess(0.1, 0.0)
+    page = dpstream("statement", config).stdout
+    assert "The loss is so large (epsilon = 60) that it protects hardly anything" in page
+    assert "best method there is" not in page
+
+
+def health(config: Path) -> str:
+    """Its line, whatever the exit code."""
+    return CliRunner().invoke(main, ["status", str(config), "--health"]).output
+
+
+def go_on(folder: Path, name: str) -> None:
+    """Let a stream of two steps take a third one."""
+    config = folder / name / "dpstream.toml"
+    config.write_text(config.read_text().replace("end = 2", "end = 3"))
+    dpstream("run", config)
+
+
+def draw_again(folder: Path, name: str) -> None:
+    """Take the last step of a stream again, from a copy of its state before it."""
+    shutil.rmtree(folder / name)
+    shutil.copytree(folder / "backup", folder / name)
+    dpstream("run", folder / name / "dpstream.toml")
+
+
+@pytest.mark.parametrize(("broken", "sums"), [(go_on, ("2", "3")), (draw_again, ("3", "4"))])
+def test_a_broken_border_is_told_by_everybody(tmp_path: Path, broken: Any, sums: tuple[str, str]) -> None:
+    """Of three streams the first goes on over the days of the others, or takes a step again: one record may be in all
+    of them. The control is the same chain before."""
+    one, two = chained(tmp_path, "one", 1, "1"), chained(tmp_path, "two", 3, "1", "one")
+    dpstream("run", one, "--until", 1)
+    shutil.copytree(tmp_path / "one", tmp_path / "backup")
+    dpstream("run", one)
+    dpstream("run", two)
+    three = chained(tmp_path, "three", 5, "1", "two")
+    three.write_text(three.read_text().replace("[output]", "[output]\napprove = true"))
+    dpstream("run", three, "--until", 1)
+    for config in (two, three):
+        assert "no-guarantee" not in health(config)
+        dpstream("ledger", "verify", config)
+        assert told(config)[2][1] == 1
+    broken(tmp_path, "one")
+    for config, both in zip((two, three), sums, strict=True):
+        dpstream("run", config, code=2)
+        page = " ".join(dpstream("statement", config).stdout.split())
+        assert "THE PUBLISHED GUARANTEE DOES NOT HOLD" in page
+        assert told(config)[2] == {1: int(both), 2: 2 * int(both), 10: 10 * int(both)}
+        facts = json.loads(dpstream("plan", config, "--json").stdout)
+        assert facts["base"]["composition"]["together"]["epsilon"] == both
+        assert "DOES NOT HOLD" in facts["guarantee"]
+        assert "no-guarantee: the stream 'one'" in health(config)
+        assert "does not hold: the stream 'one'" in dpstream("status", config).stdout
+        assert "the stream 'one'" in dpstream("ledger", "verify", config, code=4).stderr
+    assert "the stream 'one'" in dpstream("approve", three, "--all", code=2).stderr
+    dpstream("withdraw", three, "--step", 1, "--reason", "its records may be in several streams")
+    # Whoever begins now with the second one's table is not promised what does not hold.
+    last = chained(tmp_path, "last", 5, "1", "two")
+    if broken is go_on:
+        base = json.loads(dpstream("plan", last, "--json").stdout)["base"]["composition"]
+        assert (base["rule"], base["together"]["epsilon"]) == ("sum", "3")
+        dpstream("run", last)
+    else:
+        assert "cannot be said" in dpstream("plan", last, code=2).stderr

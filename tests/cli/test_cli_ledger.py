@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
     assert "epsilon = 1.75" in refused.stderr
     assert dpstream("run", second, "--dry-run", code=3).stderr == refused.stderr
     assert account.read_bytes() == before
-    assert not (tmp_path / "two/state/stream.sqlite").exists()
+    assert not (tmp_path / "two/state").exists()
     dpstream("ledger", "account", "raise", account, "--limit", "epsilon=1", code=2)
     dpstream("ledger", "account", "raise", account, "--limit", "epsilon=7/4")
     dpstream("run", second)
@@ -86,6 +87,9 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
         "format": 1, "sound": True, "findings": [], "other_charges": [],
     }  # fmt: skip
     assert len(printed("account", "verify", account, first)["other_charges"]) == 1
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    told = printed("account", "verify", account, first, tmp_path / "copy/dpstream.toml", second, code=4)
+    assert ["copies of one stream" in one for one in told["findings"]] == [True]
 
     shown = dpstream("ledger", "show", first).stdout
     assert "the plan is used up: another step is refused (exit code 3)" in shown

@@ -194,7 +194,7 @@ def test_a_record_may_stay_over_the_border(tmp_path: Path) -> None:
     options, plan = config.base_options, config.plan()
     assert options is not None
     found = read_predecessor(options)
-    found = replace(found, manifest={**found.manifest, "unit": {"name": "record"}})
+    found = replace(found, manifest={**found.manifest, "unit": {"name": "record", "returns": "new"}})
     kept = SimpleNamespace(unit=Record(), budget=plan.budget)
     facts = base_facts(options, found, kept, config.schema(), config.source_options)  # type: ignore[arg-type]
     assert facts["composition"]["rule"] == "sum"

@@ -60,7 +60,7 @@ def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     assert state.total.epsilon == 1
     with pytest.raises(BudgetError, match=r"all streams together would cost epsilon = 1\.5"):
         start(tmp_path, "c")
-    assert list((tmp_path / "c").iterdir()) == []
+    assert not (tmp_path / "c").exists()
     assert book.read() == state
     with start(tmp_path, "b") as stream:  # those inside go on
         stream.step(batch(1), "b1")
@@ -139,6 +139,13 @@ def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path
 def test_what_is_no_limit(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a limit"):
         Limit.parse(text)
+
+
+@pytest.mark.parametrize("text", ["epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999"])
+def test_amounts_that_no_limit_has(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Limit.parse(text)
+    assert caught.value.exit_code == 2
 
 
 def test_processes_that_start_at_once_never_pass_the_limit(tmp_path: Path) -> None:
@@ -450,6 +457,55 @@ def test_a_closed_stream_takes_no_step_and_stays_charged(tmp_path: Path) -> None
     assert len(book.read().entries) == 3
     with pytest.raises(ConfigError, match="there is no stream 'nobody'"):
         book.close_stream("nobody")
+
+
+def test_a_stream_that_has_seen_its_closing_stays_closed(tmp_path: Path) -> None:
+    """Whatever account comes back, with its head."""
+    book = account(tmp_path)
+    with start(tmp_path, "a") as stream:
+        stream.step(batch(1), "b1")
+    copy(tmp_path, "old")
+    book.close_stream(book.read().charges[0].stream_id)
+    start(tmp_path, "a").close()  # opened once since: its store remembers
+    copy(tmp_path, "closed")
+    restore(tmp_path, "old")
+    with pytest.raises(StoreDamagedError, match="does not know that the stream was closed"):
+        start(tmp_path, "a")
+    assert (
+        "does not know the stream's charge"
+        in verify_ledger(tmp_path / "a", account=tmp_path / "account.sqlite")[0]
+    )
+    restore(tmp_path, "closed")
+    with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="was closed"):
+        stream.step(batch(2), "b2")
+
+
+def test_an_account_behind_a_link_is_one_account(tmp_path: Path) -> None:
+    """Its head lies beside the file itself, so an older copy is seen under each of its names."""
+    account(tmp_path)
+    (tmp_path / "named").mkdir()
+    link = tmp_path / "named" / "account.sqlite"
+    link.symlink_to(tmp_path / "account.sqlite")
+    copy(tmp_path, "old")
+    open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=link).close()
+    start(tmp_path, "b").close()
+    assert sorted(path.name for path in link.parent.iterdir()) == ["account.sqlite"]
+    restore(tmp_path, "old", "account.sqlite")
+    for path in (link, tmp_path / "account.sqlite"):
+        with pytest.raises(StoreDamagedError, match="rolled back"):
+            open_stream(HALF, SCHEMA, tmp_path / "c", name="c", account=path)
+
+
+def test_a_file_that_is_no_account_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    sqlite3.connect(other).execute("CREATE TABLE t (x)").connection.close()
+    text = tmp_path / "notes.txt"
+    text.write_text("to be read by all\n" * 100)
+    for path in (other, text):
+        path.chmod(0o644)
+        with pytest.raises(StoreDamagedError, match="is not an account"):
+            Account(path).read()
+        assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

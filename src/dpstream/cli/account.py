@@ -171,26 +171,36 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
         state = Account(file).read()
     except StoreDamagedError as error:
         return _tell([error.what], [], as_json)
-    findings, seen = [], set()
+    findings: list[str] = []
+    seen: dict[str, tuple[str, object]] = {}
     for config in configs:
-        stream_id, problems = _verify_stream(config, file)
+        stream_id, place, problems = _verify_stream(config, file)
         findings += [f"{config}: {one}" for one in problems]
-        seen.add(stream_id)
+        if stream_id is None:
+            continue
+        other, elsewhere = seen.setdefault(stream_id, (config, place))
+        if elsewhere != place:
+            findings.append(
+                f"{config}: its state and that of {other} are copies of one stream, which was charged once; go on with "
+                "one of them"
+            )
     others = [f"{one.stream} ({one.stream_id})" for one in state.charges if one.stream_id not in seen]
     return _tell(findings, others, as_json)
 
 
-def _verify_stream(config: str, file: str) -> tuple[str | None, list[str]]:
+def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str]]:
+    """The stream's id, where its state is, and what is wrong."""
     from dpstream.project import Config
     from dpstream.stream.ledger.reading import read_ledger, verify_ledger
 
     loaded = Config.load(config)
     key = loaded.state_key()
+    place = loaded.state_dir.resolve(), loaded.server
     verified = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
     try:
-        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, verified
+        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, place, verified
     except StoreDamagedError:
-        return None, verified
+        return None, place, verified
 
 
 def _tell(findings: list[str], others: list[str], as_json: bool) -> int:

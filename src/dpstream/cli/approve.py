@@ -53,10 +53,12 @@ def command(
       dpstream approve dpstream.toml --step 3-7 --by "Anna Meier"
     """
     from dpstream.project import Config
+    from dpstream.project.predecessor import require_border
 
     if everything == (chosen is not None):
         raise ConfigError("say which steps", where="approve", allowed="either --step or --all")
     loaded = Config.load(config)
+    require_border(loaded, state)
     with opened(loaded, state=state, out=out) as stream:
         held = set(stream.held())
         # Of a range what is held in it; a step that is named by itself has to be there.

@@ -73,10 +73,10 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
     log of a service (PLACE: its folder).
 
     Of a stream: the chain of seals, the head file, sums against the plan, the manifests in the store and among the
-    releases, and its account. Of an exported ledger: its chain and its sums, and with --releases the released
-    manifests. Of decisions: that each line follows from the one before, that every task follows from a decision, and
-    that the log is no shorter than the worker has seen it. Exit code 0: all is well; 4: something is wrong, and each
-    thing is said.
+    releases, its account, and whether a stream before it went on after the border. Of an exported ledger: its chain
+    and its sums, and with --releases the released manifests. Of decisions: that each line follows from the one
+    before, that every task says what its decision says, and that the log is no shorter than the worker has seen it.
+    Exit code 0: all is well; 4: something is wrong, and each thing is said.
 
     \b
     Examples:
@@ -116,6 +116,8 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
         server=loaded.server,
         key=loaded.state_key(),
     )
+    base = loaded.base(_place(loaded, state))
+    findings += [] if base is None else [one.words for one in base.broken]
     return _tell(findings, as_json, {"stream": loaded.name})
 
 

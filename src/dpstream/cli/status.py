@@ -113,6 +113,8 @@ def _print(facts: dict[str, Any]) -> None:
         click.echo(verdict["words"])
     click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")
     click.echo(f"protected: {facts['protects']}")
+    for broken in facts["broken_borders"]:
+        click.echo(f"the published guarantee does not hold: {broken}")
     if facts["steps_left"] is not None:
         click.echo(f"steps left: {facts['steps_left']}")
         if facts["steps_left"] == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ from dpstream.core.privacy import InsertedRecord, Record, User
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import ColumnRule, column_rules
 from dpstream.project.start_table import ColumnSource, MappedTable
+from dpstream.stream.identity import require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import budget_from_dict
-from dpstream.stream.predecessor_cost import Together, together
+from dpstream.stream.predecessor_cost import Broken, Together, own_budget, together
 from dpstream.stream.release.number_of_records import number_of_records
 
 if TYPE_CHECKING:
@@ -126,11 +127,9 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         _require_start(new.start, cut["start"] + int(old["step"]), place)
     else:
         return None, "one of the two streams has a calendar and the other has not"
-    if new.late == "next-step":
-        return None, 'late = "next-step" takes records from before the start as well'
     return str(new.start), (
         f"records before {new.start} are in the earlier stream only, and all others in this one only (as long as "
-        "the earlier one publishes no further step)"
+        "the earlier one publishes no further step, and both write times alike: with an offset, or without one)"
     )
 
 
@@ -151,12 +150,21 @@ def _require_start(start: object, wanted: object, place: str) -> None:
 
 
 def base_facts(
-    options: BaseOptions, predecessor: Predecessor, plan: StreamPlan, schema: Schema, source: SourceOptions
+    options: BaseOptions,
+    predecessor: Predecessor,
+    plan: StreamPlan,
+    schema: Schema,
+    source: SourceOptions,
+    before: Sequence[Broken] | None = None,
 ) -> dict[str, Any]:
     """What the successor is pinned to, JSON-able; the columns and the border are checked.
 
+    Args:
+        before: the broken borders between the streams before this one; None: nobody can look at them.
+
     Errors:
-        UnitError: the two streams protect different units. ConfigError: see ``column_rules`` and ``border``.
+        UnitError: the two streams protect different units. ConfigError: see ``column_rules`` and ``border``; an earlier
+        stream that has drawn a step again.
     """
     manifest = predecessor.manifest
     if manifest["unit"]["name"] != plan.unit.name:
@@ -165,6 +173,18 @@ def base_facts(
             "what both cost together cannot be said",
             where=options.place,
             allowed="the same unit",
+        )
+    facts = {"unit": plan.unit.name, "source": source.pinned()}
+    if isinstance(plan.unit, Record):
+        facts["returns"] = plan.unit.returns
+    told = {**manifest["unit"], "unit": manifest["unit"]["name"], "source": manifest["source"]}
+    require_same_unit(facts, whose_unit(told), str(manifest["stream"]), options.place)
+    again = [one.words for one in before or () if one.again is not None]
+    if again:
+        raise ConfigError(
+            f"{'; '.join(again)}: what all streams cost together cannot be said",
+            where=options.place,
+            allowed="another stream to begin with",
         )
     column_rules(options, predecessor.schema, schema)
     starts, why = border(predecessor.last, source, options.place)
@@ -177,12 +197,17 @@ def base_facts(
         why = (
             "a record's stay may lie on both sides of the border, and each stream charges what it sees of it"
         )
-    elif starts is not None and earlier is not None and earlier["rule"] == "sum":
+    elif starts is not None and earlier is not None and (earlier["rule"] == "sum" or before):
         starts, why = None, "not every border between the earlier streams is shown to hold"
+    elif starts is not None and earlier is not None and before is None:
+        starts, why = (
+            None,
+            "without [base] config nothing shows whether the streams before the earlier one go on",
+        )
     rule: Together = "sum" if starts is None or isinstance(plan.unit, User | Record) else "parallel"
-    budget = {key: value for key, value in manifest["guarantee"].items() if key != "words"}
-    own = {"stream": manifest["stream"], "stream_id": manifest["stream_id"], "budget": budget}
-    periods = [*([] if earlier is None else earlier["periods"]), own]
+    budget = dict(own_budget(manifest))
+    last = {"stream": manifest["stream"], "stream_id": manifest["stream_id"], "budget": budget}
+    periods = [*([] if earlier is None else earlier["periods"]), last]
     budgets = [*(budget_from_dict(period["budget"]) for period in periods), plan.budget]
     return {
         "stream": manifest["stream"],
@@ -199,6 +224,7 @@ def base_facts(
             "rule": rule,
             "border": starts,
             "periods": periods,
+            "own": plan.budget.as_dict(),
             "together": together(budgets, rule).as_dict(),
             "why": why if rule == "parallel" else f"{why}, so that the budgets add up",
         },

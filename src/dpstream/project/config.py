@@ -213,6 +213,11 @@ class Config:
         accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)
+        if stream.has("same_unit"):
+            why = stream.text("same_unit")
+            if len(why) > 500 or not why.isprintable():
+                raise stream.wrong("same_unit", f"{shown(why)} cannot be used")
+            options = replace(options, same_unit=why)
         sections = (
             top,
             stream,

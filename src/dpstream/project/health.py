@@ -81,6 +81,11 @@ def health(
         return "other-plan", why if facts["remedy"] is None else f"{why}: write {facts['remedy']}"
     if facts["made_with_test_seed"]:
         return "no-guarantee", "steps were made with a test seed"
+    if facts["broken_borders"]:
+        return (
+            "no-guarantee",
+            f"{'; '.join(facts['broken_borders'])}: records cost more than the manifests say",
+        )
     wrong = _wrong_releases(config, state, sink, deep)
     if wrong is not None:
         return "releases", wrong

@@ -117,6 +117,17 @@ _SECTION_KEYS: tuple[Key, ...] = (
     ),
     Key(
         "stream",
+        "same_unit",
+        "a sentence of up to 500 printable characters",
+        "not set",
+        "units that are told by different columns are taken for different ones",
+        "Why the unit is the same as that of the streams which this one is added up with, in an account or under "
+        '`[base]`, although other columns or rules tell it, such as "person_id was renamed to pid". It is public: '
+        "manifests and the statement quote it. If it is wrong, the sums are.",
+        fragment={**TEXT, "maxLength": 500},
+    ),
+    Key(
+        "stream",
         "max_events",
         "a number from 1 to 1000000, with unit = user",
         "not set",

@@ -12,7 +12,7 @@ from dpstream.core.contracts import Explanation, PredictedError, StreamPlan
 from dpstream.core.privacy import ZCDP, Budget, InsertedRecord, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.project.planning import expected_facts
 from dpstream.stream.declared import shown_public
-from dpstream.stream.predecessor_cost import base_words
+from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -21,6 +21,7 @@ __all__ = [
     "compare_budgets",
     "describe",
     "guarantee",
+    "told_base",
 ]
 
 #: Steps whose errors are predicted where the plan has no horizon.
@@ -29,20 +30,32 @@ _STEPS = (1, 10, 100, 1000)
 _USUAL_DELTA = "1e-9"
 
 
+def told_base(config: Config, plan: StreamPlan) -> dict[str, Any] | None:
+    """The facts about the earlier stream as they are now; None where there is none."""
+    base = config.base()
+    return None if base is None else base.told(plan.budget)
+
+
 def guarantee(config: Config, plan: StreamPlan) -> str:
-    """The promise in words."""
-    kind = "pure" if isinstance(plan.budget, PureDP) else "zero-concentrated"
+    """The promise in words, for all records whose marks are in the tables: also those of an earlier stream."""
+    base = told_base(config, plan)
+    budget = covered(plan.budget, base)
+    kind = "pure" if isinstance(budget, PureDP) else "zero-concentrated"
     words = (
         f"All releases of the stream {config.name!r} together, of every step, satisfy {kind} differential "
-        f"privacy with {plan.budget}. Protected is {plan.unit.describe()}."
+        f"privacy with {budget}. Protected is {plan.unit.describe()}."
     )
-    if isinstance(plan.budget, ZCDP):
-        if config.budget.stated is not None:
+    if base is not None:
+        words = f"{broken_words(base.get('broken', ()))}{words}"
+        if base["composition"]["rule"] == "parallel":
+            words += f" A record that only this stream has seen has {plan.budget}."
+    if isinstance(budget, ZCDP):
+        if config.budget.stated is not None and budget == config.budget.budget:
             epsilon, delta = config.budget.stated
             words += f" This is within epsilon = {decimal_text(epsilon)} and delta = {decimal_text(delta)}."
         else:
             # Rounded up, exactly.
-            epsilon = Fraction(zcdp_to_epsilon(plan.budget, _USUAL_DELTA))
+            epsilon = Fraction(zcdp_to_epsilon(budget, _USUAL_DELTA))
             implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4))
             words += f" It implies epsilon = {implied} at delta = {_USUAL_DELTA}."
     if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
@@ -63,7 +76,7 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
     """
     plan = config.plan()
     told, facts = plan.explain(), config.facts()
-    base = facts.get("base")
+    base = told_base(config, plan)
     return {
         "format": 1,
         "stream": config.name,

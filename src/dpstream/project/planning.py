@@ -54,6 +54,11 @@ _WORDS = (
 )
 _ADAPTIVE = "Of marginals that are selected as the data say, nothing is predicted."
 
+_OF_BASE = (
+    "The number of records has the error of the table that the stream begins with, too. How wrong counts of that table "
+    "are is not known, so nothing is predicted of them."
+)
+
 _AT_MOST = (
     "These numbers are bounds: this mechanism measures more than it promises, and may be many times better. So no "
     "release is called poor or unfit because of them."
@@ -125,7 +130,7 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     bound = f" {_AT_MOST}" if predicted[-1].at_most else ""
     records, _ = counted_records(plan.unit, config.schema())
     return {
-        "words": f"{words} {_ADAPTIVE}{bound}",
+        "words": f"{words} {_ADAPTIVE if config.base_options is None else _OF_BASE}{bound}",
         "steps": [_as_dict(one) for one in predicted],
         "verdict_step": {"step": last, "because": because},
         "hopeless": _hopeless(config, plan, predicted[-1].size),
@@ -197,7 +202,20 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
 
 
 def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
-    return None if config.expected is None else plan.expected_errors(steps, config.expected.table)
+    found = None if config.expected is None else plan.expected_errors(steps, config.expected.table)
+    base = config.base() if found is not None else None
+    if found is None or base is None:
+        return found
+    # The earlier table stays in this one's for ever, with its errors; of its counts nobody knows them.
+    error = base.facts["total_standard_error"]
+    return tuple(
+        replace(
+            one,
+            total=None if error is None or one.total is None else math.hypot(error, one.total),
+            marginals=(),
+        )
+        for one in found
+    )
 
 
 def _last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:

@@ -2,12 +2,12 @@
 
 The facts (which release, by its hash; the declared rule; what both streams cost together) are pinned in the
 stream's plan and printed in its manifests. Once the stream is started they are taken from there, and the table is in
-its state: what happens to the predecessor's folder afterwards is of no consequence.
+its state: the predecessor's folder may go. Where it stays, each opening looks whether the earlier streams went on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_reading import base_facts, base_table, read_predecessor
-from dpstream.stream.predecessor_cost import Base
+from dpstream.stream.ledger.limit import budget_from_dict
+from dpstream.stream.predecessor_cost import Base, Broken
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
@@ -52,8 +53,12 @@ def find_base(
     known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
     if facts is None or not known:
         predecessor = read_predecessor(options)
-        facts = base_facts(options, predecessor, config.plan(), config.schema(), config.source_options)
-    return Base(facts, partial(_table, config, options, facts["manifest_sha256"]), known)
+        before = None if options.config is None else _before(config, options, predecessor.manifest["stream"])
+        facts = base_facts(
+            options, predecessor, config.plan(), config.schema(), config.source_options, before
+        )
+    broken = broken_borders(config, options, facts)
+    return Base(facts, partial(_table, config, options, facts["manifest_sha256"]), known, broken)
 
 
 def _table(config: Any, options: BaseOptions, digest: str) -> StartTable:
@@ -90,33 +95,75 @@ def require_all_published(old: Any) -> None:
         )
 
 
-def require_border(config: Any, state: str | Path | None = None) -> None:
-    """Refuse a further step where the two streams were to share no event, and the predecessor went on.
+def broken_borders(config: Any, options: BaseOptions, facts: Mapping[str, Any]) -> tuple[Broken, ...]:
+    """Why what ``facts`` say of this stream and the earlier ones together does not hold: an earlier stream has
+    published a step after a border, or has drawn again what a later one began with.
 
-    Only its public folder can show that, where it still is; without one there is nothing to compare.
+    Public folders show that where they still are; those before the last one are found through ``[base] config``.
+    Without a folder there is nothing to compare.
 
     Errors:
-        ConfigError: the predecessor has published a step after the border.
+        ConfigError: ``[base] config`` is the file of another stream.
     """
+    found = list(_since(options.releases, facts))
+    if options.config is not None and options.config.is_file():
+        found += _before(config, options, facts["stream"])
+    # Where all budgets are added up, a record may be in all of the streams.
+    added = facts["composition"]["rule"] == "sum"
+    return tuple(one for one in found if one.again is not None or not added)
+
+
+def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...]:
+    """The broken borders between the streams before this one."""
+    old = type(config).load(options.config)
+    if old.name != stream:
+        raise ConfigError(
+            f"the file is that of the stream {old.name!r}, and this one begins with {stream!r}",
+            where=f"{options.place} config",
+            allowed=f"the configuration of {stream!r}",
+        )
+    base = old.base()
+    return () if base is None else base.broken
+
+
+def _since(folder: Path, facts: Mapping[str, Any]) -> Iterator[Broken]:
+    """What has happened in the earlier stream's folder since."""
     from dpstream.io.sinks import read_catalogue
 
-    options = config.base_options
-    if options is None or not (options.releases / "catalogue.json").is_file():
+    if not (folder / "catalogue.json").is_file():
         return
-    facts = find_base(config, options, state).facts
     try:
-        catalogue = read_catalogue(options.releases)
-        steps = [int(entry["step"]) for entry in catalogue["steps"]]
+        catalogue = read_catalogue(folder)
+        steps = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue["steps"]}
         same = catalogue["stream_id"] == facts["stream_id"]
     except (StoreError, KeyError, TypeError, ValueError):
         return  # damaged: the stream was started from it before
-    later = [step for step in steps if step > max(facts["step"], *facts["withdrawn_since"], 0)]
-    if same and later and facts["composition"]["rule"] == "parallel":
+    name, step = facts["stream"], int(facts["step"])
+    if not same:
+        return
+    if steps.get(step) != facts["manifest_sha256"]:
+        budget = budget_from_dict(facts["composition"]["periods"][-1]["budget"])
+        yield Broken(
+            f"the stream {name!r} has drawn step {step} again, from an older copy of its state", budget
+        )
+    later = [number for number in steps if number > max(step, *facts["withdrawn_since"], 0)]
+    if later and facts["composition"]["rule"] == "parallel":
+        yield Broken(f"the stream {name!r} has published step {min(later)}, after the border")
+
+
+def require_border(config: Any, state: str | Path | None = None) -> None:
+    """Refuse a further step where a border between the streams is broken.
+
+    Errors:
+        ConfigError: see ``broken_borders``.
+    """
+    base = config.base(state)
+    if base is not None and base.broken:
         raise ConfigError(
-            f"the predecessor has published step {min(later)}, after the border: its records are in both streams, and "
-            "cost more than the manifests say",
-            where=options.place,
-            allowed="no further step of this stream; a new one after the predecessor's last step",
+            f"{'; '.join(one.words for one in base.broken)}: records cost more than the manifests say",
+            where=config.base_options.place,
+            allowed="no further step of this stream, whose releases can be withdrawn; a new one after the last step of "
+            "the earlier one",
         )
 
 

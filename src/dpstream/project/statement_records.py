@@ -18,8 +18,9 @@ from dpstream.core.paths import parse_json
 from dpstream.core.privacy import PureDP, decimal_text
 from dpstream.core.privacy.unit import Individual
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
-from dpstream.project.plan_description import guarantee
+from dpstream.project.plan_description import guarantee, told_base
 from dpstream.project.statement_words import limits_told, loss_of, odds_told
+from dpstream.stream.predecessor_cost import covered
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -115,12 +116,14 @@ def _type(arrow: str) -> str:
 def registry(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
     """What a public registry of deployments asks for: product, unit, loss, accounting, implementation."""
     plan, told = config.plan(), config.publication
-    epsilon, delta = loss_of(config, plan.budget)
-    pure = isinstance(plan.budget, PureDP)
+    base = told_base(config, plan)
+    budget = covered(plan.budget, base)
+    epsilon, delta = loss_of(config, budget)
+    pure = isinstance(budget, PureDP)
     stated = (
-        {"epsilon": decimal_text(plan.budget.epsilon)}
-        if isinstance(plan.budget, PureDP)
-        else {"rho": decimal_text(plan.budget.rho)}
+        {"epsilon": decimal_text(budget.epsilon)}
+        if isinstance(budget, PureDP)
+        else {"rho": decimal_text(budget.rho)}
     )
     facts, manifest = config.facts(), None if newest is None else newest.manifest
     return {
@@ -166,7 +169,7 @@ def registry(config: Config, progress: Progress, newest: Newest | None, date: st
                 Fraction(plan.budget.epsilon if isinstance(plan.budget, PureDP) else plan.budget.rho)
             ),
             "parts": facts["parts"],
-            "base": facts.get("base"),
+            "base": base,
         },
         "implementation": {
             "name": "dpstream",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
-from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
+from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
-from dpstream.project.plan_description import guarantee
+from dpstream.project.plan_description import guarantee, told_base
 from dpstream.project.planning import expected_facts
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
-from dpstream.stream.predecessor_cost import base_words
+from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -91,42 +91,44 @@ def statement(config: Config, progress: Progress, *, date: str, contact: str | N
         date: of the statement.
         contact: whom to ask; ``[statement] contact``, or a line to fill in, where it is None.
     """
-    plan, base, told = config.plan(), config.facts().get("base"), config.publication
+    plan, told = config.plan(), config.publication
+    base = told_base(config, plan)
+    budget = covered(plan.budget, base)
     version = f"Version {told.version} of {date}" if told.version else f"As of {date}"
     about = "" if told.description is None else f" {told.description}"
     sections = [
         ("What is published", (f"{version}.{about}", *_published(config, plan, progress, base)), False),
         *((("What it is fit for", fit, False),) if (fit := _fit_for(config, plan, progress)) else ()),
-        ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
-        ("What a record, a stay and a person are protected with", _each(config, plan), True),
+        ("What is protected", (*_seeded(progress), *_protected(config, plan, base)), False),
+        ("What a record, a stay and a person are protected with", _each(config, plan, budget), True),
         ("Whom one has to trust", _trust(told.publisher), False),
-        ("What it costs", _costs(config, plan, progress), False),
+        ("What it costs", _costs(config, plan, progress, budget), False),
         ("Who decided, and why", _decided(told.decided_by, told.reason), False),
         *((("The stream before this one", _before(config, base), False),) if base else ()),
-        ("If the stream is renewed", _renewed(config, plan), False),
+        ("If the stream is renewed", _renewed(config, plan, budget), False),
         ("What is not protected", limits_told(config, plan), True),
         ("Questions", (contact or told.contact or "Contact: ______________________________",), False),
     ]
     return Statement(f"Privacy statement: {told.title or config.name}", tuple(sections))
 
 
-def _each(config: Config, plan: StreamPlan) -> tuple[str, ...]:
-    """The loss of everything that somebody may mean by "my data"."""
+def _each(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...]:
+    """The loss of everything that somebody may mean by "my data", whichever of the streams has seen it."""
 
-    def line(what: str, budget: Budget) -> str:
-        epsilon, delta = loss_of(config, budget)
+    def line(what: str, loss: Budget) -> str:
+        epsilon, delta = loss_of(config, loss)
         if epsilon > _HARDLY_A_BOUND:
-            return f"{what}: {budget}, which protects hardly anything."
-        return f"{what}: {budget}; a guess is right in at most {_percent(epsilon, delta)} of 100 cases."
+            return f"{what}: {loss}, which protects hardly anything."
+        return f"{what}: {loss}; a guess is right in at most {_percent(epsilon, delta)} of 100 cases."
 
     if not isinstance(plan.unit, _RECORDS):
-        return (line("One person, with everything that the stream holds of them", plan.budget),)
+        return (line("One person, with everything that the stream holds of them", budget),)
     stay = isinstance(plan.unit, Record)
-    lines = [line("One stay of a record, with all its changes" if stay else "One record", plan.budget)]
+    lines = [line("One stay of a record, with all its changes" if stay else "One record", budget)]
     if config.source_options.deletions and isinstance(plan.unit, Event):
-        lines.append(line("One record that is entered and later deleted", group(plan.budget, 2)))
+        lines.append(line("One record that is entered and later deleted", group(budget, 2)))
     what = "stays or records" if stay else "records"
-    return (*lines, *(line(f"One person with {many} {what}", group(plan.budget, many)) for many in (2, 10)))
+    return (*lines, *(line(f"One person with {many} {what}", group(budget, many)) for many in (2, 10)))
 
 
 def _trust(publisher: str | None) -> tuple[str, ...]:
@@ -205,19 +207,21 @@ def _seeded(progress: Progress) -> tuple[str, ...]:
     )
 
 
-def _protected(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+def _protected(config: Config, plan: StreamPlan, base: Mapping[str, Any] | None) -> tuple[str, ...]:
+    broken = "" if base is None else broken_words(base.get("broken", ()))
+    before = "" if base is None else " with those of the stream before, which they hold,"
     return (
-        f"Protected is {plan.unit.describe()}.",
+        f"{broken}Protected is {plan.unit.describe()}.",
         *odds_told(config, plan),
-        "This holds for all published tables together, past and future, against somebody who knows every other "
-        "record and has any amount of computing power.",
-        f"In exact terms: {guarantee(config, plan)}",
+        f"This holds for all published tables together, past and future,{before} against somebody who knows every "
+        "other record and has any amount of computing power.",
+        f"In exact terms: {guarantee(config, plan).removeprefix(broken)}",
     )
 
 
 def odds_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     """What the loss means for somebody who guesses."""
-    budget, unit = plan.budget, plan.unit
+    budget, unit = covered(plan.budget, told_base(config, plan)), plan.unit
     epsilon, delta = loss_of(config, budget)
     if epsilon > _HARDLY_A_BOUND:
         return (f"The loss is so large (epsilon = {epsilon:.4g}) that it protects hardly anything.",)
@@ -252,7 +256,7 @@ def _percent(epsilon: float, delta: str) -> str:
     return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
 
 
-def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+def _costs(config: Config, plan: StreamPlan, progress: Progress, budget: Budget) -> tuple[str, ...]:
     spent = str(plan.budget) if progress.steps else "nothing"
     costs = plan.explain().costs
     if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
@@ -264,17 +268,17 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         costs,
-        *((_several(config, plan, 2),) if isinstance(plan.unit, _RECORDS) else ()),
+        *((_several(config, plan, budget, 2),) if isinstance(plan.unit, _RECORDS) else ()),
     )
 
 
-def _several(config: Config, plan: StreamPlan, events: int) -> str:
-    epsilon, delta = loss_of(config, group(plan.budget, events))
+def _several(config: Config, plan: StreamPlan, budget: Budget, events: int) -> str:
+    epsilon, delta = loss_of(config, group(budget, events))
     twice = config.source_options.deletions and isinstance(plan.unit, Event)
     deleted = ", or one record that is entered and later deleted," if twice else ""
     return (
         f"A person with {events} such records{deleted} has "
-        f"{group(plan.budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
+        f"{group(budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
     )
 
 
@@ -291,9 +295,8 @@ def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
-    budget = plan.budget
-    both: Budget = PureDP(2 * budget.epsilon) if isinstance(budget, PureDP) else ZCDP(2 * budget.rho)
+def _renewed(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...]:
+    both = together([budget, plan.budget], "sum")
     epsilon, delta = loss_of(config, both)
     one = "A person" if isinstance(plan.unit, Individual) else "A record"
     return (

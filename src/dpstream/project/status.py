@@ -47,11 +47,13 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
         "rejected": [],
         "decisions": [],
         "made_with_test_seed": False,
+        "broken_borders": [],
         "same_plan": True,
         "remedy": None,
         "releases": str(releases),
     }
     if facts["started"]:
+        base = config.base(folder)
         stored, fit = read_status(folder, server=config.server), fitness_of(releases)
         facts |= {
             "steps": stored.last_step,
@@ -70,6 +72,7 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
             "rejected": list(stored.rejected),
             "decisions": [vars(one) for one in stored.decisions],
             "made_with_test_seed": stored.made_with_test_seed,
+            "broken_borders": [] if base is None else [one.words for one in base.broken],
             **_compared(config.facts(folder), stored.plan),
         }
         if stored.unspent and config.account is None:

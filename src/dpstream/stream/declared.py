@@ -22,7 +22,7 @@ _BROKEN = (
 #: A stream that begins with another one's table reads the files of both.
 _BEFORE_START = (
     "a record from before the start belongs to the stream that this one continues: it is left out whenever it comes, "
-    "is in no release of this stream, and does not stop it as other late records do"
+    "and is in no release of this stream"
 )
 #: Where each file is a step.
 _CHANGED_FILE = (
@@ -58,8 +58,13 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
     if files and source.get("every") == "files":
         found.append(_CHANGED_FILE)
     found += _about_lines(source, by_key=facts.get("unit") == "record")
-    if files and source.get("late") == "error" and "base" in facts:
+    if files and source.get("late") is not None and "base" in facts:
         found.append(_BEFORE_START)
+    if source.get("same_unit"):
+        found.append(
+            "the owner says why the unit is the same as in the streams that this one is added up with: "
+            f"{source['same_unit']}"
+        )
     # The stream and its mechanism may pin the same sentence.
     return list(dict.fromkeys(found))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, EARLIER_DEFAULT
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
-from dpstream.core.errors import BudgetError, ConfigError, DpstreamError
+from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
 from dpstream.core.privacy.unit import Record, User
 from dpstream.stream.declared import declared_public
 
@@ -26,7 +26,9 @@ __all__ = [
     "plan_hash",
     "require_constraints",
     "require_same_plan",
+    "require_same_unit",
     "spent_per_step",
+    "whose_unit",
 ]
 
 
@@ -267,3 +269,42 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def whose_unit(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Whom a stream's unit is about, as far as public facts say it: what several streams cost one unit together adds up
+    only where these are equal. A household is not a person, and one of many stays of a key is not its one insert. An
+    event is one record, whatever identifies it.
+    """
+    if str(facts["unit"]).startswith("event"):
+        return {}
+    source = facts.get("source") or {}
+    return {
+        "column": source.get("key_column", source.get("user_column")),
+        "returns": facts.get("returns"),
+    }
+
+
+def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream: str, where: str) -> None:
+    """Refuse to add up streams whose units are not the same by public facts, unless the owner says why they are.
+
+    Args:
+        other: ``whose_unit`` of the ``stream``.
+
+    Errors:
+        UnitError: they differ.
+    """
+    mine = whose_unit(facts)
+    if mine == other or (facts.get("source") or {}).get("same_unit"):
+        return
+    raise UnitError(
+        f"one {str(facts['unit']).partition('-')[0]} is told by {_told_by(mine)} here and by {_told_by(other)} in the "
+        f"stream {stream!r}: what both cost one of them together cannot be said",
+        where=where,
+        allowed='the same column and rule; or [stream] same_unit = "why it is the same one", which is published',
+    )
+
+
+def _told_by(whose: Mapping[str, Any]) -> str:
+    column = "no column" if whose.get("column") is None else f"the column {whose['column']!r}"
+    return column if whose.get("returns") is None else f'{column} (returns = "{whose["returns"]}")'

@@ -128,8 +128,8 @@ class Place:
             # Records that were read before are in released steps; only new ones can be late.
             known = np.inf if self.seen is None else self.seen.get(name, 0)
             passed &= before + np.arange(steps.size) >= known
-        if self.continues and self.late == "error":
-            # A record before the start is in the stream before this one, and in no step here.
+        if self.continues:
+            # A record before the start is in the stream before this one, and in no step here, whenever it comes.
             passed &= steps >= 1
         if not passed.any() or self.late == "drop-and-count-nothing":
             return steps

@@ -56,8 +56,9 @@ class SourceKeys:
     """The values of all keys of ``[source]``, not checked yet.
 
     Attributes:
-        continues: not a key of a file. The stream continues another one, whose records are before ``start``; with
-            ``late = "error"`` they are left out and are no error.
+        continues: not a key of a file. The stream continues another one, whose records are before ``start``: they are
+            left out, whatever ``late`` says of others.
+        same_unit: a key of ``[stream]``: why the unit is that of other streams, though other columns tell it.
         drops_late: not a key of a file. Whether a late record may be left out; not beneath a source of records with
             keys, where it may be a delete.
         own: not a key of a file. The values of the keys that only this kind has, as its ``SourceKind.options``.
@@ -332,6 +333,7 @@ class SourceKeys:
         meaning="Says what the server sends: inserts, updates, deletes and truncations of the table.",
     )
     continues: bool = False
+    same_unit: str | None = None
     drops_late: bool = True
     own: Any = None
 

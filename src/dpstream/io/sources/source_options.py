@@ -461,6 +461,8 @@ class SourceOptions(SourceKeys):
         if self.line_breaks:
             words["line_breaks"] = True
         user = {} if self.user_column is None else {"user_column": self.user_column}
+        if self.same_unit is not None:
+            user["same_unit"] = self.same_unit
         if self.period_columns is not None:
             # A list may grow, so it is not pinned itself. The comparison of released periods notices other changes.
             words["period_columns"] = (

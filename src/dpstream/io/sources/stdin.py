@@ -166,6 +166,8 @@ class StdinSource(Source):
     def _on_time(self, places: Steps, current: int) -> Steps:
         """The step that each record goes to; 0: it is left out (DataError: it is late, with ``late = "error"``)."""
         reached = np.maximum.accumulate(np.maximum(places, current))
+        if self.options.continues:  # before the start: in the stream before this one, and in no step here
+            reached, places = np.where(places < 1, 0, reached), np.maximum(places, 0)
         late = places < reached
         if not late.any() or self.options.late == "next-step":
             return reached

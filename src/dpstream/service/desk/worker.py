@@ -43,6 +43,7 @@ from dpstream.core.errors import (
     UnconfirmedError,
 )
 from dpstream.io.sources import UnreadableError
+from dpstream.project.predecessor import require_border
 from dpstream.service.desk.board import known_held, read_facts, write_board
 from dpstream.service.desk.decisions import LogChangedError, write_head
 from dpstream.service.desk.facts import Task, now
@@ -289,6 +290,7 @@ class Worker:
 
     def _approve(self, config: Config, stream: Stream, step: int, task: Task) -> dict[str, Any]:
         if step in stream.held():
+            require_border(config)
             self._same_table(config, step, task)
             # It may have begun long ago: a full disk, or a kill, and the task is done again. Until the table is out,
             # rejecting wins.

@@ -23,8 +23,10 @@ from dpstream.core.privacy import decimal_text
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.schema.toml import toml_value
 from dpstream.project import Config
+from dpstream.project.plan_description import told_base
 from dpstream.project.planning import expected_facts, expected_table, smallest_budget
 from dpstream.project.statement_words import loss_of, odds_told
+from dpstream.stream.predecessor_cost import covered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +181,7 @@ def _row(path: Path, text: str, name: str, amount: str) -> Row:
         facts = expected_facts(config, plan)
     except DpstreamError as error:
         return Row(name, amount, why_not=f"{error.what}")
-    epsilon, delta = loss_of(config, plan.budget)
+    epsilon, delta = loss_of(config, covered(plan.budget, told_base(config, plan)))
     odds = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
     shown = f"{min(100.0, math.ceil(odds * 1000) / 10):g}"
     if facts is None:

@@ -18,7 +18,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from dpstream.core import durable
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
-from dpstream.stream.identity import canonical_json
+from dpstream.stream.identity import canonical_json, require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import utc_now
@@ -37,6 +37,8 @@ __all__ = ["Account", "AccountEntry", "AccountState", "Charge", "Pin"]
 
 ACCOUNT_FORMAT = 1
 _APPLICATION_ID = 0x64706163  # "dpac"
+#: How a file of SQLite begins, and where it says whose it is.
+_SQLITE, _ID_AT = b"SQLite format 3\0", 68
 _KEY_BYTES = 32
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -46,22 +48,24 @@ CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, seal BL
 
 @dataclass(frozen=True)
 class Pin:
-    """A stream's entry in an account, as the stream's own store remembers it."""
+    """A stream's entry in an account, as the stream's own store remembers it, and whether it was closed there."""
 
     account_id: str
     entry: int
     seal: str
+    closed: bool = False
 
     def to_bytes(self) -> bytes:
         """For the store."""
-        return canonical_json({"account_id": self.account_id, "entry": self.entry, "seal": self.seal})
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Pin:
         """The inverse of ``to_bytes``; StoreDamagedError for anything else."""
         try:
             stored = parse_json(data)
-            return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]))
+            closed = bool(stored["closed"])
+            return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]), closed)
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError(
                 "the stream's record of its charge in an account cannot be read", where=where
@@ -72,7 +76,8 @@ class Pin:
 class Charge:
     """What one stream was charged: its plan's whole budget, once.
 
-    ``budget`` is in the stream's ``unit``; ``charged`` is the same in the account's unit.
+    ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
+    account's unit.
     """
 
     entry: int
@@ -80,6 +85,7 @@ class Charge:
     stream: str
     plan_hash: str
     unit: str
+    whose: dict[str, Any]
     budget: Budget
     charged: Budget
     time: str
@@ -116,7 +122,12 @@ class AccountState:
 
     def pin(self, charge: Charge) -> Pin:
         """What the stream has to remember."""
-        return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex())
+        return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex(), charge.closed)
+
+    def knows(self, pin: Pin) -> bool:
+        """Whether the charge that a stream remembers is there, and closed if it remembers that."""
+        found = [self.pin(charge) for charge in self.charges if charge.entry == pin.entry]
+        return found in ([pin], [replace(pin, closed=True)])
 
 
 class Account:
@@ -128,7 +139,8 @@ class Account:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        # A link would have a head of its own beside it, which knows nothing of entries made under another name.
+        self.path = Path(path).resolve()
 
     @classmethod
     def create(cls, path: str | Path, limit: Limit, unit: str = "event") -> Account:
@@ -165,7 +177,8 @@ class Account:
 
         Errors:
             BudgetError: the limit would be passed, or the definition of privacy does not fit.
-            UnitError: the stream's unit cannot be converted. ConfigError: the id is charged already.
+            UnitError: the stream's unit cannot be converted, or is about others. ConfigError: the id is charged
+            already.
         """
         budget = budget_from_dict(facts["budget"])
         with self._writing() as (db, state):
@@ -181,6 +194,7 @@ class Account:
                 "stream": facts["stream"],
                 "plan_hash": plan_hash,
                 "unit": facts["unit"],
+                "whose": whose_unit(facts),
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
@@ -197,6 +211,10 @@ class Account:
         Errors: those of ``charge``.
         """
         charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        mine = whose_unit(facts)
+        if state.charges and all(charge.whose != mine for charge in state.charges):
+            first = state.charges[0]
+            require_same_unit(facts, first.whose, first.stream, str(self.path))
         self._admit(state, charged)
         return charged
 
@@ -267,7 +285,10 @@ class Account:
                 allowed="a file that dpstream ledger account create made",
             )
         with file_errors("the account could not be opened", self.path):
-            if not read_only and self.path.stat().st_size == 0:
+            # Before anything is done to the file: it may be anybody's.
+            with self.path.open("rb") as file:
+                head = file.read(_ID_AT + 4)
+            if head[:16] != _SQLITE or int.from_bytes(head[_ID_AT:], "big") != _APPLICATION_ID:
                 raise StoreDamagedError("is not an account, or was cut short", where=str(self.path))
             for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", self._head.name):
                 repair_mode(self.path.with_name(name), 0o600)
@@ -463,6 +484,7 @@ def _charge_of(entry: AccountEntry) -> Charge:
         stream=str(content["stream"]),
         plan_hash=str(content["plan_hash"]),
         unit=str(content["unit"]),
+        whose=dict(content["whose"]),
         budget=budget_from_dict(content["budget"]),
         charged=budget_from_dict(content["charged"]),
         time=str(content["time"]),

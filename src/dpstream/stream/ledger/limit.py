@@ -123,11 +123,18 @@ class Limit:
         """Read ``epsilon=2``, ``rho=1/2`` or ``epsilon=2,delta=1e-9``.
 
         Errors:
-            ConfigError: something else. BudgetError: an amount that cannot be used.
+            ConfigError: something else, or an amount that cannot be used.
 
         >>> print(Limit.parse("epsilon=2"), "|", Limit.parse("epsilon = 2, delta = 1e-9"))
         epsilon = 2 (pure) | epsilon = 2, delta = 1e-9
         """
+        try:
+            return cls._parse(text)
+        except BudgetError as error:
+            raise ConfigError(error.what, where=f"limit {text!r}", allowed=error.allowed) from None
+
+    @classmethod
+    def _parse(cls, text: str) -> Self:
         given: dict[str, str] = {}
         for item in text.split(","):
             name, equals, value = (part.strip() for part in item.partition("="))

@@ -132,9 +132,10 @@ class Membership:
                 where=where,
                 allowed="the account that it was charged in",
             )
-        if charge is None or state.pin(charge) != pin:
+        if charge is None or not state.knows(pin):
+            what = "that the stream was closed" if pin.closed else "the stream's charge"
             raise StoreDamagedError(
-                f"the account does not know the stream's charge (entry {pin.entry}): it was rolled back or changed, "
+                f"the account does not know {what} (entry {pin.entry}): it was rolled back or changed, "
                 "and other streams could spend this budget again",
                 where=where,
             )
@@ -166,7 +167,8 @@ class Membership:
 def check_account(membership: Membership | None, meta: dict[str, bytes], where: str) -> bytes | None:
     """Refuse to open a stream without the account that it is charged in; see ``Membership.check``.
 
-    Gives what a store that was charged after its start has to remember from now on; None where there is nothing.
+    Gives what a store has to remember from now on, as it was charged after its start, or closed since; None where
+    there is nothing.
 
     Errors:
         ConfigError: it is in one, and none is given.
@@ -174,7 +176,7 @@ def check_account(membership: Membership | None, meta: dict[str, bytes], where: 
     remembered = account_pin(meta, where)
     if membership is not None:
         pin = membership.check(meta).to_bytes()
-        return pin if remembered is None else None
+        return pin if pin != remembered else None
     if remembered is not None:
         raise ConfigError(
             "this stream is charged in an account, and none is given",

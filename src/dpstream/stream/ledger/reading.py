@@ -379,7 +379,7 @@ def _check_account(ledger: Ledger, account: str | Path | None) -> list[str]:
     except StoreDamagedError as error:
         return [f"the account: {error.what}"]
     charge = state.find(ledger.stream_id)
-    if charge is None or (ledger.pin is not None and state.pin(charge) != ledger.pin):
+    if charge is None or (ledger.pin is not None and not state.knows(ledger.pin)):
         return [
             "the account does not know the stream's charge: it was rolled back, changed, or is another one"
         ]

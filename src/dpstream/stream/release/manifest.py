@@ -18,7 +18,7 @@ from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records, shown_public, shown_source
-from dpstream.stream.predecessor_cost import base_words
+from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.number_of_records import when_measured
 from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts
 
@@ -89,7 +89,7 @@ def build_manifest(
         "period": facts.period,
         "holds": held_records(plan, pinned, facts.step, facts.period),
         "guarantee": {
-            **plan.budget.as_dict(),
+            **covered(plan.budget, pinned.get("base")).as_dict(),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
         },
         "unit": _unit(plan),
@@ -275,10 +275,11 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
 
 def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed: bool) -> str:
     """What all releases up to a step promise together, in one or two sentences."""
-    definition = "pure differential privacy" if isinstance(plan.budget, PureDP) else "zero-concentrated DP"
+    budget = covered(plan.budget, pinned.get("base"))
+    definition = "pure differential privacy" if isinstance(budget, PureDP) else "zero-concentrated DP"
     words = (
         f"All releases of this stream up to and including step {step}, taken together, satisfy "
-        f"{definition} with {plan.budget}; what is protected is {plan.unit.describe()}."
+        f"{definition} with {budget}; what is protected is {plan.unit.describe()}."
     )
     if "base" in pinned:
         words += f" {base_words(pinned['base'])}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.core.showing import notebook_page
+from dpstream.stream.predecessor_cost import own_budget
 
 __all__ = ["estimate_html", "release_html", "spent_of"]
 
@@ -20,7 +21,7 @@ _MEASURED = (
 
 def spent_of(manifest: Mapping[str, Any]) -> Budget:
     """What all releases up to and including this one cost one unit of protection."""
-    kind = PureDP if manifest["guarantee"]["definition"] == "pure" else ZCDP
+    kind = PureDP if own_budget(manifest)["definition"] == "pure" else ZCDP
     return kind(manifest["spent"]["total"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -65,6 +66,7 @@ class StateDirectory:
     def __init__(self, path: Path, *, database: str) -> None:
         self.path = path.absolute()
         self.database = self.path / database
+        self._made = not self.path.exists()
         self._create()
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -81,6 +83,12 @@ class StateDirectory:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def remove_new(self) -> None:
+        """Remove the directory where it was made for a start that was refused, and is empty."""
+        if self._made:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def repair_permissions(self) -> None:
         """Directory 0700, files 0600: private counts are in them. Repairs warn once per path.

@@ -209,7 +209,7 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
     Errors:
         StoreDamagedError: it was changed.
     """
-    if PINNED in meta or PINNED_LATER not in meta:
+    if PINNED_LATER not in meta:
         return meta.get(PINNED)
     pin = meta[PINNED_LATER][_SEAL_BYTES:]
     if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):

@@ -115,6 +115,7 @@ class Store(StoreReader):
                     self.write_head()
                 self.sweep_staged()
         except BaseException:
+            self._directory.remove_new()
             self.close()
             raise
 
@@ -412,9 +413,10 @@ class Store(StoreReader):
         self.sweep_staged()
 
     def remember_account(self, pin: bytes) -> None:
-        """From now on the stream is opened with this account only (it was started without one)."""
+        """From now on the stream is opened with this account only, and where it was closed there, stays closed."""
         sealed = sealed_pin(self.meta, pin)
         with self._transaction(lambda: self.meta.update({PINNED_LATER: sealed})) as db:
+            db.execute("DELETE FROM meta WHERE key = ?", (PINNED_LATER,))
             db.execute("INSERT INTO meta VALUES (?, ?)", (PINNED_LATER, sealed))
 
     def apply_keep(self, keep: int | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpstream.core.contracts.explanation import sentence
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
+from dpstream.stream.predecessor_cost import own_budget
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.markup import Html, element, fold, integer, join, table
 
@@ -70,7 +71,7 @@ def _plainly(run: Told) -> list[str]:
     )
     spent = decimal_text(Fraction(manifest["spent"]["total"]))
     planned = decimal_text(Fraction(manifest["spent"]["planned"]))
-    name = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
+    name = "epsilon" if own_budget(manifest)["definition"] == "pure" else "rho"
     words.append(f"Spent so far: {name} {spent} of {planned} that the plan allows. {_more_steps(manifest)}")
     return words
 
@@ -162,7 +163,7 @@ def _declared(run: Told) -> Html | None:
 
 def _parts(run: Told) -> Html:
     manifest = run.manifest
-    amount = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
+    amount = "epsilon" if own_budget(manifest)["definition"] == "pure" else "rho"
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
     rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]
     rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
