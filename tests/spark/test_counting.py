@@ -181,9 +181,7 @@ def test_a_driver_without_room_is_refused_before_anything_is_read() -> None:
     require_room(wide.domain, pairs, has_deletes=False, memory="512m", where="x")
 
 
-def test_an_unprotected_session_is_refused(
-    spark: Any, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unprotected_session_is_refused(spark: Any, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the cluster's settings are called, they are named; and the owner may declare that they do not matter."""
     frame = made(table(1))
 

@@ -78,7 +78,9 @@ class AlikeFiles:
             file = Path(path)
             with readable(file, self._kind), pq.ParquetFile(file) as opened:
                 found = [opened.schema.column(i) for i in range(len(opened.schema.names))]
-                plain = [one.physical_type == "BYTE_ARRAY" and one.logical_type.type == "NONE" for one in found]
+                plain = [
+                    one.physical_type == "BYTE_ARRAY" and one.logical_type.type == "NONE" for one in found
+                ]
                 return frozenset(
                     (one.path, "bytes" if bare else "") for one, bare in zip(found, plain, strict=True)
                 )
@@ -107,7 +109,9 @@ def _facts(frame: Any) -> Facts:
         return frozenset(_status(unquote(urlsplit(url).path)) for url in urls)
     try:
         # Of other file systems Spark alone knows sizes and times. The contents are not read.
-        there = spark.read.format("binaryFile").option("__globPaths__", "false").load(list(map(unquote, urls)))
+        there = (
+            spark.read.format("binaryFile").option("__globPaths__", "false").load(list(map(unquote, urls)))
+        )
         rows = there.select("path", "length", "modificationTime").toArrow().to_pylist()
     except AnalysisException:  # one is gone
         return frozenset()

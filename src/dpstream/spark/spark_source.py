@@ -192,7 +192,9 @@ class SparkSource(PeriodSource):
 
         name, days = str(self.options.time_column), self.options.every is not None
         if name not in table.columns:
-            raise DataError(f"there is no column {name!r}", where=self._place, allowed="a column of the table")
+            raise DataError(
+                f"there is no column {name!r}", where=self._place, allowed="a column of the table"
+            )
         kind = table.schema[name].dataType
         dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
         if not isinstance(kind, dates if days else types.IntegralType):
