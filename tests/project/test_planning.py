@@ -216,6 +216,25 @@ def plan(path: Path, *words: str, code: int = 0) -> Any:
     return " ".join(done.output.split()) if code or "--json" not in words else json.loads(done.stdout)
 
 
+def test_what_is_not_measured_is_predicted_for_steps_that_differ_as_guessed(tmp_path: Path) -> None:
+    """Step 10 is the first of an epoch of two: the number of records is that of step 9, and once more the last step."""
+
+    def total(guess: str, at: str, code: int = 0) -> Any:
+        expect = f"[expect]\nrecords_per_step = 100\n{guess}"
+        made = config(tmp_path, horizon="", steps="1000", expect=expect)
+        found = plan(made, "--at", at, "--json", code=code)
+        return found if code else found["expected_errors"]["steps"][-1]["total"]
+
+    measured, noise, usual = total("", "9"), total("varies = 0", "10"), total("", "10")
+    assert total("varies = 0.5", "9") == measured, "what is measured does not depend on the guess"
+    assert measured < noise < 1.5 * measured, "the noise of the last epoch, twice"
+    assert usual**2 - noise**2 == pytest.approx(2 * 30.0**2)
+    assert total("varies = 0.5", "10") ** 2 - noise**2 == pytest.approx(2 * 50.0**2)
+    assert "varies = 11 cannot be used (allowed: a number from 0 to 10" in total("varies = 11", "10", code=2)
+    # The last planned step is measured.
+    assert total("", "1000") < total("", "999")
+
+
 def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
     facts = plan(config(tmp_path), "--json")
     found = facts["expected_errors"]
