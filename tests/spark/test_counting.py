@@ -181,9 +181,7 @@ def test_a_driver_without_room_is_refused_before_anything_is_read() -> None:
     require_room(wide.domain, pairs, has_deletes=False, memory="512m", where="x")
 
 
-def test_an_unprotected_session_is_refused(
-    spark: Any, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unprotected_session_is_refused(spark: Any, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the cluster's settings are called, they are named; and the owner may declare that they do not matter."""
     frame = made(table(1))
 
@@ -211,7 +209,7 @@ def test_an_unprotected_session_is_refused(
     require_protected(Plain, allow_plain_shuffle=True, where="x")
     # Other users of this machine reach the ports of a local session: nobody can allow that.
     monkeypatch.setattr(Plain._sc, "getConf", lambda: {"spark.master": "local[2]"})
-    with pytest.raises(ConfigError, match="or to anybody who asks.*spark.authenticate = true"):
+    with pytest.raises(ConfigError, match=r"or to anybody who asks.*spark\.authenticate = true"):
         require_protected(Plain, allow_plain_shuffle=True, where="x")
     require_protected(frame.sparkSession, allow_plain_shuffle=False, where="x")
 

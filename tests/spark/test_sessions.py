@@ -103,7 +103,12 @@ def test_a_running_session_that_reads_otherwise_is_refused_at_its_step(
 
 
 def test_only_settings_that_change_nothing_may_be_in_the_file() -> None:
-    for name in (*sessions._READING, *sessions._CONNECTIONS, "spark.driver.extraJavaOptions", "spark.plugins"):
+    for name in (
+        *sessions._READING,
+        *sessions._CONNECTIONS,
+        "spark.driver.extraJavaOptions",
+        "spark.plugins",
+    ):
         assert not is_allowed_setting(name)
         with pytest.raises(ConfigError, match="which is none of those that may change"):
             _check_own(SparkKeys(settings=(f"{name}=true",)))
@@ -183,7 +188,9 @@ def test_ids_that_are_no_texts_are_those_of_files(spark: Any, tmp_path: Path) ->
         pq.write_table(rows.append_column("who", who), tmp_path / str(number) / "1.parquet")
     wanted = replace(WANTED, unit="user", max_events=3)
     prints = [
-        batch(spark.read.parquet(str(tmp_path / str(number))), users="who").grant(wanted).rows.fingerprint(KEY)
+        batch(spark.read.parquet(str(tmp_path / str(number))), users="who")
+        .grant(wanted)
+        .rows.fingerprint(KEY)
         for number in range(2)
     ]
     assert prints[0] == prints[1]
@@ -215,7 +222,10 @@ def test_where_spark_does_not_start_there_is_one_sentence(tmp_path: Path) -> Non
     for said, words in (
         (none, "ConfigError [source] kind: JAVA_HOME names a folder without Java"),
         (failing, "ConfigError [source] kind: Java does not start Spark"),
-        (wrong, "ConfigError [source] settings: Spark does not start with the settings spark.driver.maxResultSize"),
+        (
+            wrong,
+            "ConfigError [source] settings: Spark does not start with the settings spark.driver.maxResultSize",
+        ),
     ):
         assert said.stdout.startswith(words), said
         assert said.stdout.count("\n") == 1

@@ -39,7 +39,19 @@ from dpstream.io.sinks import catalogue
 
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
-KINDS = ("kill", "kill_after", "fail", "short_write", "lying", "damage", "clock", "race", *OWN, *APART, *SOURCES)
+KINDS = (
+    "kill",
+    "kill_after",
+    "fail",
+    "short_write",
+    "lying",
+    "damage",
+    "clock",
+    "race",
+    *OWN,
+    *APART,
+    *SOURCES,
+)
 #: With the store on a server: nobody flips bits there, and the connection is cut.
 SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *APART, *SOURCES)), "cut", "cut", "cut")
 MOST = 5

@@ -46,9 +46,13 @@ class AlikeFiles:
     """A look at the columns of each file of a folder, which Spark takes from one of them: what another file lacks
     would be null, what it has besides would be passed over, and bytes would be texts."""
 
-    def __init__(self, kind: str, where: str) -> None:
-        """``kind``: parquet or orc."""
-        self._kind, self._where = kind, where
+    def __init__(self, kind: str, ignored: frozenset[str], where: str) -> None:
+        """
+        Args:
+            kind: parquet or orc.
+            ignored: names of columns that are not compared.
+        """
+        self._kind, self._ignored, self._where = kind, ignored, where
         self._first: frozenset[tuple[str, str]] | None = None
         self._seen: Facts = frozenset()
 
@@ -61,7 +65,8 @@ class AlikeFiles:
         with shielded_from_spark(self._where):
             facts = _facts(frame)
             for fact in sorted(facts - self._seen, key=str):
-                columns = self._columns(frame.sparkSession, str(fact[0]))
+                found = self._columns(frame.sparkSession, str(fact[0]))
+                columns = frozenset(one for one in found if one[0].partition(".")[0] not in self._ignored)
                 self._first = self._first or columns
                 if columns != self._first:
                     raise DataError(
@@ -78,7 +83,9 @@ class AlikeFiles:
             file = Path(path)
             with readable(file, self._kind), pq.ParquetFile(file) as opened:
                 found = [opened.schema.column(i) for i in range(len(opened.schema.names))]
-                plain = [one.physical_type == "BYTE_ARRAY" and one.logical_type.type == "NONE" for one in found]
+                plain = [
+                    one.physical_type == "BYTE_ARRAY" and one.logical_type.type == "NONE" for one in found
+                ]
                 return frozenset(
                     (one.path, "bytes" if bare else "") for one, bare in zip(found, plain, strict=True)
                 )
@@ -107,7 +114,9 @@ def _facts(frame: Any) -> Facts:
         return frozenset(_status(unquote(urlsplit(url).path)) for url in urls)
     try:
         # Of other file systems Spark alone knows sizes and times. The contents are not read.
-        there = spark.read.format("binaryFile").option("__globPaths__", "false").load(list(map(unquote, urls)))
+        there = (
+            spark.read.format("binaryFile").option("__globPaths__", "false").load(list(map(unquote, urls)))
+        )
         rows = there.select("path", "length", "modificationTime").toArrow().to_pylist()
     except AnalysisException:  # one is gone
         return frozenset()

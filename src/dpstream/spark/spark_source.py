@@ -96,8 +96,8 @@ class SparkKeys:
         (),
         allowed='a list such as ["spark.executor.memory=4g"], without secrets',
         reason="Spark's own defaults",
-        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records are read, "
-        "such as time zones, is refused. Secrets belong into those of Spark itself: this file is public.",
+        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records "
+        "are read, such as a time zone, is refused. Secrets belong into those of Spark itself: this file is public.",
     )
     allow_plain_shuffle: bool = option(
         False,
@@ -192,7 +192,9 @@ class SparkSource(PeriodSource):
 
         name, days = str(self.options.time_column), self.options.every is not None
         if name not in table.columns:
-            raise DataError(f"there is no column {name!r}", where=self._place, allowed="a column of the table")
+            raise DataError(
+                f"there is no column {name!r}", where=self._place, allowed="a column of the table"
+            )
         kind = table.schema[name].dataType
         dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
         if not isinstance(kind, dates if days else types.IntegralType):
@@ -227,7 +229,7 @@ class SparkSource(PeriodSource):
     def _alike(self, table: Any, kind: str) -> Any:
         """A folder's table, after a look at the columns of its files."""
         if kind != "delta":
-            self._files = self._files or AlikeFiles(kind, self._place)
+            self._files = self._files or AlikeFiles(kind, self.ignored, self._place)
             self._files.check(table)
         return table
 

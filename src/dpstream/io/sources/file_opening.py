@@ -11,7 +11,16 @@ from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
 from dpstream.core.objects import AnyPath, ObjectPath
 
-__all__ = ["FORMATS", "UnreadableError", "arrow_bytes", "arrow_file", "binary", "changed_file", "file_format", "readable"]
+__all__ = [
+    "FORMATS",
+    "UnreadableError",
+    "arrow_bytes",
+    "arrow_file",
+    "binary",
+    "changed_file",
+    "file_format",
+    "readable",
+]
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 
