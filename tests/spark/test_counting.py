@@ -209,7 +209,7 @@ def test_an_unprotected_session_is_refused(spark: Any, made: Made, monkeypatch: 
     require_protected(Plain, allow_plain_shuffle=True, where="x")
     # Other users of this machine reach the ports of a local session: nobody can allow that.
     monkeypatch.setattr(Plain._sc, "getConf", lambda: {"spark.master": "local[2]"})
-    with pytest.raises(ConfigError, match="or to anybody who asks.*spark.authenticate = true"):
+    with pytest.raises(ConfigError, match=r"or to anybody who asks.*spark\.authenticate = true"):
         require_protected(Plain, allow_plain_shuffle=True, where="x")
     require_protected(frame.sparkSession, allow_plain_shuffle=False, where="x")
 

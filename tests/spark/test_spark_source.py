@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from spark_cases import SECRET, table
+from spark_cases import KEY, SECRET, WANTED, table
 
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError

@@ -46,9 +46,13 @@ class AlikeFiles:
     """A look at the columns of each file of a folder, which Spark takes from one of them: what another file lacks
     would be null, what it has besides would be passed over, and bytes would be texts."""
 
-    def __init__(self, kind: str, where: str) -> None:
-        """``kind``: parquet or orc."""
-        self._kind, self._where = kind, where
+    def __init__(self, kind: str, ignored: frozenset[str], where: str) -> None:
+        """
+        Args:
+            kind: parquet or orc.
+            ignored: names of columns that are not compared.
+        """
+        self._kind, self._ignored, self._where = kind, ignored, where
         self._first: frozenset[tuple[str, str]] | None = None
         self._seen: Facts = frozenset()
 
@@ -61,7 +65,8 @@ class AlikeFiles:
         with shielded_from_spark(self._where):
             facts = _facts(frame)
             for fact in sorted(facts - self._seen, key=str):
-                columns = self._columns(frame.sparkSession, str(fact[0]))
+                found = self._columns(frame.sparkSession, str(fact[0]))
+                columns = frozenset(one for one in found if one[0].partition(".")[0] not in self._ignored)
                 self._first = self._first or columns
                 if columns != self._first:
                     raise DataError(

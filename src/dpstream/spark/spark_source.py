@@ -96,8 +96,8 @@ class SparkKeys:
         (),
         allowed='a list such as ["spark.executor.memory=4g"], without secrets',
         reason="Spark's own defaults",
-        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records are read, "
-        "such as time zones, is refused. Secrets belong into those of Spark itself: this file is public.",
+        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records "
+        "are read, such as a time zone, is refused. Secrets belong into those of Spark itself: this file is public.",
     )
     allow_plain_shuffle: bool = option(
         False,
@@ -229,7 +229,7 @@ class SparkSource(PeriodSource):
     def _alike(self, table: Any, kind: str) -> Any:
         """A folder's table, after a look at the columns of its files."""
         if kind != "delta":
-            self._files = self._files or AlikeFiles(kind, self._place)
+            self._files = self._files or AlikeFiles(kind, self.ignored, self._place)
             self._files.check(table)
         return table
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Granted, Ungranted, Wanted
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.errors import ConfigError
 from dpstream.core.objects import AnyPath
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock

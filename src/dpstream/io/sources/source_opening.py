@@ -55,7 +55,7 @@ def open_source(
 
         return ChangeSource(options, columns=columns)
     if options.kind not in KINDS:
-        return _open_other(options, base, columns)
+        return _open_other(options, base, columns, ignored)
     if options.stdin:
         from dpstream.io.sources.stdin import StdinSource
 
@@ -71,7 +71,9 @@ def open_source(
     )
 
 
-def _open_other(options: SourceOptions, base: str | Path, columns: Sequence[str]) -> Source:
+def _open_other(
+    options: SourceOptions, base: str | Path, columns: Sequence[str], ignored: Sequence[str]
+) -> Source:
     """Open a source of another package; of one that takes ``shape``, also its snapshots and stays."""
     source = SOURCES.get(options.kind).open(options, Path(base), tuple(columns))
     if not isinstance(source, Source):
@@ -80,6 +82,7 @@ def _open_other(options: SourceOptions, base: str | Path, columns: Sequence[str]
             where="[source] kind",
             allowed="a package that does",
         )
+    source.ignored = frozenset(ignored)
     return source
 
 
@@ -99,7 +102,7 @@ def _open_keyed(
 
         return KeyedChangeSource(options, columns=columns)
     if options.shape != "changes" and options.kind not in KINDS:
-        return _open_other(options, base, columns)
+        return _open_other(options, base, columns, ignored)
     if options.shape == "snapshots" and options.kind != "files":
         from dpstream.io.sources.keyed_snapshots import QuerySnapshots, TableSnapshots
 
