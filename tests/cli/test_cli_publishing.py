@@ -53,7 +53,7 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     assert "held until they are approved" in done.stdout
     assert status(config)["held"] == [1, 2, 3, 4]
     assert "dpstream approve" in dpstream("status", config).stdout
-    assert not (tmp_path / "releases").exists()
+    assert [path.name for path in (tmp_path / "releases").iterdir()] == [".head.json"]
     dpstream("approve", config, code=2)
     dpstream("approve", config, "--all", "--step", "1", code=2)
     dpstream("approve", config, "--step", "9", code=2)

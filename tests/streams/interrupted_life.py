@@ -136,6 +136,7 @@ class Place:
     def released(self) -> dict[str, str]:
         """All released files, by hash."""
         files = [path for path in (self.home / "releases").rglob("*") if path.is_file()]
+        files = [path for path in files if path.name != ".head.json"]
         return {
             str(p.relative_to(self.home)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(files)
         }

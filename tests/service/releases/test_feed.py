@@ -103,7 +103,7 @@ def test_tables_in_csv_files_have_their_types(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_folder_is_given_byte_for_byte(made: Path, feed: httpx.Client) -> None:
-    files = [one for one in (made / "releases").rglob("*") if one.is_file()]
+    files = [one for one in (made / "releases").rglob("*") if one.is_file() and one.name != ".head.json"]
     assert len(files) > 10
     for file in files:
         answer = feed.get(f"{BASE}/{file.relative_to(made / 'releases')}")
