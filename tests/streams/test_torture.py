@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torture_life
 from torture import KINDS, SERVER_KINDS, torture
+from torture_places import PLACES
+
+from dpstream.io.sinks.beside import BesideFolder
+from dpstream.stream.release import produce
+from dpstream.stream.release.outlet import Outlet
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -42,3 +47,30 @@ def test_publishing_before_the_commit_is_found() -> None:
     lives = torture(1, range(1, 101), kinds=("kill", "kill_after"), wrong_order=True)
     found = next((point.violations for point in lives if point.violations), [])
     assert any("published and not committed" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mend", "words"),
+    [
+        ("taken", "no changes after it", "has the changes since step"),
+        ("taken", "its successor's changes go", "has the changes since step"),
+        ("away", "a place that is away is asked later", "the stream does not open while a place is away"),
+        ("away", "the folder first", "is withdrawing and has"),
+    ],
+)
+def test_without_its_mend_each_is_found(
+    monkeypatch: pytest.MonkeyPatch, kind: str, mend: str, words: str
+) -> None:
+    assert kind in PLACES
+    if mend == "no changes after it":
+        monkeypatch.setattr(produce, "_readers_follow", lambda *_: True)
+    elif mend == "its successor's changes go":
+        monkeypatch.setattr(Outlet, "_instead_of_changes", lambda *_: None)
+    elif mend == "the folder first":
+        monkeypatch.setattr(BesideFolder, "folder", property(lambda self: self))
+    else:
+        monkeypatch.setattr(Outlet, "begin", lambda self: self.publish(skip=True))
+    found = next(
+        (point.violations for point in torture(5, range(1, 41), kinds=(kind,)) if point.violations), []
+    )
+    assert any(words in text for text in found), found

@@ -32,15 +32,28 @@ from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
+from torture_places import PLACES, places
 from torture_upkeep import APART, OWN, feed, stored_format, tend
 
 from dpstream.io.sinks import catalogue
 
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
-KINDS = ("kill", "kill_after", "fail", "short_write", "lying", "damage", "clock", "race", *OWN, *APART)
+KINDS = (
+    "kill",
+    "kill_after",
+    "fail",
+    "short_write",
+    "lying",
+    "damage",
+    "clock",
+    "race",
+    *OWN,
+    *APART,
+    *PLACES,
+)
 #: With the store on a server: nobody flips bits there, and the connection is cut.
-SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *APART)), "cut", "cut", "cut")
+SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *APART, *PLACES)), "cut", "cut", "cut")
 MOST = 5
 #: How a life with a fault may end: failing calls are typed errors; whoever races may find the stream taken.
 EXPECTED = {
@@ -113,7 +126,7 @@ def run_point(
             if kind in OWN and not lives.has_store(home, settings):
                 interrupt(home, settings, "kill", rng, 2, own)
                 before = look(home, settings)
-            if kind in (*OWN, *APART):
+            if kind in (*OWN, *APART, *PLACES):
                 before = upkeep(point, kind, home, settings, before, rng)
                 if point.violations:
                     return point
@@ -148,7 +161,11 @@ def run_point(
 
 def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen, rng: random.Random) -> Seen:
     """A verb that is stopped and repeated; what is there then."""
-    if kind in APART:
+    if kind in PLACES:
+        with scratch() as apart:
+            hit, found = places(kind, apart, rng)
+        now = before
+    elif kind in APART:
         with scratch() as apart:
             hit, found = (feed if kind == "diff" else stored_format)(apart, rng)
         now = before
