@@ -10,7 +10,6 @@ import torture_life
 from torture import KINDS, SERVER_KINDS, torture
 from torture_places import PLACES
 
-from dpstream.io.sinks.beside import BesideFolder
 from dpstream.stream.release import produce
 from dpstream.stream.release.outlet import Outlet
 
@@ -55,7 +54,6 @@ def test_publishing_before_the_commit_is_found() -> None:
         ("taken", "no changes after it", "has the changes since step"),
         ("taken", "its successor's changes go", "has the changes since step"),
         ("away", "a place that is away is asked later", "the stream does not open while a place is away"),
-        ("away", "the folder first", "is withdrawing and has"),
     ],
 )
 def test_without_its_mend_each_is_found(
@@ -66,8 +64,6 @@ def test_without_its_mend_each_is_found(
         monkeypatch.setattr(produce, "_readers_follow", lambda *_: True)
     elif mend == "its successor's changes go":
         monkeypatch.setattr(Outlet, "_instead_of_changes", lambda *_: None)
-    elif mend == "the folder first":
-        monkeypatch.setattr(BesideFolder, "folder", property(lambda self: self))
     else:
         monkeypatch.setattr(Outlet, "begin", lambda self: self.publish(skip=True))
     found = next(
