@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torture_life
 from torture import KINDS, SERVER_KINDS, torture
+from torture_places import PLACES
 from torture_sources import SOURCES
 from torture_upkeep import FORGOTTEN
 
 from dpstream.io.sources import duckdb_file
 from dpstream.io.sources.file_finding import FilesAsFound
 from dpstream.stream.ledger import reading
+from dpstream.stream.release import produce
+from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.store import sealed_history, store_status, upkeep
 
 if TYPE_CHECKING:
@@ -79,3 +82,27 @@ def test_a_source_that_reads_without_care_is_found(kind: str, monkeypatch: pytes
     lives = torture(1, range(1, 101), kinds=(kind,))
     found = next((point.violations for point in lives if point.violations), [])
     assert any("and there are" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mend", "words"),
+    [
+        ("taken", "no changes after it", "has the changes since step"),
+        ("taken", "its successor's changes go", "has the changes since step"),
+        ("away", "a place that is away is asked later", "the stream does not open while a place is away"),
+    ],
+)
+def test_without_its_mend_each_is_found(
+    monkeypatch: pytest.MonkeyPatch, kind: str, mend: str, words: str
+) -> None:
+    assert kind in PLACES
+    if mend == "no changes after it":
+        monkeypatch.setattr(produce, "_readers_follow", lambda *_: True)
+    elif mend == "its successor's changes go":
+        monkeypatch.setattr(Outlet, "_instead_of_changes", lambda *_: None)
+    else:
+        monkeypatch.setattr(Outlet, "begin", lambda self: self.publish(skip=True))
+    found = next(
+        (point.violations for point in torture(5, range(1, 41), kinds=(kind,)) if point.violations), []
+    )
+    assert any(words in text for text in found), found

@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -32,6 +33,7 @@ from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
+from torture_places import PLACES, places
 from torture_sources import SOURCES
 from torture_upkeep import APART, FORGOTTEN, OWN, feed, restored, tend
 
@@ -52,10 +54,11 @@ KINDS = (
     *FORGOTTEN,
     *APART,
     *SOURCES,
+    *PLACES,
 )
 #: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
 SERVER_KINDS = (
-    *(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *APART, *SOURCES)),
+    *(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *APART, *SOURCES, *PLACES)),
     "cut",
     "cut",
     "cut",
@@ -132,7 +135,7 @@ def run_point(
             if kind in (*OWN, *FORGOTTEN) and not lives.has_store(home, settings):
                 interrupt(home, settings, "kill", rng, 2, own)
                 before = look(home, settings)
-            if kind in (*OWN, *FORGOTTEN, *APART, *SOURCES):
+            if kind in (*OWN, *FORGOTTEN, *APART, *SOURCES, *PLACES):
                 before = upkeep(point, kind, home, settings, before, rng)
                 if point.violations:
                     return point
@@ -167,8 +170,8 @@ def run_point(
 
 def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen, rng: random.Random) -> Seen:
     """A verb that is stopped and repeated; what is there then."""
-    if kind in (*APART, *SOURCES):
-        apart_from = {"diff": feed, **SOURCES}
+    if kind in (*APART, *SOURCES, *PLACES):
+        apart_from = {"diff": feed, **SOURCES, **{place: partial(places, place) for place in PLACES}}
         with scratch() as apart:
             hit, found = apart_from[kind](apart, rng)
         now = before

@@ -244,13 +244,15 @@ class Publisher:
         folder = self._directory / step_name(step)
         for name in names:
             durable.unlink(folder / name)
-        durable.sync_directory(folder)
+        if folder.exists():
+            durable.sync_directory(folder)
 
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
         """Remove a step's table, keep its manifest and what it measured, and put the notice beside them."""
         folder = self._directory / step_name(step)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.expire(step, names)
+        self._sweep(folder)  # the table in what an interrupted attempt left
         for name, data in files.items():
             path = folder / name
             if not path.exists() or read_bytes(path) != data:

@@ -163,8 +163,8 @@ class Outlet:
                 failures.append(error)
         if failures:
             raise failures[-1]
-        after = [step + 1 for step in leaving if self._changed_files(step + 1)[0]]
-        self._store.mark_published(after, [])
+        published = set(self._store.in_publication("published", since=leaving[0]))
+        self._store.mark_published([step + 1 for step in leaving if step + 1 in published], [])
         self._store.move(leaving, "withdrawn")
 
     def _take_from(self, sink: Sink, leaving: list[int], made: RemadeFiles) -> None:
@@ -175,7 +175,7 @@ class Outlet:
         try:
             for step in leaving:
                 if new := self._changed_files(step + 1)[0]:
-                    sink.restore(step + 1, [*new, MANIFEST], partial(made.file, step + 1))
+                    sink.restore(step + 1, new, partial(made.file, step + 1))
             # Readers learn that a table goes before it goes.
             self._write_catalogue([one for step in leaving for one in (step, step + 1)], there, sink)
         finally:
@@ -185,13 +185,18 @@ class Outlet:
                 sink.withdraw(step, self._leaving(step), self._staying(step))
 
     def _changed_files(self, step: int) -> tuple[list[str], list[str]]:
-        """Of a published step after one that was taken back: the files that its manifest does not list, and those that
-        it lists and that are gone."""
+        """Of a step after one that was taken back, where a place has it: the files to put there, because the manifest
+        does not list them, and those that it lists and that are gone."""
         committed = self._store.find(step=step)
-        if committed is None or committed.publication != "published":
+        if committed is None or committed.publication not in ("pending", "published"):
             return [], []
         listed, there = json.loads(committed.manifest)["files"].keys(), set(self._store.file_names(step))
-        return sorted(there - listed), sorted(listed - there)
+        new = there - listed
+        if committed.publication == "pending":
+            if not (self._where / step_name(step)).is_dir():
+                return [], []
+            new = there  # the folder has it, and a place beside it did not answer
+        return sorted({*new, MANIFEST} if new else ()), sorted(listed - there)
 
     def _check(self) -> None:
         """Compare every place with the ledger, once, and mend catalogue and codebook.
@@ -472,8 +477,9 @@ class Outlet:
         return StagedFile(digest, path.stat().st_size, path)
 
     def _leaving(self, step: int) -> list[str]:
-        """The files that go when a step's table goes."""
-        return [name for name in self._store.file_names(step) if name not in STAYING]
+        """The files that go when a step's table goes, and changes that have gone before where a place answered."""
+        listed = json.loads(self._committed(step).manifest)["files"].keys()
+        return sorted({*self._store.file_names(step), *listed} - STAYING)
 
     def _staying(self, step: int) -> dict[str, bytes]:
         """The files that stay of a step whose table is withdrawn."""
