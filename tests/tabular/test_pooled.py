@@ -281,19 +281,19 @@ def test_pairs_of_signs_are_measured_by_turns_and_where_noise_is_below_a_sample(
     assert runner.signs.order(Model.uniform(SIGNS, 1.0), seen) == [first, second, third]
 
 
-class Scripted(Runner):
-    """Writes down the budget and the scores of every selection."""
+@pytest.fixture
+def taken(monkeypatch):
+    """The budget and the scores of every selection of a run, which takes the last candidate."""
+    found = []
 
-    def selector(self, budget):
-        taken = self.__dict__.setdefault("taken", [])
+    class Kept(Selector):
+        def choose(self, numerators, denominators, allowed, sensitivity, randomness):
+            scores = [Fraction(int(n), int(d)) for n, d in zip(numerators, denominators, strict=True)]
+            found.append((self.budget.amount, sensitivity, scores))
+            return max(allowed)
 
-        class Kept(Selector):
-            def choose(self, numerators, denominators, allowed, sensitivity, randomness):
-                scores = [Fraction(int(n), int(d)) for n, d in zip(numerators, denominators, strict=True)]
-                taken.append((budget.amount, sensitivity, scores))
-                return max(allowed)
-
-        return Kept(budget)
+    monkeypatch.setattr("dpstream.families.tabular.pooled_run.Selector", Kept)
+    return found
 
 
 WEIGHTED = Workload(DOMAIN, ((0, 1), (1, 2), (0, 1, 2)), (Fraction(3), Fraction(1, 2), Fraction(2)))
@@ -303,13 +303,13 @@ WEIGHTED = Workload(DOMAIN, ((0, 1), (1, 2), (0, 1, 2)), (Fraction(3), Fraction(
 @pytest.mark.parametrize("unit", [Event(), Event("replace")])
 @pytest.mark.parametrize(("fixed", "k"), [(0, 6), (0, 2), (3, 3), (3, 0)])
 @pytest.mark.parametrize("max_cells", [24, 1000])
-def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed, k, max_cells) -> None:
+def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed, k, max_cells, taken) -> None:
     """Also where the model is full before all selections are made. Exact."""
     tape = Tape()
-    runner = Scripted(Followed(WEIGHTED), budget, unit, Fraction(1, 7), 5, max_cells)
+    runner = Runner(Followed(WEIGHTED), budget, unit, Fraction(1, 7), 5, max_cells)
     counts = np.arange(runner.followed.cells.total, dtype=np.int64)
     outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 50.0), tape, None)
-    chosen = runner.__dict__.get("taken", [])
+    chosen = taken
     assert len(chosen) + fixed == int(outcome.epoch.measured.sum()) == len(tape.noises)
     spent = sum((amount for amount, _, _ in chosen), Fraction(0))
     for noise in tape.noises:
@@ -323,10 +323,10 @@ def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed,
 
 @pytest.mark.parametrize("unit", [Event(), Event("replace")])
 @pytest.mark.parametrize("many", [0, MAX_RECORDS])
-def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_holds(unit, many) -> None:
+def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_holds(unit, many, taken) -> None:
     """Also of columns, with weights; and no private number of records is refused."""
     generator = np.random.default_rng(9)
-    runner = Scripted(Followed(WEIGHTED), PureDP.of("1"), unit, Fraction(1, 10), 3, 1000)
+    runner = Runner(Followed(WEIGHTED), PureDP.of("1"), unit, Fraction(1, 10), 3, 1000)
     cells = runner.followed.cells
 
     def counted(record, sign):
@@ -346,9 +346,9 @@ def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_hold
         other += counted(second, -1) if unit.relation == "replace" else 0
         scores = []
         for one in (counts, other):
-            runner.__dict__.pop("taken", None)
+            taken.clear()
             runner.run(one, Model.uniform(DOMAIN, 1.0), Design(0, 1, 366.6), Tape(), None)
-            ((_, sensitivity, found),) = runner.__dict__["taken"]
+            ((_, sensitivity, found),) = taken
             scores.append(found)
         largest = max(largest, *(abs(a - b) for a, b in zip(*scores, strict=True)))
         assert largest <= sensitivity
