@@ -215,7 +215,7 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
         (b'{"a":' + b"[" * 100_000 + b"\n", "a line is not a JSON object"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "a line is not a JSON object"),
         (b"[" * 100_000 + b"]" * 100_000, "a line is not a JSON object"),
-        (b'{"a": 1}\xff\n', "the file cannot be read"),
+        (b'{"a": 1}\xff\n', "the file is not UTF-8"),
         (b"\n\n", "the file is empty"),
         (b"{}\n", "the file is empty"),
     ],

@@ -14,6 +14,7 @@ import pytest
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources import FileSource, SourceOptions, read_table
+from dpstream.project.config_draft import draft_config
 
 SECRET = "Q7731"
 GOOD = f"when,op,zip\n1,insert,{SECRET}\n"
@@ -51,7 +52,21 @@ def parquet_bytes() -> bytes:
         ("b.ndjson", b"", "b.ndjson: the file is empty"),
         ("b.csv", f"{GOOD}2,insert\n".encode(), "a line has 2 columns and the first line 3"),
         ("b.csv", f"{GOOD}2,insert,{SECRET},9\n".encode(), "a line has 4 columns and the first line 3"),
-        ("b.csv", GOOD.encode() + b"2,insert,\xff\n", "b.csv: the file cannot be read as csv"),
+        ("b.csv", GOOD.encode() + b"2,insert,\xff\n", "b.csv: the file is not UTF-8: it looks like Latin-1"),
+        ("b.csv", f"{GOOD}2,insert,caf\xe9\n".encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
+        ("b.csv", f"{GOOD}2,insert,\u201ca\u201d\n".encode("cp1252"), "it looks like Windows-1252"),
+        ("b.csv", GOOD.encode("utf-16"), "it looks like UTF-16 (allowed: UTF-8, which this makes: iconv"),
+        ("b.csv.gz", gzip.compress(GOOD.encode("utf-16")), "it looks like UTF-16"),
+        (
+            "b.csv",
+            f"{GOOD}2,insert,\xe9".encode() + b"\n3,insert,\xe9\n",
+            "the file holds bytes that are not UTF-8",
+        ),
+        (
+            "b.ndjson",
+            b'{"when": 1, "op": "insert", "zip": "1", "zip": "2"}\n',
+            "b.ndjson, line 1: a line is not a JSON object, or names a key twice",
+        ),
         ("b.csv", b"when,op\n1,insert\n", "b.csv: the file lacks the column 'zip'"),
         ("b.csv", b"when,op,zip,rent\n", "b.csv: the file has the extra column 'rent'"),
         ("b.csv", b"when,op,zip,zip\n", "b.csv: the column 'zip' occurs twice"),
@@ -93,6 +108,20 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> N
     assert message in failure(tmp_path, reveal=True)
     # Where it is, is a lower bound of the number of records.
     assert not re.search(r"(?<!first )(record|lines?) \d|line has \d", failure(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("sign", "name"), [(";", "semicolons (';')"), ("\t", "tabs"), ("|", "vertical bars")]
+)
+def test_another_separator_is_named_with_what_makes_a_file_that_can_be_read(
+    tmp_path: Path, sign: str, name: str
+) -> None:
+    (tmp_path / "a.csv").write_text(GOOD.replace(",", sign))
+    said = failure(tmp_path)
+    assert f"there is no column 'when': its columns are separated by {name}" in said
+    assert "all_varchar = true)) TO 'data.parquet'" in said
+    with pytest.raises(DataError, match="its columns are separated by"):
+        draft_config(tmp_path / "a.csv", "when")
 
 
 def test_a_bad_line_is_named_only_to_the_owner(tmp_path: Path) -> None:

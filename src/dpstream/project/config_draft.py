@@ -18,6 +18,7 @@ from dpstream.core.contracts import Family, Given, Key, Limits
 from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
+from dpstream.core.privacy import ZCDP, PureDP
 from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_reports
@@ -329,7 +330,12 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
         schema = Schema.from_toml(tomllib.loads(text))
         section = Section("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, Given(schema.domain, schema, step_name=str))
-        recipe.calibrate(**family.draft["budget"], unit=parse_unit(family.limits.units[0]))
+        drafted = family.draft["budget"]
+        budget, horizon = (
+            ZCDP.of(1) if "rho" in drafted else PureDP.of(1),
+            int(drafted.get("horizon", 0)) or None,
+        )
+        recipe.calibrate(budget, parse_unit(family.limits.units[0]), horizon)
     except (ConfigError, LimitError, SchemaError):
         return False
     return True

@@ -17,7 +17,8 @@ __all__ = ["counted_records", "declared_public", "shown_public", "shown_source"]
 #: Lines that are no records, in a few words.
 _BROKEN = (
     "a line of a csv or NDJSON source that cannot be taken apart (more or fewer cells than columns, a quote that is "
-    "not closed, no JSON object, one whose lists and objects lie more than 200 deep, or more than 64 MiB)"
+    "not closed, no JSON object, one that names a key twice, one whose lists and objects lie more than 200 deep, or "
+    "more than 64 MiB)"
 )
 #: A stream that begins with another one's table reads the files of both.
 _BEFORE_START = (

@@ -39,7 +39,8 @@ _LONGEST = 400
 
 
 def parse_record(line: str) -> dict[str, Any] | None:
-    """The JSON object of one line; None for anything else. What it answers depends on the line only."""
+    """The JSON object of one line; None for anything else, and where a key stands twice. What it answers depends on the
+    line only."""
     if line.count("[") + line.count("{") > MOST_DEPTH and _depth(line) > MOST_DEPTH:
         return None
     try:
@@ -57,6 +58,13 @@ def _no_constant(_name: str) -> None:
     raise ValueError  # NaN and Infinity are not JSON
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError  # of two values of one key nobody knows which is meant
+    return record
+
+
 def _whole(digits: str) -> int | float:
     if len(digits) <= _LONGEST:
         return int(digits)
@@ -64,8 +72,8 @@ def _whole(digits: str) -> int | float:
 
 
 #: Made once: a reader for each line would take a third of the time.
-_READER = json.JSONDecoder(parse_constant=_no_constant)
-_LONG_READER = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole)
+_READER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_each_once)
+_LONG_READER = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole, object_pairs_hook=_each_once)
 
 
 def _depth(line: str) -> int:

@@ -5,20 +5,24 @@ Text files are read as text: a reader that guesses types would turn the code 021
 
 from __future__ import annotations
 
+import codecs
 import glob
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.paths import check_file
 from dpstream.core.schema.cells import cells, parse_record, plain_text, typed
 
-__all__ = ["ENDINGS", "files_of", "read_sample"]
+__all__ = ["ENDINGS", "files_of", "other_encoding", "other_separator", "read_sample"]
 
+#: Bytes that are looked at together.
+_BLOCK = 2**20
 ENDINGS = ".csv, .csv.gz, .parquet, .ndjson, .jsonl (and .gz of those)"
 
 
@@ -44,7 +48,8 @@ def read_sample(path: str | Path, rows: int) -> Any:
                     break
         except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError):
             # The original text quotes rows of the file.
-            raise DataError("the file cannot be read", where=str(file), allowed=ENDINGS) from None
+            what, allowed = other_encoding(partial(_opened, file)) or ("the file cannot be read", ENDINGS)
+            raise DataError(what, where=str(file), allowed=allowed) from None
         if left <= 0:
             break
     try:
@@ -53,6 +58,58 @@ def read_sample(path: str | Path, rows: int) -> Any:
         raise DataError(
             "the files hold different columns, or none", where=str(path), allowed=ENDINGS
         ) from None
+
+
+def other_encoding(opened: Callable[[], IO[bytes]]) -> tuple[str, str] | None:
+    """Of a text file that could not be read: which encoding it seems to have, and how UTF-8 is made of it; None where
+    that is not why.
+
+    Args:
+        opened: gives the file's bytes, after decompression.
+    """
+    decoder, seen = codecs.getincrementaldecoder("utf-8")(), False
+    try:
+        with opened() as stream:
+            while block := stream.read(_BLOCK):
+                marked = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                if not seen and (marked or block[:200].count(0) > len(block[:200]) // 4):
+                    return _convert("UTF-16", "UTF-16")
+                try:
+                    seen = not decoder.decode(block).isascii() or seen
+                except UnicodeDecodeError as error:
+                    if seen or not block[: error.start].isascii():
+                        return "the file holds bytes that are not UTF-8", "UTF-8, as the rest of the file"
+                    windows = any(0x80 <= byte < 0xA0 for byte in block)
+                    return _convert(*(("Windows-1252", "WINDOWS-1252") if windows else ("Latin-1", "LATIN1")))
+    except (OSError, EOFError, zlib.error):
+        pass
+    return None
+
+
+def _convert(name: str, code: str) -> tuple[str, str]:
+    return (
+        f"the file is not UTF-8: it looks like {name}",
+        f"UTF-8, which this makes: iconv -f {code} -t UTF-8 FILE > NEW",
+    )
+
+
+def other_separator(names: Sequence[str], path: str) -> tuple[str, str] | None:
+    """What separates the columns of a csv file that seems to have a single one, and how to make a file that can be
+    read; None where nothing does."""
+    known = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+    found = next((sign for sign in known if len(names) == 1 and sign in names[0]), None)
+    if found is None:
+        return None
+    shown = {"\t": "\\t"}.get(found, found)
+    return (
+        f"its columns are separated by {known[found]} ('{shown}')",
+        f"commas, or a Parquet file, which this makes: duckdb -c \"COPY (FROM read_csv('{Path(path).name}', "
+        f"delim = '{shown}', all_varchar = true)) TO 'data.parquet'\", and path = \"data.parquet\"",
+    )
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
 
 
 def files_of(path: str | Path) -> list[Path]:
@@ -102,7 +159,11 @@ def _ndjson(path: Path, rows: int) -> Any:
         for line in filter(str.strip, stream):
             record = parse_record(line)
             if record is None:
-                raise DataError("a line is not a JSON object", where=str(path), allowed="one object a line")
+                raise DataError(
+                    "a line is not a JSON object, or names a key twice",
+                    where=str(path),
+                    allowed="one object a line, each key once",
+                )
             records.append(record)
             if len(records) >= rows:
                 break
@@ -132,6 +193,8 @@ def _csv(path: Path) -> Iterator[Any]:
 
     with pc.open_csv(path) as reader:
         names = reader.schema.names
+    if separated := other_separator(names, path.name):
+        raise DataError(separated[0], where=str(path), allowed=separated[1])
     options = pc.ConvertOptions(
         column_types={name: pa.string() for name in names}, null_values=[""], strings_can_be_null=True
     )

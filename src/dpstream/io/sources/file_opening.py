@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 from collections.abc import Iterator
+from functools import partial
 from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
 from dpstream.core.objects import AnyPath, ObjectPath
+from dpstream.core.schema.sample import other_encoding
 
 __all__ = [
     "FORMATS",
@@ -76,6 +78,9 @@ def readable(path: AnyPath, kind: str | None = None) -> Iterator[None]:
                 "variables and files say who asks)",
             ) from None
         # Readers' messages quote private values, so they are dropped.
+        encoded = None if file_format(path) == "parquet" else other_encoding(partial(binary, path))
+        if encoded is not None:
+            raise UnreadableError(encoded[0], where=str(path), allowed=encoded[1]) from None
         raise UnreadableError(
             f"the file cannot be read as {kind or file_format(path)}: it is damaged, half-written or inconsistent",
             where=str(path),

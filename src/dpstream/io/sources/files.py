@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.core.objects import AnyPath
 from dpstream.core.schema import Schema
+from dpstream.core.schema.sample import other_separator
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import CountedFile, is_large
 from dpstream.io.sources.file_finding import FilesAsFound, changes_of, file_name, find_files
@@ -374,7 +375,10 @@ class FileSource(Source):
                 there = ", ".join(first) if self._reveal else "a column of the file"
                 if not self._reveal and self._public_columns(files[0]):
                     there += f", which has {counted(len(first), 'column')}"
-                raise DataError(f"there is no column {column!r}", where=self._name(files[0]), allowed=there)
+                what = f"there is no column {column!r}"
+                if separated := other_separator(first, self._name(files[0])):
+                    what, there = f"{what}: {separated[0]}", separated[1]
+                raise DataError(what, where=self._name(files[0]), allowed=there)
         for path in files[max(start - 1, 1) :]:
             names = self._columns_of(path)
             extra = [name for name in names if name not in first]

@@ -240,7 +240,11 @@ def json_records(
         record = parse_record(text) if len(line) <= MOST_BYTES else None
         if record is None:
             if strict:
-                raise DataError("a line is not a JSON object", where=place, allowed="one object per line")
+                raise DataError(
+                    "a line is not a JSON object, or names a key twice",
+                    where=place,
+                    allowed="one object per line, each key once",
+                )
             broken += 1
             if rules.broken == "missing":
                 records.append({})
