@@ -9,7 +9,6 @@ from typing import Any
 from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis
 from dpstream.core.contracts.expectations import with_columns
 from dpstream.core.contracts.verdicts import (
-    BY_MODEL,
     EXACT,
     PREDICTED,
     Verdict,
@@ -39,7 +38,7 @@ def released_verdicts(
     total, how = told.get("total_standard_error"), EXACT
     if total is None:
         # By a model of stays.
-        total, how = told.get("total_model_standard_error"), BY_MODEL
+        total, how = told.get("total_model_standard_error"), PREDICTED
     marginals, marginals_how, bounds = _exact(synthesis, plan), EXACT, False
     if not with_base and (not marginals or total is None):
         predicted = plan.expected_errors([step], _like(synthesis, plan, step, size))
