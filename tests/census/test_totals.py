@@ -247,7 +247,9 @@ GUESSES = [
 ]
 
 
-def covered(guess: tuple[int, float, int], runs: int, steps: int = 24) -> tuple[np.ndarray, np.ndarray, float]:
+def covered(
+    guess: tuple[int, float, int], runs: int, steps: int = 24
+) -> tuple[np.ndarray, np.ndarray, float]:
     """At each census, whether the true number lies in the 95 % interval, and how many standard errors of the counted
     number the released one is away from that, shape (runs, censuses); between censuses, the root mean square error."""
     records, leaving, turnover = guess
@@ -273,8 +275,8 @@ def covered(guess: tuple[int, float, int], runs: int, steps: int = 24) -> tuple[
 def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals of 95 % hold in nine of ten cases at least, whatever the guess; measured: 0.94 to 0.99.
 
-    40 runs a guess. Censuses of a run hang together, so a run counts as two cases: a guess that holds in 95 of 100 stays
-    above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone.
+    40 runs a guess. Censuses of a run hang together, so a run counts as two cases: a guess that holds in 95 of 100
+    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone.
     """
     held = []
     for guess in GUESSES:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpstream.core.contracts.verdicts import PREDICTED, verdicts_from
+from dpstream.core.contracts.verdicts import BY_MODEL, PREDICTED, verdicts_from
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 
@@ -92,7 +92,7 @@ def test_of_an_error_by_a_model_and_one_by_simulation_the_larger_is_told(
         whole = {"invented": 100.0, "standard_error": simulated, "bias": 0.0}
         facts = {"marginals": [], "total": whole, "runs": 20, "words": ""}
         (tmp_path / "errors" / "step-000003.json").write_text(json.dumps(facts))
-    told = [one.as_dict() for one in verdicts_from(100.0, model, (), PREDICTED)]
+    told = [one.as_dict() for one in verdicts_from(100.0, model, (), BY_MODEL)]
     newest = manifest(3, 100, None, total_model_standard_error=model, verdicts=told)
     total = fitness_of_step(tmp_path, lambda _: newest, 3).verdicts[0]
     assert total.share == pytest.approx(share)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from dpstream.core.contracts.expectations import MarginalError
 
 __all__ = [
+    "BY_MODEL",
     "EXACT",
     "MEANING",
     "NOT_KNOWN",
@@ -31,9 +32,11 @@ __all__ = [
     "verdicts_from",
 ]
 
-#: Where a standard error comes from: the law of the noise of a release, the plan, or simulations.
-How = Literal["exact", "predicted", "simulated"]
+#: Where a standard error comes from: the law of the noise of a release, the mechanism's model of what it does not
+#: measure, the plan, or simulations.
+How = Literal["exact", "model", "predicted", "simulated"]
 EXACT: How = "exact"
+BY_MODEL: How = "model"
 PREDICTED: How = "predicted"
 SIMULATED: How = "simulated"
 Use = Literal["totals", "columns", "pairs", "small groups"]
@@ -60,6 +63,7 @@ _OF: Mapping[Use, str] = {
 }
 _HOW: Mapping[str, str] = {
     "exact": "exact",
+    "model": "by its model",
     "predicted": "predicted by the plan",
     "simulated": "by simulation, widened",
 }

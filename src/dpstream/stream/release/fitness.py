@@ -13,6 +13,7 @@ from typing import Any
 
 from dpstream.core.contracts.expectations import MarginalError
 from dpstream.core.contracts.verdicts import (
+    BY_MODEL,
     EXACT,
     NOT_KNOWN,
     PREDICTED,
@@ -88,16 +89,11 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
         error = _error(told)
         whole = None if error is None else CellError(float(error), 1, EXACT)
         found = {one.use: one for one in verdicts(float(manifest["rows"]), whole, (), ())}
-    by_model = told.get("total_standard_error") is None and "total_model_standard_error" in told
-    if by_model and "totals" in found:
-        # The manifest's verdict has no word of its own for an error that the mechanism's model gives.
-        own = found["totals"]
-        found["totals"] = replace(own, words=own.words.replace("(predicted by the plan)", "(by its model)"))
     for one in _simulated(folder, step) if found else ():
         known = found[one.use]
         # What the model gives is of this very table: invented tables that are easier must not make it look better.
-        larger = by_model and one.use == "totals" and (known.share or 0.0) > (one.share or 0.0)
-        if (known.how == PREDICTED and not larger) or known.word == NOT_KNOWN:
+        larger = known.how == BY_MODEL and (known.share or 0.0) < (one.share or 0.0)
+        if larger or known.how == PREDICTED or known.word == NOT_KNOWN:
             found[one.use] = one
     if rows is not None and "totals" in found:
         found["totals"] = replace(found["totals"], word="unfit", words=f"Totals are unfit: {rows}.")

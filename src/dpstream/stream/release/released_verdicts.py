@@ -9,6 +9,7 @@ from typing import Any
 from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis
 from dpstream.core.contracts.expectations import with_columns
 from dpstream.core.contracts.verdicts import (
+    BY_MODEL,
     EXACT,
     PREDICTED,
     Verdict,
@@ -32,13 +33,16 @@ def released_verdicts(
     Args:
         told: what the manifest says of errors.
     """
+    if plan.asks is not None:
+        # A table of answers, each of which gives its error; how many records there are is public.
+        return verdicts_from(max(synthesis.total, 0.0), 0.0, (), EXACT)[:1]
     size = max(synthesis.total, 0.0)
     if not size:
         return verdicts(size, None, (), ())
     total, how = told.get("total_standard_error"), EXACT
     if total is None:
         # By a model of stays.
-        total, how = told.get("total_model_standard_error"), PREDICTED
+        total, how = told.get("total_model_standard_error"), BY_MODEL
     marginals, marginals_how, bounds = _exact(synthesis, plan), EXACT, False
     if not with_base and (not marginals or total is None):
         predicted = plan.expected_errors([step], _like(synthesis, plan, step, size))

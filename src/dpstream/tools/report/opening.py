@@ -185,7 +185,7 @@ _USES = {
     "pairs": "Two columns together",
     "small groups": "A group of 1 % ({group})",
 }
-_HOW = {"predicted": "by the plan", "simulated": "by simulation", "exact": ""}
+_HOW = {"model": "by its model", "predicted": "by the plan", "simulated": "by simulation", "exact": ""}
 
 
 def _error(
@@ -212,8 +212,7 @@ def _error(
     )
     if more:
         words += f"; {more}" + ("" if one.how == SIMULATED else " by simulation")
-    # An error that the mechanism's model gives says so itself.
-    how = "by its model" if "(by its model)" in one.words else _HOW.get(one.how or "", "")
+    how = _HOW.get(one.how or "", "")
     return [words, " ", element("small", how) if how else ""]
 
 
