@@ -142,6 +142,23 @@ def test_wrong_configurations(config: Path, old: str, new: str, words: str) -> N
     assert words in error
 
 
+def test_a_stream_of_answers_is_not_sent_to_errors_or_to_a_guess_that_is_there(config: Path) -> None:
+    visits(config, 1, 5000)
+    out = ask(str(config), "smoker or not smoker")[1]
+    assert out.splitlines()[1].startswith("  1: exact")
+    for command in ("status", "statement"):
+        said = CliRunner().invoke(main, [command, str(config)]).stdout
+        assert "dpstream errors" not in said
+    refused = CliRunner().invoke(main, ["errors", str(config)])
+    assert (refused.exit_code, "made of its answers" in refused.stderr) == (2, True)
+    config.write_text(CONFIG + "[expect]\nrecords_per_step = 1000\n")
+    plan = CliRunner().invoke(main, ["plan", str(config)]).stdout
+    assert "predicts no errors of tables" in " ".join(plan.split())
+    config.write_text(CONFIG.replace('total = "public"', 'unit = "individual"'))
+    unit = CliRunner().invoke(main, ["plan", str(config)])
+    assert (unit.exit_code, "allowed: event-replace; or" in unit.stderr) == (3, True)
+
+
 def test_every_key_arrives(config: Path) -> None:
     text = CONFIG.replace(
         'hard_questions = 20\nlearning = "matching"', 'noise = "published"\nexponent = "3/4"'

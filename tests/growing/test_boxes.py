@@ -176,6 +176,8 @@ def test_smalldb_says_how_large_it_would_be() -> None:
         SmallDB(Workload.all_k_way(Domain(("a",), (10,)), 1), size=12)
     with pytest.raises(LimitError, match="at least 1000000000 databases"):
         SmallDB(ONE, size=10**9)
+    with pytest.raises(ConfigError, match=r"size = '3'.*a whole number"):
+        SmallDB(ONE, size="3")  # type: ignore[arg-type]
     with pytest.raises(LimitError, match="entries"):
         SmallDB(Workload.all_k_way(Domain(("a",), (3000,)), 1))
     fitted = SmallDB(ONE).fitted(0.5)

@@ -398,6 +398,10 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         (lambda: plan(start=1), ConfigError, "from 2"),
         (lambda: plan(exponent="1/5"), ConfigError, "1/4 to below 1"),
         (lambda: plan(exponent="0.51"), ConfigError, "denominator"),
+        (lambda: plan(exponent="1"), ConfigError, "1/4 to below 1"),
+        (lambda: plan(beta="0.1"), ConfigError, "numbers: kappa from 1"),
+        (lambda: LinearQuery((0,), np.array([1j, 0, 1])), ConfigError, "complex values"),
+        (lambda: asker(plan(), [10] * CELLS).ask([0.5 + 0.1j] * CELLS), ConfigError, "complex values"),
         (lambda: plan(coefficient="1"), BudgetError, "a coefficient up to"),
         (lambda: plan(coefficient="1", hard_questions=3), ConfigError, "one of"),
         (lambda: plan(epsilon=2, delta="1e-6"), BudgetError, "epsilon up to 1"),
@@ -413,6 +417,10 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         "start",
         "exponent",
         "denominator",
+        "exponent-1",
+        "beta-text",
+        "complex-query",
+        "complex-question",
         "coefficient",
         "twice",
         "epsilon",
@@ -475,6 +483,23 @@ def test_theory_promises_where_it_can() -> None:
     wanted = (8262 * math.log(10**8) * math.log(192 * 10**6 / 0.001) / 10**6) ** (1 / 3)
     assert text == pytest.approx(wanted, rel=1e-6)
     assert "nothing" in plan(start=10**4, hard_questions=20).promise.words
+
+
+@pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
+def test_a_question_with_one_value_in_all_cells_is_exact_and_free(value: float) -> None:
+    """Nothing is drawn. Before it was a hard question: 808 +- 1066 records."""
+    which = plan(start=100, hard_questions=3)
+    state = which.start()
+    which.arrive(state, Arrived([10] * CELLS))
+    before = which.pack_books(state)
+
+    def drawn(noise: DiscreteLaplace) -> int:
+        raise AssertionError("nothing has to be drawn")
+
+    answer = which.ask(state, LinearQuery((1,), np.full(2, value)), drawn)
+    assert (answer.value, answer.kind, answer.half_width, answer.spent) == (value, "exact", 0.0, 0)
+    assert which.pack_books(state) == before
+    assert "+-" not in answer.describe()
 
 
 @pytest.mark.parametrize("half_width", ["easy", "hard"])

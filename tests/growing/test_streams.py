@@ -296,6 +296,14 @@ def test_what_cannot_be_promised_is_refused(
         make(box).calibrate(**amounts)
 
 
+@pytest.mark.parametrize("box", [MWEM, MWEMPGMBox], ids=["mwem", "mwem-pgm"])
+def test_a_budget_that_pays_for_no_run_is_refused_before_the_first_step(
+    box: type[MWEM] | type[MWEMPGMBox],
+) -> None:
+    with pytest.raises(DpstreamError, match="noise would be too large"):
+        BBScheduler(box(PAIR), 100, gamma="1/2").calibrate(epsilon="1e-11")
+
+
 def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
     box = SmallDB(Workload.all_k_way(Domain(("a",), (3,)), 1))
     with pytest.raises(ConfigError, match=r"100 records are too few.*n above (\d+)") as told:

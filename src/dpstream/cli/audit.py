@@ -115,6 +115,12 @@ def command(
     if folder is not None:
         for path in write_audit_report(report, folder):
             click.echo(f"wrote {path}", err=as_json)
+    if not report.findings and left_out:
+        raise ConfigError(
+            "nothing was audited; the reasons are above",
+            where="audit",
+            allowed="another part (--only), or another configuration",
+        )
     if not report.findings:
         raise ConfigError(
             "there is nothing of this kind to audit", where="--only", allowed="another part, or all of them"

@@ -191,7 +191,12 @@ def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> No
     if facts["expected_errors"] is None:
         _print_predicted(facts, told.predicted_note)
         out.print(
-            "What the releases will be fit for: not known. With guesses of the table's size in [expect] it is."
+            "What the releases will be fit for: not known. "
+            + (
+                "With guesses of the table's size in [expect] it is."
+                if not facts["expect"]
+                else "This mechanism predicts no errors of tables."
+            )
         )
         out.print()
     else:

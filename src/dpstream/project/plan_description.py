@@ -102,6 +102,7 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
             **({} if told.running_sum is None else {"running_sum": dict(told.running_sum)}),
         },
         "predicted_errors": _predicted_errors(plan, told, base),
+        "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
         "advice": _advice(config, plan),
         **told.facts,

@@ -103,7 +103,7 @@ def read_unit(section: Section, limits: Limits) -> Unit:
         raise section.wrong(
             "returns", "it is set without unit = record: no other unit has keys that come back"
         )
-    unit = _people(section, word, limits) if limits.people else _events(section, word)
+    unit = _people(section, word, limits) if limits.people else _events(section, word, limits)
     if isinstance(unit, User):
         if section.choice("total", ("private", "public"), "private") == "public":
             raise section.wrong(
@@ -125,7 +125,7 @@ def read_unit(section: Section, limits: Limits) -> Unit:
     return unit
 
 
-def _events(section: Section, word: str | None) -> EventUnit:
+def _events(section: Section, word: str | None, limits: Limits) -> EventUnit:
     """A unit of a stream that does not follow people."""
     if section.has("max_events") and word != "user":
         raise section.wrong("max_events", "a bound on events per user is set without the unit user")
@@ -137,7 +137,7 @@ def _events(section: Section, word: str | None) -> EventUnit:
         raise UnitError(
             f"the mechanism cannot protect the unit {word!r}: it does not follow people",
             where=section.place("unit"),
-            allowed=f"event, event-replace, user; or [mechanism] name = {' or '.join(map(repr, following))}",
+            allowed=f"{', '.join(limits.units)}; or [mechanism] name = {' or '.join(map(repr, following))}",
         )
     return unit
 

@@ -10,7 +10,7 @@ from dpstream.core.errors import StoreDamagedError
 
 __all__ = ["Kind", "QueryAnswer", "Standing"]
 
-Kind = Literal["easy", "hard", "refused", "unchecked"]
+Kind = Literal["easy", "hard", "refused", "unchecked", "exact"]
 
 _FROM_COMPLEMENT = "one minus the answer to the complement"
 
@@ -24,9 +24,10 @@ class QueryAnswer:
         kind: ``easy``: the public histogram's value, which a private test let pass. ``hard``: a noisy number, from
             which the histogram then learned. ``refused``: the test found the histogram wrong, but the limit of hard
             questions is reached; the value is the histogram's. ``unchecked``: the histogram's value, and the data was
-            not asked.
-        half_width: with 95 % the truth is within this of the value, by public noise alone (of an easy answer: or the
-            question would have been hard); None where nothing was asked.
+            not asked. ``exact``: the question has one value in all cells, so that nothing has to be asked.
+        half_width: with 95 % the truth is within this of the value, by public noise alone; None where nothing was
+            asked. Of an easy answer: or the question would have been hard, for the first question of a run of tests. A
+            run whose threshold has much noise lives longer, so that later easy answers miss more often.
         promised: the theorem's accuracy for all answers together; None where it promises nothing.
         promise: that in words, with the alpha from which on it would promise something.
         t: number of records.
@@ -76,7 +77,8 @@ class QueryAnswer:
 
     def describe(self) -> str:
         """The answer for people, in a few lines."""
-        within = "" if self.half_width is None else f" +- {self.half_width:.4g} (95 %, by the noise alone)"
+        sure = "95 %, less after many easy answers" if self.kind == "easy" else "95 %, by the noise alone"
+        within = f" +- {self.half_width:.4g} ({sure})" if self.half_width else ""
         lines = [f"{self.value:.6g}{within}: {self.kind}" + (f" ({self.reason})" if self.reason else "")]
         lines.append(
             f"spent {float(self.spent):.4g}, left {float(self.left):.4g}; hard questions {self.hard_asked}, "

@@ -134,6 +134,8 @@ class LinearQuery:
     weights: NDArray[np.float64]
 
     def __post_init__(self) -> None:
+        if np.iscomplexobj(self.weights):
+            raise ConfigError("a query has complex values", where="query", allowed="real numbers from 0 to 1")
         weights = np.asarray(self.weights, dtype=np.float64)
         if weights.ndim != 1 or not (weights >= 0.0).all() or not (weights <= 1.0).all():
             raise ConfigError("a query has a value outside [0, 1]", where="query", allowed="0 to 1")
@@ -225,6 +227,12 @@ class BlackBox(ABC, Generic[Release]):
         Errors: LimitError: it would be larger than can be run; the number is named.
         """
         return self
+
+    def check(self, budget: Budget) -> None:
+        """Refuse a budget that no run can be made with; called once, with that of the first run.
+
+        Errors: ConfigError: the noise would be too large.
+        """
 
     @abstractmethod
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> Release:

@@ -64,6 +64,10 @@ class MWEMPGMBox(BlackBox[ModelTable]):
         plan = self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
         return f"MWEM+PGM measuring {plan.k} of {len(self.workload)} marginals"
 
+    def check(self, budget: Budget) -> None:
+        """See ``BlackBox.check``."""
+        self.recipe.calibrate(self.workload, budget, Event("replace")).parts()
+
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> ModelTable:
         """See ``BlackBox.run``."""
         return self.full_run(budget, data, randomness).released

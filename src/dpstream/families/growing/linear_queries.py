@@ -99,6 +99,8 @@ def _cell(question: Mapping[str, Any], schema: Schema) -> LinearQuery:
 
 
 def _values(given: Any, cells: int) -> NDArray[np.float64]:
+    if np.iscomplexobj(given):
+        raise ConfigError("a query has complex values", where="query", allowed="real numbers from 0 to 1")
     try:
         values = np.asarray(given, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Given, Packed, SectionReader, check_whole, option
 from dpstream.core.errors import LimitError
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.noise import noise_for
+from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
@@ -91,6 +91,15 @@ class MWEM(BlackBox[WeightsTable]):
         """The mechanism by what it measures."""
         return f"MWEM measuring {self.measured} of {self.workload.cells} cells of marginals"
 
+    def check(self, budget: Budget) -> None:
+        """See ``BlackBox.check``."""
+        self._round(budget)
+
+    def _round(self, budget: Budget) -> tuple[Budget, Noise]:
+        """What a choice or a measurement has, and the noise of a measurement."""
+        each = budget.scaled(Fraction(1, 2 * self.measured))
+        return each, noise_for(each, 1, 1)
+
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
         """See ``BlackBox.run``."""
         return self.full_run(budget, data, randomness).released
@@ -98,8 +107,8 @@ class MWEM(BlackBox[WeightsTable]):
     def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[WeightsTable]:
         """See ``BlackBox.full_run``: every cell that was measured, as it was measured (the table uses its share of the
         records, cut at 0 and 1)."""
-        each = budget.scaled(Fraction(1, 2 * self.measured))
-        selector, noise = self._selector(each), noise_for(each, 1, 1)
+        each, noise = self._round(budget)
+        selector = self._selector(each)
         cells, counts = Cells(self.workload), np.concatenate(data.counts)
         weights = _Weights(cells)
         open_queries = np.ones(len(counts), dtype=bool)

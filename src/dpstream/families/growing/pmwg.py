@@ -94,11 +94,13 @@ class PMWG(Recipe[PMWGPlan]):
             raise ConfigError(
                 f"hard_questions = {given!r}", where="hard_questions", allowed="a number from 1"
             )
-        if not 1 <= self.kappa < float("inf") or not 0 < self.beta < 1:
+        PowerNoise(Fraction(1), exact_amount(self.exponent, where="exponent"))  # refuses another exponent
+        numbers = all(isinstance(value, int | float) for value in (self.kappa, self.beta))
+        if not (numbers and 1 <= self.kappa < float("inf") and 0 < self.beta < 1):
             raise ConfigError(
-                f"kappa = {self.kappa}, beta = {self.beta}",
+                f"kappa = {self.kappa!r}, beta = {self.beta!r}",
                 where="promise",
-                allowed="kappa from 1, beta between 0 and 1",
+                allowed="numbers: kappa from 1, beta between 0 and 1",
             )
         Universe(self.domain)
 

@@ -272,6 +272,10 @@ class PMWGPlan(StreamPlan):
             )
         weights = self.universe.weights(query)
         self._mix(state)
+        if weights.min() == weights.max():
+            return self._answer(
+                state, int(weights[0]), "exact", 0.0, "the question has one value in all cells"
+            )
         state.asked += 1
         public = round(float(weights @ state.y))
         reason = self._open_run(state, draw)
@@ -400,6 +404,8 @@ class PMWGPlan(StreamPlan):
             else None,
             promise=promise.words
             if checked
+            else "the answer is true of any records, and costs nothing"
+            if kind == "exact"
             else "nothing is promised for a value that the data did not confirm",
             t=state.t,
             spent=standing.spent,

@@ -106,6 +106,7 @@ class _Rerun(Recipe[GrowingPlan]):
         schedule = self._schedule(terms, paper)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
+        box.check(first.budget)
         # What is promised is promised of the box that is run, at whichever sizes that will be.
         schedule = replace(schedule, accuracy=box.law)
         kind = ClassifierPlan if isinstance(box, ERM) else GrowingPlan

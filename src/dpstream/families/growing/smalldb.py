@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, option
+from dpstream.core.contracts import Packed, check_whole, option
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
@@ -20,6 +20,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database, Law, PowerLaw
 from dpstream.families.growing.distributions import RowsTable, unpack_table
 from dpstream.families.growing.options import SIZE
+from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.families.tabular.options import WORKLOAD
 from dpstream.families.tabular.selector import Selector
 
@@ -92,9 +93,8 @@ class SmallDB(BlackBox[RowsTable]):
                 allowed=f"up to {MAX_TABLE}; mwem and mwem-pgm have no such limit",
             )
         if self.size is not None:
-            if self.size < 1:
-                raise ConfigError(f"size = {self.size}", where="smalldb", allowed="1 record or more")
-            self._check(self.size)
+            # How many there may be is checked by the number of databases.
+            self._check(check_whole(self.size, "size", 1, MAX_RECORDS, "smalldb"))
 
     @property
     def universe(self) -> int:

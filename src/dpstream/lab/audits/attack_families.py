@@ -56,7 +56,7 @@ def check_attackable(config: Config) -> None:
     """
     if config.family.asked:
         raise NothingToAttackError(
-            "the stream answers questions and publishes no tables, so there are no releases to attack",
+            "the tables of this stream are made of its answers, and the attacks are on other tables",
             where=str(config.path),
             allowed="dpstream audit --only questions, which attacks question streams of its own",
         )

@@ -147,6 +147,7 @@ _KINDS = {
     "no more than its test.",
     "hard": "Hard: a noisy count of the records, from which the public histogram has learned.",
     "refused": "Not corrected: the test found the public histogram wrong, and there is no hard question left.",
+    "exact": "Exact: the question has one value for all records, whoever they are.",
     "unchecked": "Not checked: the public histogram gives it, and the records were not asked.",
 }
 

@@ -152,9 +152,9 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
         )
     if config.family.asked:
         raise ConfigError(
-            "the stream answers questions and publishes no tables, so there is nothing to simulate errors on",
+            "the tables of this stream are made of its answers, and there is nothing to simulate errors on",
             where=str(config.path),
-            allowed="a stream that publishes tables",
+            allowed="dpstream ask: each answer gives its error",
         )
     catalogue = read_catalogue(folder)
     steps = [int(entry["step"]) for entry in catalogue["steps"]]
