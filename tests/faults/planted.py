@@ -1,0 +1,351 @@
+"""The planted faults: each one would break a promise, and each one has to be caught by a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``after`` takes the place of ``before``, which stands in ``file`` once.
+
+    Attributes:
+        room: what part of the program it is about.
+        name: what goes wrong, in a few words.
+        file: below ``src/dpstream``.
+        tests: nearest tests, below ``tests``, the fastest first.
+    """
+
+    room: str
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+FAULTS = (
+    # Noise.
+    Fault(
+        "noise",
+        "joint noise is sampled at half its scale",
+        "core/privacy/joint.py",
+        "return _sampler(self.scale, self.sizes, self.level).sample(words)",
+        "return _sampler(self.scale / 2, self.sizes, self.level).sample(words)",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "the radius of joint noise has a geometric number too few",
+        "core/privacy/joint.py",
+        "self._geometric.sample(self._dimension + 1, words)",
+        "self._geometric.sample(self._dimension, words)",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "one draw serves two cells",
+        "core/privacy/randomness.py",
+        "        return sample(noise, size, self.words)",
+        "        drawn = sample(noise, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
+        ("privacy", "counters"),
+    ),
+    Fault(
+        "noise",
+        "large Laplace noise has no zero of its own: the sign is drawn from the magnitude",
+        "core/privacy/_samplers.py",
+        "        return value ^ -negative  # -1 - G is the bitwise complement of G",
+        "        return np.where(negative == 1, -value, value)",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "minus zero of large Gaussian noise is kept",
+        "core/privacy/_samplers.py",
+        "        accept &= (value != 0) | (extra & np.uint64(1) == 0)\n",
+        "",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "a tie of the inversion is decided without further bits",
+        "core/privacy/_inversion.py",
+        "                places[i] = self._refine(int(uniform[i]), more)",
+        "                places[i] = places[i]",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "words are handed out twice",
+        "core/privacy/randomness.py",
+        "            self._used += n\n",
+        "            self._used += n - 1\n",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "a forked child goes on with its parent's words",
+        "core/privacy/randomness.py",
+        "            self._buffer, self._used = np.empty(0, dtype=np.uint64), 0\n\n\nclass",
+        "            pass\n\n\nclass",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "noise for zCDP is calibrated for twice the rho",
+        "core/privacy/noise.py",
+        "l2_squared) / (2 *",
+        "l2_squared) / (4 *",
+        ("privacy",),
+    ),
+    Fault(
+        "noise",
+        "a subset leaves out its last place",
+        "core/privacy/joint.py",
+        "        place = uniform_below(last + 1, words)",
+        "        place = uniform_below(max(last, 1), words)",
+        ("privacy",),
+    ),
+    # Selections.
+    Fault(
+        "selection",
+        "scores count twice as much as the sensitivity allows",
+        "core/privacy/select.py",
+        "    factor = Fraction(epsilon) / (2 * Fraction(sensitivity))",
+        "    factor = Fraction(epsilon) / Fraction(sensitivity)",
+        ("privacy",),
+    ),
+    Fault(
+        "selection",
+        "permute-and-flip takes the first head",
+        "core/privacy/select.py",
+        "    return int(heads[randomness.below(len(heads))])",
+        "    return int(heads[0])",
+        ("privacy",),
+    ),
+    Fault(
+        "selection",
+        "the exponential mechanism's epsilon is rounded up",
+        "core/privacy/select.py",
+        "    return Fraction(root, 1 << shift)",
+        "    return Fraction(root + 1, 1 << shift)",
+        ("privacy",),
+    ),
+    # Budgets and units.
+    Fault(
+        "budgets",
+        "a user's events each get the budget times 1/max_events under zCDP, too",
+        "core/privacy/unit.py",
+        "        return self.max_events if isinstance(budget, PureDP) else self.max_events**2",
+        "        return self.max_events",
+        ("privacy", "tabular/test_user_transcripts.py"),
+    ),
+    Fault(
+        "budgets",
+        "a replaced record counts as one changed cell",
+        "core/privacy/unit.py",
+        '        return 1 if self.relation == "add-remove" else 2',
+        "        return 1",
+        ("privacy", "counters"),
+    ),
+    Fault(
+        "budgets",
+        "parts of a split do not add up to the whole",
+        "core/privacy/budget.py",
+        "    return [weight / total for weight in exact]",
+        "    return [weight / total * Fraction(1001, 1000) for weight in exact]",
+        ("privacy",),
+    ),
+    Fault(
+        "budgets",
+        "an amount is printed rounded down",
+        "core/privacy/budget.py",
+        "rounding=ROUND_CEILING",
+        'rounding="ROUND_FLOOR"',
+        ("privacy",),
+    ),
+    Fault(
+        "budgets",
+        "an account adds replacing as if it were adding",
+        "stream/ledger/limit.py",
+        "        return replace_from_add_remove(budget)",
+        "        return budget",
+        ("streams/test_account.py", "streams/test_ledger.py"),
+    ),
+    Fault(
+        "budgets",
+        "pure charges count nothing in a sum as zCDP",
+        "stream/ledger/limit.py",
+        "        rho += (pure_to_zcdp(budget) if isinstance(budget, PureDP) else budget).rho",
+        "        rho += 0 if pure else budget.rho",
+        ("streams/test_account.py",),
+    ),
+    # Counters.
+    Fault(
+        "counters",
+        "the tick that ends a block spends the whole budget again",
+        "core/counters/block.py",
+        "            return Interval(None, _ALL if size == 1 else _HALF)",
+        "            return Interval(None, _ALL)",
+        ("counters", "checks"),
+    ),
+    Fault(
+        "counters",
+        "closed partitions: the ticks inside the last block use a third too much",
+        "core/counters/block.py",
+        "        return Interval(0, _TWO_THIRDS if position > size * (size - 1) else _THIRD)",
+        "        return Interval(0, _TWO_THIRDS)",
+        ("counters", "checks"),
+    ),
+    Fault(
+        "counters",
+        "exact sums stay pending when an interval settles",
+        "core/counters/intervals.py",
+        '                state["pending"][:] = 0\n',
+        "",
+        ("counters",),
+    ),
+    # Admission.
+    Fault(
+        "admission",
+        "the bound lets one event more through",
+        "core/tables/contribution.py",
+        "np.maximum(max_events - used, 0)",
+        "np.maximum(max_events + 1 - used, 0)",
+        ("tables", "streams/test_contribution.py"),
+    ),
+    Fault(
+        "admission",
+        "which events are admitted follows the order of the rows",
+        "core/tables/contribution.py",
+        "    return np.lexsort((tags[:, 1], tags[:, 0], rows))",
+        "    return np.argsort(rows, kind='stable')",
+        ("tables", "streams/test_contribution.py"),
+    ),
+    Fault(
+        "admission",
+        "what was left out is counted as used",
+        "core/tables/contribution.py",
+        "mask[split:], used + granted,",
+        "mask[split:], used + wanted,",
+        ("tables", "streams/test_contribution.py"),
+    ),
+    Fault(
+        "admission",
+        "user 12 and user '12' are two users",
+        "core/tables/contribution.py",
+        "    texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]",
+        "    texts = [chunk if _binary(chunk.type) or pa.types.is_string(chunk.type) else "
+        "pc.binary_join_element_wise(chunk.cast(pa.string()), '', '#') for chunk in chunks]",
+        ("tables", "streams/test_contribution.py"),
+    ),
+    # Counts.
+    Fault(
+        "counts",
+        "a pair counted with bitsets forgets what is left for the last value",
+        "core/tables/_counting_kernels.py",
+        "        rest[last] -= left\n",
+        "",
+        ("tables",),
+    ),
+    Fault(
+        "counts",
+        "deletes are added",
+        "core/tables/counting.py",
+        "            out[begin:end] += sign * np.bincount(cell, minlength=end - begin)",
+        "            out[begin:end] += np.bincount(cell, minlength=end - begin)",
+        ("tables",),
+    ),
+    Fault(
+        "counts",
+        "codes are not checked against the domain from above",
+        "core/tables/counting.py",
+        "np.flatnonzero((low < 0) | (high >= np.array(domain.sizes)))",
+        "np.flatnonzero((low < 0) | (high > np.array(domain.sizes)))",
+        ("tables",),
+    ),
+    # The step: what is durable when.
+    Fault(
+        "step",
+        "a release is published before it is committed",
+        "stream/stream.py",
+        "        self._store.commit_step(prepared)\n        self._state",
+        "        self._publish_pending()\n        self._store.commit_step(prepared)\n        self._state",
+        ("streams/test_faults.py",),
+    ),
+    Fault(
+        "step",
+        "the same name with other records gives the stored release",
+        "stream/stream.py",
+        "        if not content.is_stored_as(known.content):\n            raise other_records(known)\n",
+        "",
+        ("streams/test_stream.py",),
+    ),
+    Fault(
+        "step",
+        "a step beyond the horizon is taken",
+        "stream/stream.py",
+        "        if horizon is not None and step > horizon:",
+        "        if horizon is not None and step > horizon + 1:",
+        ("streams/test_stream.py", "streams"),
+    ),
+    Fault(
+        "step",
+        "an error after drawing leaves the step free to be drawn again",
+        "stream/stream.py",
+        "            if drawn and isinstance(error, Exception):",
+        "            if drawn and isinstance(error, ValueError):",
+        ("streams/test_watched.py", "streams/test_stream.py"),
+    ),
+    Fault(
+        "step",
+        "a withdrawn release is given",
+        "stream/stream.py",
+        "        if committed.publication in _TAKEN_BACK:\n",
+        "        if False:\n",
+        ("streams/test_stream.py", "streams"),
+    ),
+    # Store and ledger.
+    Fault(
+        "ledger",
+        "a seal does not cover the step's spending",
+        "stream/store/sealed_history.py",
+        '            seal = step_seal(meta["key"], before, step, batch_id, opened, *columns, definition, spent, parts)',
+        '            seal = step_seal(meta["key"], before, step, batch_id, opened, *columns, definition, spent, parts)\n'
+        "            fits = True; yield step, seals[step], bool(columns[-1]), True; continue",
+        ("streams/test_stream_damage.py", "streams/test_ledger.py"),
+    ),
+    Fault(
+        "ledger",
+        "columns of a seal are joined without their lengths",
+        "stream/store/sealed_history.py",
+        '        mac.update(len(data).to_bytes(8, "little"))\n',
+        "",
+        ("streams/test_stream_damage.py", "streams/test_ledger.py"),
+    ),
+    Fault(
+        "ledger",
+        "a head that is ahead of the store is accepted",
+        "stream/store/sealed_history.py",
+        "    if step > last:\n",
+        "    if step > last + 1:\n",
+        ("streams/test_stream_damage.py", "streams"),
+    ),
+    # Access.
+    Fault(
+        "access",
+        "auditors decide about held tables",
+        "service/desk/roles.py",
+        '_DECIDES = frozenset({"approver", "owner"})',
+        '_DECIDES = frozenset({"approver", "owner", "auditor"})',
+        ("service",),
+    ),
+    Fault(
+        "access",
+        "an action that stands in no table is allowed",
+        "service/desk/roles.py",
+        "    may = MAY.get(action, frozenset())",
+        "    may = MAY.get(action, _ALL)",
+        ("service",),
+    ),
+)
