@@ -6,13 +6,14 @@ A *room* is a folder directly below the package, or below a folder that holds no
 ``families``, ``io``, ``tools``, ``lab``); ``--coarse`` takes the folders directly below the package only. An *arrow* is
 a pair of rooms of which one imports the other, at whatever place: inside functions and under ``TYPE_CHECKING`` too. A
 *circle* is a set of modules that reach each other by imports. Lines of code are without blank lines, comments and
-docstrings.
+docstrings. Nodes of the syntax tree and lines of all other text files show what packed or moved lines would hide.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import io
 import json
 import re
@@ -56,6 +57,16 @@ def code_lines(text: str) -> int:
             ):
                 lines.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     return len(lines)
+
+
+def other_text_lines(source: Path) -> int:
+    """Lines of the text files that are not Python: pages, styles, scripts, tables, READMEs."""
+    lines = 0
+    for path in source.rglob("*"):
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts:
+            with contextlib.suppress(UnicodeDecodeError):
+                lines += len(path.read_text(encoding="utf-8").splitlines())
+    return lines
 
 
 def module_name(path: Path, source: Path) -> str:
@@ -195,8 +206,11 @@ def main() -> None:
     modules, edges = graph(options.source)
     halls = {"core", "families", "io", "tools", "lab"}
     rooms: dict[str, int] = defaultdict(int)
+    nodes = 0
     for module, path in modules.items():
-        rooms[room_of(module, halls, options.coarse)] += code_lines(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        rooms[room_of(module, halls, options.coarse)] += code_lines(text)
+        nodes += sum(1 for _ in ast.walk(ast.parse(text)))
     arrows = {
         (room_of(a, halls, options.coarse), room_of(b, halls, options.coarse))
         for a, others in edges.items()
@@ -208,6 +222,8 @@ def main() -> None:
     facts = {
         "modules": len(modules),
         "lines_of_code": sum(rooms.values()),
+        "syntax_nodes": nodes,
+        "other_text_lines": other_text_lines(options.source),
         "rooms": len(rooms),
         "arrows": len(arrows),
         "circles": [len(part) for part in circles(edges)],
