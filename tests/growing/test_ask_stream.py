@@ -296,7 +296,7 @@ def test_it_goes_on_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
         found = []
         for step in range(1, 4):
             stream.step(arrivals(1000 * step), f"b{step}")
-            for question in (*QUESTIONS, np.full(18, 0.5)) if step > 1 else ():
+            for question in (*QUESTIONS, np.linspace(0.49, 0.5, 18)) if step > 1 else ():
                 if closing:
                     stream.close()
                     stream = started(home, large, randomness=random)
