@@ -78,6 +78,7 @@ class Documents:
                 {
                     "steps": len(folder.states),
                     "last_period": folder.manifest["period"],
+                    "holds": folder.manifest["holds"],
                     "made_with_test_seed": folder.manifest["made_with_test_seed"],
                     "verdicts": [one.as_dict() for one in fit.verdicts],
                     "unfit": fit.unfit,
