@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpstream.spark import sessions
+
 Tables = Callable[[], list[list[pa.RecordBatch]]]
 
 
@@ -36,7 +38,8 @@ class LocalSession:
         settings = {
             "spark.io.encryption.enabled": "true",
             "spark.master": "local[2]",
-            "spark.sql.session.timeZone": "UTC",
+            **sessions._CONNECTIONS,
+            **{name: values[0] for name, values in sessions._READING.items()},
         }
         return str(self.tasks) if name == "spark.sql.shuffle.partitions" else settings.get(name, default)
 
@@ -82,6 +85,9 @@ class LocalFrame:
     @property
     def columns(self) -> list[str]:
         return list(self._kinds.names)
+
+    def inputFiles(self) -> list[str]:
+        return []
 
     def select(self, *names: str) -> LocalFrame:
         plain = [name.strip("`") for name in names]

@@ -72,6 +72,8 @@ def opened_blocks(spark: Any, block: str) -> bytes:
     return answer
 
 
+# PySpark leaves sockets of its own to the garbage collection.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_socket_without_the_secret_gets_no_block(spark: Any) -> None:
     """Broadcasts of tasks hold keys. An answer of the type 4 would name the stream of the block; without
     ``spark.authenticate`` it comes."""
