@@ -228,7 +228,7 @@ def test_make_targets_and_ci() -> None:
         assert script.stat().st_mode & 0o111
         calls = re.findall(r"^make ([\w-]+)", script.read_text(encoding="utf-8"), re.MULTILINE)
         installed = ["browser", "postgres", "mariadb", "spark"]
-        checks = ["lint", "test", "docs-test", "tutorials", "versions", "torture", "audit", "demo"]
+        checks = ["lint", "test", "docs-test", "tutorials", "versions", "torture", "audit", "docs", "demo"]
         assert calls == installed + checks
 
 
