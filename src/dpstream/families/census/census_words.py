@@ -138,8 +138,8 @@ class Told:
         number = "The number of records is declared public and has no noise."
         if not public:
             number = "The number of records joins noisy counts by a model of stays. " + (
-                f"Its standard error is {model_error:.3g}: that of the model, or, where it is larger, that of the counts "
-                "alone and the model's distance from them."
+                f"Its standard error is {model_error:.3g}: that of the model, or, where it is larger, that of the "
+                "counts alone and the model's distance from them."
                 if step == census
                 else "Its error is not known, because nobody counted who came since the last census."
             )
