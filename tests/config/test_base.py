@@ -155,7 +155,7 @@ def test_the_draft_names_the_border_and_asks_about_nulls(tmp_path: Path) -> None
     [
         ({}, "parallel"),
         ({"late": "drop-and-count-nothing"}, "parallel"),
-        ({"late": "next-step"}, "sum"),
+        ({"late": "next-step"}, "parallel"),
         ({"time_column": "other_day"}, "sum"),
         ({"every": "month", "start": "2026-01-19"}, "parallel"),
         ({"every": None, "start": 3, "end": 9}, "sum"),
