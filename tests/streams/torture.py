@@ -31,14 +31,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torture_life as lives
 from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
+from torture_borders import BORDERS
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
 from torture_places import PLACES, places
 from torture_sources import SOURCES
-from torture_upkeep import APART, FORGOTTEN, OWN, feed, restored, tend
+from torture_upkeep import FORGOTTEN, OWN, feed, restored, tend
 
 from dpstream.io.sinks import catalogue
 
+#: What has a place of its own.
+ELSEWHERE = {"diff": feed, **SOURCES, **{place: partial(places, place) for place in PLACES}, **BORDERS}
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
 KINDS = (
@@ -52,13 +55,11 @@ KINDS = (
     "race",
     *OWN,
     *FORGOTTEN,
-    *APART,
-    *SOURCES,
-    *PLACES,
+    *ELSEWHERE,
 )
 #: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
 SERVER_KINDS = (
-    *(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *APART, *SOURCES, *PLACES)),
+    *(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *ELSEWHERE)),
     "cut",
     "cut",
     "cut",
@@ -135,7 +136,7 @@ def run_point(
             if kind in (*OWN, *FORGOTTEN) and not lives.has_store(home, settings):
                 interrupt(home, settings, "kill", rng, 2, own)
                 before = look(home, settings)
-            if kind in (*OWN, *FORGOTTEN, *APART, *SOURCES, *PLACES):
+            if kind in (*OWN, *FORGOTTEN, *ELSEWHERE):
                 before = upkeep(point, kind, home, settings, before, rng)
                 if point.violations:
                     return point
@@ -170,10 +171,9 @@ def run_point(
 
 def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen, rng: random.Random) -> Seen:
     """A verb that is stopped and repeated; what is there then."""
-    if kind in (*APART, *SOURCES, *PLACES):
-        apart_from = {"diff": feed, **SOURCES, **{place: partial(places, place) for place in PLACES}}
+    if kind in ELSEWHERE:
         with scratch() as apart:
-            hit, found = apart_from[kind](apart, rng)
+            hit, found = ELSEWHERE[kind](apart, rng)
         now = before
     elif kind in FORGOTTEN:
         hit, found = restored(kind, home, settings, rng) if lives.has_store(home, settings) else (False, [])

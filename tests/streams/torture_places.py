@@ -188,7 +188,7 @@ def places(kind: str, home: Path, rng: random.Random) -> tuple[bool, list[str]]:
             {
                 path.relative_to(home / name): path.read_bytes()
                 for path in (home / name).rglob("*")
-                if path.is_file()
+                if path.is_file() and path.name != ".head.json"  # the witness is in the first place only
             }
             for name in ("releases", "second")
         )

@@ -29,10 +29,8 @@ from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_status import wrong_state
 from dpstream.stream.store.upkeep import check_store
 
-#: What is done to a life's own store, what of it is restored from a copy (``FORGOTTEN``), and what has a place of its
-#: own.
+#: What is done to a life's own store; what of it is restored from a copy: ``FORGOTTEN``.
 OWN = ("move", "compact", "rekey")
-APART = ("diff",)
 OTHER_KEY = StateKey(b"o" * 32)
 
 
@@ -232,4 +230,4 @@ def read_table(path: Path) -> list[tuple[str, int, str]]:
     return [(row["zip"], row["n"], row["op"]) for row in table.to_pylist()]
 
 
-__all__ = ["APART", "FORGOTTEN", "OWN", "feed", "restored", "tend"]
+__all__ = ["FORGOTTEN", "OWN", "feed", "restored", "tend"]

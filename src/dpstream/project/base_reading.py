@@ -35,7 +35,7 @@ class Predecessor:
     Attributes:
         step: the release that the successor begins with.
         manifest, digest: its manifest, and the manifest's hash.
-        last: the manifest of the last step that was published, withdrawn or not.
+        last, last_digest: the manifest of the last step that was published, withdrawn or not, and its hash.
         lost: later steps, all of them withdrawn: their events are in no table.
         schema: the old columns.
     """
@@ -45,6 +45,7 @@ class Predecessor:
     manifest: dict[str, Any]
     digest: str
     last: dict[str, Any]
+    last_digest: str
     lost: tuple[int, ...]
     schema: Schema
 
@@ -97,6 +98,7 @@ def read_predecessor(options: BaseOptions) -> Predecessor:
         manifest,
         str(entry["manifest_sha256"]),
         read_manifest(folder, max(entries)),
+        str(entries[max(entries)]["manifest_sha256"]),
         lost,
         released_schema(folder, manifest),
     )
@@ -179,6 +181,14 @@ def base_facts(
         facts["returns"] = plan.unit.returns
     told = {**manifest["unit"], "unit": manifest["unit"]["name"], "source": manifest["source"]}
     require_same_unit(facts, whose_unit(told), str(manifest["stream"]), options.place)
+    # What an earlier stream says of its unit and that of a still earlier one, readers of this one have to know.
+    if (manifest["source"] or {}).get("same_unit") and not source.same_unit:
+        raise UnitError(
+            f"the predecessor {manifest['stream']!r} says why its unit is that of the stream before it "
+            f"(same_unit = {manifest['source']['same_unit']!r}), and this stream does not",
+            where=options.place,
+            allowed="[stream] same_unit here, too",
+        )
     again = [one.words for one in before or () if one.again is not None]
     if again:
         raise ConfigError(
@@ -219,6 +229,7 @@ def base_facts(
         "total_standard_error": _total_error(manifest),
         "made_with_test_seed": bool(manifest["made_with_test_seed"]),
         "withdrawn_since": list(predecessor.lost),
+        "last_manifest_sha256": predecessor.last_digest,
         "rule": options.rule(),
         "composition": {
             "rule": rule,

@@ -17,6 +17,7 @@ from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_reading import base_facts, base_table, read_predecessor
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Base, Broken
+from dpstream.stream.refusals import broken_border
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
@@ -122,7 +123,8 @@ def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...
             where=f"{options.place} config",
             allowed=f"the configuration of {stream!r}",
         )
-    base = old.base()
+    # Where neither its state nor its releases are left, nothing says what it began with.
+    base = None if _known(old, None) is None else old.base()
     return () if base is None else base.broken
 
 
@@ -138,15 +140,19 @@ def _since(folder: Path, facts: Mapping[str, Any]) -> Iterator[Broken]:
         same = catalogue["stream_id"] == facts["stream_id"]
     except (StoreError, KeyError, TypeError, ValueError):
         return  # damaged: the stream was started from it before
-    name, step = facts["stream"], int(facts["step"])
+    name, last = facts["stream"], max(int(facts["step"]), *facts["withdrawn_since"], 0)
+    again = budget_from_dict(facts["composition"]["periods"][-1]["budget"])
     if not same:
+        # A folder may go, and another stream's may take its place.
+        if catalogue.get("stream") == name:
+            yield Broken(f"the stream {name!r} has begun anew in {str(folder)!r}", again)
         return
-    if steps.get(step) != facts["manifest_sha256"]:
-        budget = budget_from_dict(facts["composition"]["periods"][-1]["budget"])
+    # Whoever draws an earlier step again draws this one, too.
+    if steps.get(last) != facts["last_manifest_sha256"]:
         yield Broken(
-            f"the stream {name!r} has drawn step {step} again, from an older copy of its state", budget
+            f"the stream {name!r} has drawn step {last} again, from an older copy of its state", again
         )
-    later = [number for number in steps if number > max(step, *facts["withdrawn_since"], 0)]
+    later = [number for number in steps if number > last]
     if later and facts["composition"]["rule"] == "parallel":
         yield Broken(f"the stream {name!r} has published step {min(later)}, after the border")
 
@@ -159,12 +165,7 @@ def require_border(config: Any, state: str | Path | None = None) -> None:
     """
     base = config.base(state)
     if base is not None and base.broken:
-        raise ConfigError(
-            f"{'; '.join(one.words for one in base.broken)}: records cost more than the manifests say",
-            where=config.base_options.place,
-            allowed="no further step of this stream, whose releases can be withdrawn; a new one after the last step of "
-            "the earlier one",
-        )
+        raise broken_border(base.broken, config.base_options.place)
 
 
 def _known(config: Any, state: str | Path | None) -> dict[str, Any] | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dpstream.core.errors import HorizonError, StepError
+from collections.abc import Sequence
+
+from dpstream.core.errors import ConfigError, HorizonError, StepError
+from dpstream.stream.predecessor_cost import Broken
 from dpstream.stream.store.step_rows import RESTORED, Reservation, Step
 
-__all__ = ["all_steps_done", "no_place", "other_batch", "other_records", "undecided"]
+__all__ = ["all_steps_done", "broken_border", "no_place", "other_batch", "other_records", "undecided"]
 
 
 def all_steps_done(step: int, horizon: int) -> HorizonError:
@@ -14,6 +17,16 @@ def all_steps_done(step: int, horizon: int) -> HorizonError:
         f"the plan pays for {horizon} steps and all are done",
         where=f"step {step}",
         allowed="a successor with a plan of its own (dpstream init --after)",
+    )
+
+
+def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
+    """What the earlier streams and this one cost together is more than their manifests say."""
+    return ConfigError(
+        f"{'; '.join(one.words for one in broken)}: records cost more than the manifests say",
+        where=where,
+        allowed="no further step of this stream, whose releases can be withdrawn; a new one after the last step of "
+        "the earlier one",
     )
 
 

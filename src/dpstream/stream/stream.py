@@ -25,7 +25,14 @@ from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.keyed_records import KeyedRecords
 from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
-from dpstream.stream.refusals import all_steps_done, no_place, other_batch, other_records, undecided
+from dpstream.stream.refusals import (
+    all_steps_done,
+    broken_border,
+    no_place,
+    other_batch,
+    other_records,
+    undecided,
+)
 from dpstream.stream.release.described import describe_tables
 from dpstream.stream.release.label import label_of
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
@@ -283,8 +290,8 @@ class Stream:
                 transaction, in the secret state. A repetition keeps the one that is there.
 
         Errors:
-            ConfigError: a bad argument. DataError, SchemaError: the records do not fit; of them UnconfirmedError: a
-            snapshot waits for its owner. Nothing was spent.
+            ConfigError: a bad argument, or an earlier stream has broken the border. DataError, SchemaError: the records
+            do not fit; of them UnconfirmedError: a snapshot waits for its owner. Nothing was spent.
             StepError: the name was used for other records; or a step was reserved before a crash for another
                 batch, or failed after it had drawn noise (see ``discard_reservation``).
             HorizonError: the plan pays for no further step.
@@ -358,6 +365,8 @@ class Stream:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
             raise undecided(step, self._undecided, batch_id)
+        if self._base is not None and self._base.broken:
+            raise broken_border(self._base.broken, f"step {step}")
         wanted = Reservation(step, batch_id, content.stored)
         held = self._store.reservation()
         if held is None:
