@@ -501,6 +501,31 @@ def test_a_record_from_before_the_border_is_counted_once(tmp_path: Path, late: s
     assert read(folder, 2).num_rows == len(FIRST) + len(SECOND) + 2
 
 
+@pytest.mark.parametrize("zoned", [False, True])
+def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path, zoned: bool) -> None:
+    """The same record, on the last day of the one as it stands and on the first day of the other in UTC."""
+    forms = ["2026-01-11T23:30:00", "2026-01-11T23:30:00-02:00"]
+    first, second = forms[zoned], forms[not zoned]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "1.csv").write_text(f"step,op,zip,paid,kind\n{first},insert,02138,true,x\n")
+    old, draft = tmp_path / "old.toml", tmp_path / "next.toml"
+    key = f'every = "week"\nstart = "2026-01-05"\noffsets = {str(zoned).lower()}\nend = "2026-01-{11 + 7 * zoned}"'
+    old.write_text(OLD.format(mechanism="", epsilon="1").replace("end = 2", key))
+    dpstream("run", old)
+    dpstream("init", "--after", old, "--out", draft)
+    (tmp_path / "data" / "2.csv").write_text(f"step,op,zip,paid,kind\n{second},insert,02138,true,x\n")
+    said = "a time has no offset" if zoned else "a time has an offset"
+    assert said in dpstream("run", draft, code=2).stderr
+    assert status(draft)["steps"] == 0
+    keys = [f"offsets = {str(one).lower()}" for one in (zoned, not zoned)]
+    draft.write_text(draft.read_text().replace(*keys))
+    wrong = dpstream("run", draft, code=2).stderr
+    read_so, was_so = ("without", "with") if zoned else ("with", "without")
+    assert f"this stream reads times {read_so} an offset, and the stream 'old' read them {was_so}" in wrong
+    assert f"{keys[0]} in [source]" in wrong
+    assert not list(tmp_path.glob("old-next-releases/*"))
+
+
 def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
     old, _ = make(tmp_path, epsilon="1")
     draft = tmp_path / "sub" / "next.toml"

@@ -284,3 +284,19 @@ def test_step_numbers_that_do_not_begin_with_one_are_asked_for() -> None:
     assert "1996" not in text
     rows["year"] = [1 + n // 10 for n in range(60)]
     assert "\nstart = 1\n" in draft_config(pa.table(rows), "year", name="n", path="p")
+
+
+@pytest.mark.parametrize(
+    ("first", "offsets"),
+    [
+        ("2026-01-05", None),
+        ("2026-01-05 12:00:00", None),
+        ("2026-01-05T12:00:00Z", True),
+        ("2026-01-05 12:00+0100", True),
+    ],
+)
+def test_the_form_of_times_is_drafted(first: str, offsets: bool | None) -> None:
+    rows = {"at": [first] * 20, "zip": ["a", "b"] * 10}
+    assert drafted(rows, "at")["source"].get("offsets") == offsets
+    moment = dt.datetime(2026, 1, 5, tzinfo=dt.UTC if offsets else None)
+    assert drafted({**rows, "at": [moment] * 20}, "at")["source"].get("offsets") == offsets

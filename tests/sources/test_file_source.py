@@ -306,15 +306,35 @@ def test_sorted_files_are_read_with_little_memory(tmp_path: Path, monkeypatch: p
     assert max(waiting) <= 600
 
 
-def test_timestamps_and_their_zones(tmp_path: Path) -> None:
-    texts = ["1997-01-01T23:30:00-02:00", "1997-01-02 00:00", "1997-01-03T00:10:00+01:00", "1997-01-03"]
-    write(tmp_path / "a.csv", [(text, "insert", str(i)) for i, text in enumerate(texts)])
-    moments = [datetime.datetime(1997, 1, 2, 23, 59), datetime.datetime(1997, 1, 3)]
-    stamps = pa.array(moments, pa.timestamp("ns", "UTC"))
-    table = pa.table({"when": stamps, "op": pa.array(["insert"] * 2).dictionary_encode(), "zip": ["4", "5"]})
-    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
-    found = contents(FileSource(weekly(every="day"), base=tmp_path, today=TODAY).steps())
-    assert found == {1: ("1997-01-02", ["0", "1", "2", "4"], []), 2: ("1997-01-03", ["3", "5"], [])}
+_FORMS: dict[str, Any] = {
+    "days": pa.array([datetime.date(1997, 1, 1)]),
+    "stamps": pa.array([datetime.datetime(1997, 1, 1, 23, 59)], pa.timestamp("ns")),
+    "texts": ["1997-01-01 23:59"],
+    "zoned": pa.array([datetime.datetime(1997, 1, 1, 23, 59)], pa.timestamp("ns", "UTC")),
+    "offsets": ["1997-01-02T00:30:00+01:00"],
+}
+
+
+@pytest.mark.parametrize("first", _FORMS)
+@pytest.mark.parametrize("second", _FORMS)
+def test_times_have_an_offset_in_all_files_or_in_none(tmp_path: Path, first: str, second: str) -> None:
+    """A moment lies on one day in UTC and on another as it stands, so that it could be counted on both."""
+    for name, form in (("a", first), ("b", second)):
+        table = pa.table({"when": _FORMS[form], "op": ["insert"], "zip": [name]})
+        pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    zoned = [form in ("zoned", "offsets") for form in (first, second)]
+    for offsets in (False, True):
+        source = FileSource(
+            weekly(every="day", start="1997-01-01", offsets=offsets, path="*.parquet"),
+            base=tmp_path,
+            today=TODAY,
+        )
+        if zoned == [offsets, offsets]:
+            assert contents(source.steps())[1] == ("1997-01-01", ["a", "b"], [])
+        else:
+            said = "a time has no offset" if offsets else "a time has an offset"
+            with pytest.raises(DataError, match=rf"'when': {said} .*offsets = true"):
+                list(source.steps())
 
 
 def test_far_away_step_numbers_are_refused(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
 from dpstream.spark.spark_source import SparkKeys
 
+_OF_OTHER_SECTIONS = ("continues", "drops_late", "own", "same_unit")
+
 
 def test_the_fields_are_the_table_and_the_json_schema() -> None:
-    names = [one.name for one in fields(SourceKeys) if one.name not in ("continues", "drops_late", "own")]
+    names = [one.name for one in fields(SourceKeys) if one.name not in _OF_OTHER_SECTIONS]
     names += [one.name for one in fields(SparkKeys)]  # a kind with keys of its own, as another package's has
     assert list(keys_of("source")) == names
     assert list(json_schema()["properties"]["source"]["properties"]) == names

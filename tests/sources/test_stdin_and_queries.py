@@ -69,7 +69,7 @@ def test_marks_operations_calendars_and_missing_keys() -> None:
     day = {"every": "day", "start": "2026-01-05", "end": "today", "op_column": "op"}
     lines: Lines = [
         {"when": "2026-01-05", "op": "insert", "zip": "a"},
-        {"op": "update-before", "when": "2026-01-05T12:00:00Z"},
+        {"op": "update-before", "when": "2026-01-05T12:00:00"},
         {"end_of_step": "2026-01-06"},
         {"when": "2026-01-07", "op": "insert", "zip": "c"},
         {"end_of_step": "2026-01-05"},

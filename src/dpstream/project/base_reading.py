@@ -141,6 +141,20 @@ def _way(cut: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "files" if kind == "stdin" else kind, **{k: cut.get(k) for k in ("query", "time_column")}}
 
 
+def _require_form(cut: Mapping[str, Any], own: Mapping[str, Any], stream: str, place: str) -> None:
+    """In UTC and as it stands, one time may lie on both sides of a border."""
+    files = all(_way(one)["kind"] == "files" and one["time_column"] and one["every"] for one in (cut, own))
+    forms = [f"{'with' if one.get('offsets') else 'without'} an offset" for one in (own, cut)]
+    if files and forms[0] != forms[1]:
+        raise ConfigError(
+            f"this stream reads times {forms[0]}, and the stream {stream!r} read them {forms[1]}: a record could be "
+            "counted in both",
+            where=f"{place}, [source] time_column = {own['time_column']!r}",
+            allowed=f"times {forms[1]}, as there (cast the column), and offsets = "
+            f"{'true' if cut.get('offsets') else 'false'} in [source]",
+        )
+
+
 def _require_start(start: object, wanted: object, place: str) -> None:
     if start != wanted:
         raise ConfigError(
@@ -166,7 +180,7 @@ def base_facts(
 
     Errors:
         UnitError: the two streams protect different units. ConfigError: see ``column_rules`` and ``border``; an earlier
-        stream that has drawn a step again.
+        stream that has drawn a step again; times of another form than the predecessor's.
     """
     manifest = predecessor.manifest
     if manifest["unit"]["name"] != plan.unit.name:
@@ -197,6 +211,8 @@ def base_facts(
             allowed="another stream to begin with",
         )
     column_rules(options, predecessor.schema, schema)
+    if predecessor.last["source"] is not None:
+        _require_form(predecessor.last["source"], source.pinned(), str(manifest["stream"]), options.place)
     starts, why = border(predecessor.last, source, options.place)
     earlier = manifest.get("base", {}).get("composition")
     if isinstance(plan.unit, InsertedRecord):

@@ -208,6 +208,7 @@ def draft_config(
     else:
         source |= _steps(table, time_column, keyed)
         if database is not None:
+            source.pop("offsets", None)  # a database's session reads all times in UTC
             source = database.source(source, keyed, {"every": "week"} | _days())
         attributes = [one for one in columns if one not in apart]
         schema = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
@@ -360,7 +361,8 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
             first = _Asked(why="the public first number (step 1), such as a year; never read it off the data")
             last = _Asked(why="the last number that is over; move it on when the next one is")
         return {"time_column": time_column, "start": first, "end": last} | late
-    return {"time_column": time_column, "every": "week"} | _days() | late
+    offsets = {"offsets": True} if _have_offsets(table.column(time_column)) else {}
+    return {"time_column": time_column, "every": "week"} | offsets | _days() | late
 
 
 def _days() -> dict[str, Any]:
@@ -385,6 +387,16 @@ def _holds_numbers(column: Any) -> bool:
         return bool(pa.types.is_integer(column.type))
     whole = pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py()
     return bool(whole)
+
+
+def _have_offsets(column: Any) -> bool:
+    """Whether the first time has an offset; a file that has times of both forms is refused when it is read."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        return column.type.tz is not None
+    first = next((text for text in column.drop_null().slice(0, 1).to_pylist() if isinstance(text, str)), "")
+    return re.search(r":\d\d.*(Z|[+-]\d\d:?\d\d)\s*$", first) is not None
 
 
 def _counts_from_one(column: Any) -> bool:

@@ -49,7 +49,7 @@ def find_base(
             allowed="another [output] dir, or the folder of an earlier stream",
         )
 
-    facts = _known(config, state) if told is None else told.get("base")
+    facts = _known(config, options, state) if told is None else told.get("base")
     # Under another declared rule it is another base; the stream will say so.
     known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
     if facts is None or not known:
@@ -168,7 +168,7 @@ def require_border(config: Any, state: str | Path | None = None) -> None:
         raise broken_border(base.broken, config.base_options.place)
 
 
-def _known(config: Any, state: str | Path | None) -> dict[str, Any] | None:
+def _known(config: Any, options: BaseOptions, state: str | Path | None) -> dict[str, Any] | None:
     """What the started stream is pinned to, or what its releases say."""
     from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.stream import read_status
@@ -176,8 +176,11 @@ def _known(config: Any, state: str | Path | None) -> dict[str, Any] | None:
 
     folder = config.state_dir if state is None else Path(state)
     if has_store(folder, server=config.server):
-        pinned: dict[str, Any] | None = read_status(folder, server=config.server).plan.get("base")
-        return pinned
+        stored = read_status(folder, server=config.server)
+        # Of a state without a step another plan may take the place: while the earlier folder is there, it is looked at.
+        if not stored.unspent or not (options.releases / "catalogue.json").is_file():
+            pinned: dict[str, Any] | None = stored.plan.get("base")
+            return pinned
     if not (config.output.dir / "catalogue.json").is_file():
         return None
     steps = [int(entry["step"]) for entry in read_catalogue(config.output.dir)["steps"]]

@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import Granted, StreamPlan, Synthesis
+from dpstream.core.contracts import Granted, NoisyCounts, StreamPlan, Synthesis
 from dpstream.core.errors import InputError, StepError, StoreDamagedError, StoreError
 from dpstream.core.paths import check_writable
 from dpstream.core.privacy.randomness import Randomness
+from dpstream.io.sinks.publisher import MEASUREMENTS
+from dpstream.io.sinks.release_reader import MeasuredStep
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
 from dpstream.stream.batch_reading import admitted, grant_batch
@@ -34,6 +36,7 @@ from dpstream.stream.refusals import (
     undecided,
 )
 from dpstream.stream.release.described import describe_tables
+from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.label import label_of
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
@@ -219,6 +222,22 @@ class Stream:
     def held(self) -> list[int]:
         """Committed steps that wait for approval, in order."""
         return self._store.in_publication("held")
+
+    def column_errors(self, step: int) -> dict[str, float]:
+        """As ``Published.column_errors``, of a step that may be held: with what the held steps before it measured, too.
+        Empty where noisy counts are not published.
+
+        Cost: reads what each step up to this one measured.
+        """
+        steps: list[MeasuredStep] = []
+        for number in range(1, step + 1):
+            committed = self._store.find(step=number)
+            if committed is not None and committed.publication != "rejected":
+                lines = (self._store.stored_file(number, MEASUREMENTS) or b"").splitlines()
+                steps.append((json.loads(committed.manifest), [NoisyCounts.from_line(one) for one in lines]))
+        if not steps or "base" in steps[-1][0]:
+            return {}  # a count holds records of another stream's table, which were not measured
+        return Published.of(self._released, steps).column_errors(step)
 
     def publish_again(self) -> list[int]:
         """Put back from the store what is missing of published releases; gives those steps. Costs no budget.

@@ -444,7 +444,14 @@ class FileSource(Source):
         column = str(self.options.time_column)
         numbers = isinstance(grid, StepNumbers)
         shown = before if self._reveal else None
-        return times_of(block.column(column), numbers=numbers, name=column, where=name, before=shown)
+        return times_of(
+            block.column(column),
+            numbers=numbers,
+            name=column,
+            where=name,
+            before=shown,
+            offsets=self.options.offsets,
+        )
 
     def _deletes(self, block: Any, column: str, name: str, before: int) -> NDArray[np.bool_]:
         shown = before if self._reveal else None

@@ -112,7 +112,8 @@ class StaySource(Source):
         values = plain_texts(column, numbers=True)
         if numbers:
             values = _whole(values, f"{where}, column {name!r}")
-        return times_of(values, numbers=numbers, name=name, where=where, before=None)
+        offsets = self.options.offsets if self.options.kind == "files" else None
+        return times_of(values, numbers=numbers, name=name, where=where, before=None, offsets=offsets)
 
     def _ends(self, column: Any, name: str, where: str, grid: Grid) -> tuple[Steps, NDArray[np.bool_]]:
         """The ends (0 where there is none), and which rows have an end: not those with a null or an empty text."""

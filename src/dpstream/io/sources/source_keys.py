@@ -198,6 +198,15 @@ class SourceKeys:
         meaning="Whether a quoted cell of a csv file may run over several lines. The files are then "
         "trusted to close every quote.",
     )
+    offsets: bool = _key(
+        _FILES,
+        default=False,
+        allowed="true, false",
+        reason="a record that is read in both forms may be counted on two days",
+        meaning="Whether the times of a calendar have an offset, such as `2026-01-31T12:00:00Z`, and are taken in UTC: "
+        "all of them, or none (days, and times as they stand). A time of the other form is an error. A successor's "
+        "times have the form of its predecessor's.",
+    )
     user_column: str | None = _key(
         KINDS,
         allowed="a column of the data that is not in the schema, with unit = user or individual",

@@ -112,6 +112,12 @@ class SourceOptions(SourceKeys):
         if self.late not in _LATE:
             raise wrong_source(f"unknown late = {self.late!r}", ", ".join(_LATE))
         self._check_records()
+        if not isinstance(self.offsets, bool):
+            raise wrong_source(f"offsets = {self.offsets!r} is no boolean", "true or false")
+        if self.offsets and (self.time_column is None or self.every is None):
+            raise wrong_source(
+                "offsets has no meaning without a calendar", "time_column and every, or leave it out"
+            )
         if self.period_columns is not None:
             self._check_wide()
         elif self.rows is not None or self.every == "files":
@@ -460,6 +466,8 @@ class SourceOptions(SourceKeys):
             words["broken"] = self.broken
         if self.line_breaks:
             words["line_breaks"] = True
+        if self.offsets:
+            words["offsets"] = True
         user = {} if self.user_column is None else {"user_column": self.user_column}
         if self.same_unit is not None:
             user["same_unit"] = self.same_unit

@@ -200,7 +200,10 @@ class StdinSource(Source):
         numbers = isinstance(grid, StepNumbers)
         shown = self._taken if self._reveal else None
         cells = self._table(rows, [column]).column(column)
-        return grid.steps(times_of(cells, numbers=numbers, name=column, where=_NAME, before=shown))
+        offsets = self.options.offsets
+        return grid.steps(
+            times_of(cells, numbers=numbers, name=column, where=_NAME, before=shown, offsets=offsets)
+        )
 
     def _table(self, rows: Records, names: Sequence[str]) -> Any:
         return json_table(rows, names, self._rules)

@@ -19,10 +19,19 @@ _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _NUMBER = r"^-?\d{1,18}$"
 _DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (with an offset: taken in UTC)"
+#: By whether times have an offset. Of one moment the two forms may name two days, and a stream counts in one of them.
+_OTHER_FORM = {False: "a time has an offset", True: "a time has no offset"}
+_FORMS = {
+    False: "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00; or offsets = true in [source], where "
+    "all times have an offset",
+    True: "times with an offset such as 2026-01-31T12:00:00Z (offsets = true in [source])",
+}
 _NUMBERS = "whole step numbers"
 
 
-def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int | None) -> NDArray[np.int64]:
+def times_of(
+    column: Any, *, numbers: bool, name: str, where: str, before: int | None, offsets: bool | None = None
+) -> NDArray[np.int64]:
     """A block of a time column as days since 1970 (or step numbers), int64.
 
     Args:
@@ -32,17 +41,24 @@ def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int |
         where: the file, for messages.
         before: how many records of the file come before the block, so that messages can name the record. None: they do
             not, because its number bounds the private number of records.
+        offsets: whether all times have an offset, or none has; None: both are taken.
 
     Errors:
-        DataError: a null or unreadable time, naming file and column.
+        DataError: a null or unreadable time, or one of the other form, naming file and column.
     """
-    allowed = _NUMBERS if numbers else _DAYS
+    allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
     with shielded("the times cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
-        return _times(column, numbers, name, where, before, allowed)
+        return _times(column, numbers, name, where, before, allowed, None if numbers else offsets)
 
 
 def _times(
-    column: Any, numbers: bool, name: str, where: str, before: int | None, allowed: str
+    column: Any,
+    numbers: bool,
+    name: str,
+    where: str,
+    before: int | None,
+    allowed: str,
+    offsets: bool | None,
 ) -> NDArray[np.int64]:
     import pyarrow as pa
 
@@ -55,11 +71,13 @@ def _times(
     where = f"{where}, column {name!r}"
     _refuse(values.is_null(), "there is no time", where, before, allowed)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        values = _from_text(values, numbers, where, before, allowed)
+        values = _from_text(values, numbers, where, before, allowed, offsets)
     elif not (
         pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     ):
         raise DataError(f"the time column has type {type_name(kind)}", where=where, allowed=allowed)
+    elif offsets is not None and offsets != (pa.types.is_timestamp(kind) and kind.tz is not None):
+        raise DataError(_OTHER_FORM[offsets], where=where, allowed=allowed)
     return _plain(values, numbers, where, allowed)
 
 
@@ -81,7 +99,9 @@ def _plain(values: Any, numbers: bool, where: str, allowed: str) -> NDArray[np.i
     return np.asarray(integers.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowed: str) -> Any:
+def _from_text(
+    texts: Any, numbers: bool, where: str, before: int | None, allowed: str, offsets: bool | None
+) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -93,6 +113,8 @@ def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowe
     zoned = pc.match_substring_regex(texts, _CLOCK + _ZONE)
     plain = pc.match_substring_regex(texts, f"{_DATE}|{_CLOCK}$")
     _refuse(pc.invert(pc.or_(zoned, plain)), "not a date or a time", where, before, allowed)
+    if offsets is not None:
+        _refuse(plain if offsets else zoned, _OTHER_FORM[offsets], where, before, allowed)
     days = np.empty(len(texts), np.int64)
     for chosen, kind in ((plain, pa.timestamp("us")), (zoned, pa.timestamp("us", "UTC"))):
         part = texts.filter(chosen)

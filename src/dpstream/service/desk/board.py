@@ -18,13 +18,15 @@ _ON_CARD = {one.name for one in fields(Card)} - {"name", "needed", "told_at", "p
 
 @dataclass(frozen=True)
 class HeldRow:
-    """A held step as it is stored. ``rows``: an Arrow IPC file of its table (``whole``), or of rows of its model."""
+    """A held step as it is stored. ``rows``: an Arrow IPC file of its table (``whole``), or of rows of its model;
+    ``errors``: as of ``Stream.column_errors``, in JSON."""
 
     step: int
     sha256: str
     manifest: str
     rows: bytes | None
     whole: bool
+    errors: str = "{}"
 
 
 def write_board(
@@ -52,8 +54,8 @@ def write_board(
     for one in fresh:
         db.execute("DELETE FROM held WHERE stream = ? AND step = ?", (stream, one.step))
         db.execute(
-            "INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)",
-            (stream, one.step, one.sha256, one.manifest, one.rows, int(one.whole)),
+            "INSERT INTO held VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (stream, one.step, one.sha256, one.manifest, one.rows, int(one.whole), one.errors),
         )
 
 
@@ -78,7 +80,7 @@ def card_of(
 
 def held_row(db: StoreDatabase, stream: str, step: int, *, rows: bool = False) -> HeldRow | None:
     """A held step; ``rows``: with its table."""
-    columns = "step, sha256, manifest, whole" + (", rows" if rows else "")
+    columns = "step, sha256, manifest, whole, errors" + (", rows" if rows else "")
     row = db.execute(f"SELECT {columns} FROM held WHERE stream = ? AND step = ?", (stream, step)).fetchone()
     if row is None:
         return None
@@ -86,8 +88,9 @@ def held_row(db: StoreDatabase, stream: str, step: int, *, rows: bool = False) -
         int(row[0]),
         str(row[1]),
         str(row[2]),
-        bytes(row[4]) if rows and row[4] is not None else None,
+        bytes(row[5]) if rows and row[5] is not None else None,
         bool(row[3]),
+        str(row[4]),
     )
 
 

@@ -23,7 +23,7 @@ from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
 __all__ = ["ServiceDatabase"]
 
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -48,7 +48,7 @@ CREATE INDEX tasks_by_stream ON tasks (stream, state, number);
 CREATE TABLE board (stream TEXT PRIMARY KEY, told TEXT NOT NULL, facts TEXT NOT NULL) STRICT;
 CREATE TABLE held (
   stream TEXT NOT NULL, step INTEGER NOT NULL, sha256 TEXT NOT NULL, manifest TEXT NOT NULL, rows BLOB,
-  whole INTEGER NOT NULL, PRIMARY KEY (stream, step)
+  whole INTEGER NOT NULL, errors TEXT NOT NULL, PRIMARY KEY (stream, step)
 ) STRICT;
 """
 
@@ -192,9 +192,9 @@ class ServiceDatabase:
         except BaseException:
             db.close()
             raise
-        if row is None or not str(row[0]).isdigit() or int(row[0]) > FORMAT:
+        if row is None or str(row[0]) != str(FORMAT):
             db.close()
             raise StoreFormatError(
-                "was written by a newer version", where=self.where, allowed=f"up to {FORMAT}"
+                "was written by another version", where=self.where, allowed=f"the format {FORMAT}"
             )
         return db

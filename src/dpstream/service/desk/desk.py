@@ -157,6 +157,7 @@ class Desk:
             last_step,
             tuple(given),
             chosen.approvals,
+            json.loads(row.errors),
         )
 
     def tasks(self, person: Person, stream: str) -> list[Task]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -197,6 +198,7 @@ class Held:
             ``whole`` is False); None where the step has none.
         last, last_step: the newest released table and its step; None where there is none.
         approvals: by different persons, so far; ``needed``: how many it takes.
+        errors: one standard error of a count of one value, by column, where what was measured says it.
     """
 
     stream: str
@@ -209,6 +211,7 @@ class Held:
     last_step: int | None
     approvals: tuple[Decision, ...]
     needed: int
+    errors: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ def held_rows(stream: Stream, manifests: dict[int, str]) -> list[HeldRow]:
     for step, digest in manifests.items():
         release = stream.release(step)
         table, whole = _table(release)
-        found.append(HeldRow(step, digest, canonical(release.manifest), _packed(table), whole))
+        errors = canonical(stream.column_errors(step))
+        found.append(HeldRow(step, digest, canonical(release.manifest), _packed(table), whole, errors))
     return found
 
 

@@ -13,7 +13,7 @@ from dpstream.core.contracts.verdicts import Verdict
 from dpstream.core.errors import InputError, StoreError
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.release_reader import as_released
-from dpstream.stream.public_release import PublicRelease
+from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.fitness import unfit_rows
 from dpstream.stream.release.number_of_records import number_of_records
 from dpstream.tools.evaluate.run_folder import Accuracy
@@ -213,27 +213,21 @@ def _noise(manifest: Mapping[str, Any], step: int, schema: Schema, drawn: int | 
 
 def _held_noise(held: Held, schema: Schema) -> Noise | None:
     drawn = held.table.num_rows if held.table is not None and not held.whole else None
-    return _noise(held.manifest, held.step, schema, drawn)
+    noise = _noise(held.manifest, held.step, schema, drawn)
+    return None if noise is None else replace(noise, cells={**noise.cells, **held.errors})
 
 
 def released_noise(releases: Path, step: int, schema: Schema) -> Noise | None:
     """Of a released table: from its measurements, as ``PublicRelease.answer`` tells it, or else from its manifest."""
-    release = PublicRelease(releases, step)
     try:
-        manifest = release.manifest()
+        manifest = read_manifest(releases, step)
         known = _noise(manifest, step, schema)
         if known is None or "base" in manifest:
             return known
-        exact = {column.name: release.measured([column.name]) for column in schema.columns}
+        exact = Published.read(releases, schema, step).column_errors(step)
     except (InputError, StoreError):
         return None
-    # An estimate as of another step is not about this table, and none holds for what was chosen by its noise.
-    sound = {
-        name: one.standard_error
-        for name, one in exact.items()
-        if one is not None and one.as_of == step and not one.chosen
-    }
-    return replace(known, cells={**known.cells, **sound})
+    return replace(known, cells={**known.cells, **exact})
 
 
 def _error(before: Noise | None, noise: Noise | None, name: str, then: float, now: float) -> float | None:

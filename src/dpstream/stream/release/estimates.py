@@ -249,6 +249,18 @@ class Published:
             self._known[key] = self._estimate(names, as_of, combine)
         return self._known[key]
 
+    def column_errors(self, step: int) -> dict[str, float]:
+        """The standard error of a count of one value as of a step, of each column where one is known.
+
+        An estimate as of another step is not about this table, and no error holds for what was chosen by its noise.
+        """
+        found = {name: self.estimate([name]) for name in self.schema.names}
+        return {
+            name: one.standard_error
+            for name, one in found.items()
+            if isinstance(one, Estimate) and one.as_of == step and not one.chosen
+        }
+
     def _estimate(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
         kinds = {one.counted for one in self.counts}
         if "present" in kinds:
