@@ -297,7 +297,7 @@ def test_init_recognises_the_three_shapes(tmp_path: Path) -> None:
         text = config.read_text()
         assert 'unit = "record"' in text
         assert 'key_column = "id"' in text
-        assert "# size = ..." in text  # neither computed nor suggested
+        assert "size = 1000" in text  # round, and not computed from the records
         changes = []
         if end == 7:
             changes = [('end = "FILL IN"', "end = 7")]

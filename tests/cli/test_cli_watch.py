@@ -89,7 +89,7 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
     errors = done.stderr.splitlines()
     assert errors[0].startswith("cannot be read yet: data/*.csv: no file matches")
     assert errors[1].startswith("waiting for step 1 (step-1)")
-    assert "003.csv: the file cannot be read as csv" in errors[3]
+    assert "003.csv: the file is not UTF-8" in errors[3]
     assert errors[-1] == "stopped while waiting after step 2; every due step is released"
     # A run that is not watched takes the newest step as well: its owner says that it is all there.
     assert "step 3 (step-3) released" in dpstream("run", config).stdout

@@ -238,11 +238,10 @@ def test_what_cannot_be_attacked_is_refused(config, tmp_path, monkeypatch):
     assert "minutes of CPU do not do to catch a program without noise" in short
     assert "--minutes" in dpstream("audit", "--minutes", 1, code=2).stderr
     # Without --only the other parts go on, and everything says what was left out.
-    monkeypatch.setattr(configured, "_COUNTER_RUNS", {"short": 2_000})
-    monkeypatch.setattr(configured, "_CHOICES", {"short": 2_000})
+    monkeypatch.setattr(configured, "_SECONDS", {"short": 0.5})
     rest = dpstream("audit", large, "--processes", 1, "--out", tmp_path)
     assert "not audited: audit: 2 minutes of CPU do not do" in rest.stderr
-    assert "configured counter" in rest.stdout
+    assert "configured pooled, neighbours" in rest.stdout
     assert "attack: " not in rest.stdout
     for name in ("audit.html", "audit.md", "audit.json"):
         assert "2 minutes of CPU do not do" in (tmp_path / name).read_text(encoding="utf-8")
@@ -285,6 +284,9 @@ class Tenth(QuietNoise):
 
     def draw(self, noise, size):
         return super().draw(noise, size) // 7
+
+    def measure(self, exact, noise):
+        return exact + (super().measure(exact, noise) - exact) // 7
 
 
 def test_a_tenth_of_the_noise_is_caught(config, monkeypatch):

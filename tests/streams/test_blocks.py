@@ -170,7 +170,7 @@ def test_a_held_table_waits_on_the_disk_and_is_made_again_where_it_does_not(
     digest = hold(tmp_path)
     [file] = staged(tmp_path)
     assert file.stat().st_mode & 0o777 == 0o600
-    assert not (tmp_path / "releases").exists()
+    assert [path.name for path in (tmp_path / "releases").iterdir()] == [".head.json"]
     if what == "gone":
         file.unlink()
     elif what == "changed":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,12 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables.change_tables import apply_changes
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
-from dpstream.stream import Publishing, StateKey, Stream, open_stream
+from dpstream.io.sinks import read, read_changes, read_manifest
+from dpstream.stream import Publishing
 from dpstream.stream.release import alike_records
 from dpstream.stream.release.alike_records import most_that_change, pair_alike
 from dpstream.stream.release.persistent_records import PersistentRecords, _succession, carry
 from dpstream.stream.release.record_segments import Rows
-from dpstream.stream.store.rekey import rekey_store
 from dpstream.stream.store.upkeep import check_store
 
 ALL = SCHEMA.names
@@ -247,43 +245,3 @@ def test_killed_before_durability_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
 def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: Fault) -> None:
     fails_clearly_at(slice(3, None, 13), fault, tmp_path, subject=SUBJECT)
-
-
-@pytest.mark.parametrize("key", [None, StateKey(b"k" * 32)], ids=["plain", "encrypted"])
-def test_a_keyed_stream_of_format_10_goes_on_without_updates(tmp_path: Path, key: StateKey | None) -> None:
-    """Three steps and a reserved fourth, present and synthetic records, made once by the version of its time. Readers
-    of its feed know deletes and inserts."""
-    with tarfile.open(Path(__file__).parent / "data" / "keyed-10.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
-    for path in (tmp_path / "state", *(tmp_path / "state").iterdir()):
-        path.chmod(0o700 if path.is_dir() else 0o600)
-    if key is not None:
-        rekey_store(tmp_path / "state", old=None, new=key)
-
-    def opened() -> Stream:
-        sink = Publisher(tmp_path / "releases", format="csv")
-        return open_stream(
-            KeyedPlan(),
-            SCHEMA,
-            tmp_path / "state",
-            name="stored",
-            publish_to=sink,
-            keep=2,
-            publishing=BOTH,
-            key=key,
-            randomness=Randomness.seeded(4),
-        )
-
-    lost = tmp_path / "releases" / "step-000003" / "table.csv"
-    kept = lost.read_bytes()
-    lost.unlink()
-    with opened() as stream:
-        assert stream.publish_again() == [3]
-        assert lost.read_bytes() == kept, "from the stored records"
-        assert len(stream._store.present(SCHEMA.domain)) == 23
-        assert stream.step(toy_keyed.batch(3), "b3").step == 3, "the stored fingerprint still fits"
-        assert stream.step(toy_keyed.batch(4), "b4").step == 4, "the reservation is of these records"
-    with opened() as stream:
-        assert stream.step(toy_keyed.batch(5), "b5").step == 5
-    assert ops_of(tmp_path, range(4, 6)) == {"delete", "insert"}
-    assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()

@@ -29,6 +29,8 @@ EVENTS = {
     "step %d: published again": "restored",
     "step %d: repeated, the stored release is given": "repeated",
     "step %d is not published: %s": "unpublished",
+    "step %d is the last one, and a place of releases is away: %s": "away",
+    "step %d loses its changes, and its table cannot be made: %s": "unmade",
 }
 
 

@@ -60,10 +60,11 @@ def check_local(text: object) -> None:
         ConfigError: it has a scheme.
     """
     if isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-        raise _wrong(
-            text,
-            "this is a URL, and not a path of this machine",
-            'a path; with [output] sink = "bucket", database = "s3://bucket/releases" publishes to an object store',
+        # Its scheme only: a URL may hold a password.
+        raise ConfigError(
+            "expected a path of this machine, got a URL",
+            where=f"{text.partition('://')[0]}://...",
+            allowed='a path; [output] sink = "bucket" with database = "s3://bucket/releases" writes to an object store',
         )
 
 

@@ -124,7 +124,9 @@ def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...
             allowed=f"the configuration of {stream!r}",
         )
     # Where neither its state nor its releases are left, nothing says what it began with.
-    base = None if _known(old, None) is None else old.base()
+    if old.base_options is None or _known(old, old.base_options, None) is None:
+        return ()
+    base = old.base()
     return () if base is None else base.broken
 
 

@@ -142,6 +142,9 @@ class Section:
         check = {"file": paths.check_file, "folder": paths.check_folder, "any": paths.check_path}[kind]
         try:
             paths.check_local(text)
+        except ConfigError as error:  # without the text: a URL may hold a password
+            raise self.wrong(key, error.what, error.allowed) from None
+        try:
             check(path)
         except ConfigError as error:
             raise self.wrong(key, f"{paths.shown_path(path)}: {error.what}", error.allowed) from None

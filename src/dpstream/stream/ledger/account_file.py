@@ -24,7 +24,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes, shown_path
 from dpstream.core.privacy.budget import Budget
 from dpstream.stream.identity import canonical_json, require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
@@ -151,6 +151,8 @@ class Account:
         """
         if unit not in UNITS:
             raise ConfigError(f"unknown unit {unit!r}", where="unit", allowed=", ".join(UNITS))
+        if Path(path).is_symlink():
+            raise ConfigError("a link is there already", where=shown_path(path), allowed="another name")
         account = cls(path)
         folder = account.path.absolute().parent
         if not folder.is_dir():

@@ -98,7 +98,9 @@ class Outlet:
         except StoreError as error:
             if alone or isinstance(error, StoreDamagedError):
                 raise
-            _log.warning("%s", error)
+            _log.warning(
+                "step %d is the last one, and a place of releases is away: %s", self._store.last_step, error
+            )
 
     def publish(self, *, skip: bool = False) -> None:
         """Bring the sink up to date; does nothing where it is.

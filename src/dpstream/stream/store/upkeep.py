@@ -171,7 +171,9 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
         if before in _TAKEN_BACK and rows != listed:
             # The step's changes went with the table that they changed, and its own table took their place.
             listed = {name: known for name, known in listed.items() if not name.startswith("changes.")}
-            rows = {name: known for name, known in rows.items() if name in listed or name.startswith("changes.")}
+            rows = {
+                name: known for name, known in rows.items() if name in listed or name.startswith("changes.")
+            }
         before = publication
         if rows != listed or noticed != (publication in _TAKEN_BACK):
             problems.append(f"the record of the files of step {step} was changed")
