@@ -202,3 +202,17 @@ def test_a_head_that_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch
                 stream.withdraw(2, "a test")
         stream.withdraw(2, "a test")
     assert everybody(tmp_path) == []
+
+
+def test_a_state_that_is_gone_is_told_and_no_other_is_made(tmp_path: Path) -> None:
+    """Its witness among the releases is left: nothing is charged to an account for a stream that could not go on."""
+    publish(tmp_path)
+    withdraw(tmp_path)
+    shutil.rmtree(tmp_path / "state")
+    for path in (tmp_path / "releases").iterdir():
+        if path.name != ".head.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert wrong_state(tmp_path / "state", Publisher(tmp_path / "releases")) is not None
+    with pytest.raises(StoreDamagedError, match=r"its witness \.head\.json is among the releases"):
+        publish(tmp_path)
+    assert not (tmp_path / "state").exists()

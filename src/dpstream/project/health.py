@@ -61,14 +61,14 @@ def health(
         StoreError: a place of releases cannot be read.
         ConfigError: an age is asked for, and the releases are no files.
     """
-    if not facts["started"]:
-        return "not-started", "there is no state yet"
     from dpstream.stream.store.store_status import wrong_state
 
     sink = config.publisher(out)
     older = wrong_state(state, sink, server=config.server)
     if older is not None:
         return "state", f"{older}; find the newest state before anything else"
+    if not facts["started"]:
+        return "not-started", "there is no state yet"
     if facts["failed"] is not None:
         return (
             "failed",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy.cube import CubeNoise
-from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 
@@ -43,6 +44,14 @@ class WatchedRandomness(Randomness):
     def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
         self.used = True
         return self._inner.draw_joint(noise)
+
+    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+        self.used = True
+        return self._inner.measure(exact, noise)
+
+    def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
+        self.used = True
+        return self._inner.choose(choice, law)
 
 
 def _no_source(_n: int) -> Any:

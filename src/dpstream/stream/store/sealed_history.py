@@ -318,7 +318,7 @@ class Head:
 
     def __init__(self, directory: Path, releases: Path | None = None) -> None:
         self.path = directory / HEAD
-        self._outside = None if releases is None else releases / _OUTSIDE
+        self.outside = None if releases is None else releases / _OUTSIDE
 
     def read(self, where: str) -> Heads | None:
         """What the witnesses know; None where there is no head yet.
@@ -328,11 +328,11 @@ class Head:
         """
         outside: tuple[bytes, bytes] | None = None
         try:
-            if self._outside is not None and self._outside.exists():
-                seals = parse_json(read_bytes(self._outside))
+            if self.outside is not None and self.outside.exists():
+                seals = parse_json(read_bytes(self.outside))
                 outside = bytes.fromhex(seals["seal"]), bytes.fromhex(seals["entry_seal"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise damaged_store(f"{_OUTSIDE} cannot be read", str(self._outside)) from None
+            raise damaged_store(f"{_OUTSIDE} cannot be read", str(self.outside)) from None
         if not self.path.exists():
             if outside is not None:
                 raise damaged_store(_UNKNOWN, where)
@@ -364,7 +364,7 @@ class Head:
             heads is not None
             and (heads.seal, heads.entry_seal) == (seal, entry_seal)
             and heads.importing is None
-            and (self._outside is None or heads.outside == _shown(history.last_step, seal, entry_seal))
+            and (self.outside is None or heads.outside == _shown(history.last_step, seal, entry_seal))
         )
 
     def write(
@@ -388,11 +388,11 @@ class Head:
         with file_errors("the head file could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
         shown = _shown(*step, entry[1])
-        if lasting and self._outside is not None and shown is not None:
+        if lasting and self.outside is not None and shown is not None:
             seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
-            with file_errors("the witness of the state could not be written", self._outside):
-                self._outside.parent.mkdir(parents=True, exist_ok=True)
-                durable.replace_file(self._outside, canonical_json(seals), mode=0o644)
+            with file_errors("the witness of the state could not be written", self.outside):
+                self.outside.parent.mkdir(parents=True, exist_ok=True)
+                durable.replace_file(self.outside, canonical_json(seals), mode=0o644)
 
     def forget(self) -> None:
         """Remove it, before another plan takes the place of one of which no step was begun."""

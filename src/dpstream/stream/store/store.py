@@ -127,6 +127,13 @@ class Store(StoreReader):
         for witness in (self._head.path, *self._backend.witnesses()):
             if witness.exists():
                 raise damaged_store(f"the store is gone, but its {witness.name} is there", str(self.path))
+        if self._head.outside is not None and self._head.outside.exists():
+            # Before genesis, which charges an account.
+            raise StoreDamagedError(
+                f"the state is gone, but its witness {self._head.outside.name} is among the releases",
+                where=str(self._head.outside.parent),
+                allowed="the newest state; or another folder for the releases of a new stream",
+            )
         if genesis is None:
             raise StoreError(
                 "there is no stream yet",

@@ -150,15 +150,17 @@ def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None =
     """
     backend = backend_for(Path(path), server)
     # Before the view of the store: what is written meanwhile is ahead of that view.
+    head = Head(Path(path), sink.directory)
     try:
-        heads = Head(Path(path), sink.directory).read(str(path))
+        heads = head.read(str(path))
     except StoreDamagedError as error:
         return error.what
     with file_errors("the releases could not be read", sink.directory):
         there, told = published_steps(sink.directory), noticed(sink.directory)
     db = backend.look()
     if db is None:
-        return None
+        left = there or (head.outside is not None and head.outside.exists())
+        return "the state is gone, and its releases or their witness are there" if left else None
     try:
         with db.errors():
             db.begin(read_only=True)
