@@ -44,7 +44,7 @@ def parquet_bytes() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("b.csv.gz", gzip.compress(GOOD.encode() * 5000)[:-40], "b.csv.gz: the file cannot be read as csv"),
+        ("b.csv.gz", gzip.compress(GOOD.encode() * 5000, mtime=0)[:-40], "b.csv.gz: the file cannot be read as csv"),
         ("b.csv.gz", GOOD.encode(), "b.csv.gz: the file cannot be read as csv"),
         ("b.parquet", parquet_bytes()[:-100], "b.parquet: the file cannot be read as parquet"),
         ("b.parquet", b"", "b.parquet: the file cannot be read as parquet"),
@@ -56,7 +56,7 @@ def parquet_bytes() -> bytes:
         ("b.csv", f"{GOOD}2,insert,caf\xe9\n".encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
         ("b.csv", f"{GOOD}2,insert,\u201ca\u201d\n".encode("cp1252"), "it looks like Windows-1252"),
         ("b.csv", GOOD.encode("utf-16"), "it looks like UTF-16 (allowed: UTF-8, which this makes: iconv"),
-        ("b.csv.gz", gzip.compress(GOOD.encode("utf-16")), "it looks like UTF-16"),
+        ("b.csv.gz", gzip.compress(GOOD.encode("utf-16"), mtime=0), "it looks like UTF-16"),
         (
             "b.csv",
             f"{GOOD}2,insert,\xe9".encode() + b"\n3,insert,\xe9\n",

@@ -91,7 +91,7 @@ class FilesAsFound:
             with readable(path):
                 return path.same()
         try:
-            return _facts(path) == self._found[path]
+            return _facts(path) == self._found.get(path)
         except FileNotFoundError:
             return False
 
