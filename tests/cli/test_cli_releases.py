@@ -100,7 +100,7 @@ def test_what_cannot_be_made_again_stops_the_run(tmp_path: Path, monkeypatch: py
     shutil.rmtree(tmp_path / "releases" / "step-000001")
     real = SyntheticTable.released
     with monkeypatch.context() as patch:
-        patch.setattr(SyntheticTable, "released", lambda *arguments: real(*arguments[:-1], 7))
+        patch.setattr(SyntheticTable, "released", lambda *arguments: real(*arguments).slice(1))
         told = dpstream("run", config, code=StoreError.exit_code).stderr
     assert "cannot be made again" in told
     assert "dpstream withdraw" in told
