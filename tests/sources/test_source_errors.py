@@ -44,7 +44,11 @@ def parquet_bytes() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("b.csv.gz", gzip.compress(GOOD.encode() * 5000, mtime=0)[:-40], "b.csv.gz: the file cannot be read as csv"),
+        (
+            "b.csv.gz",
+            gzip.compress(GOOD.encode() * 5000, mtime=0)[:-40],
+            "b.csv.gz: the file cannot be read as csv",
+        ),
         ("b.csv.gz", GOOD.encode(), "b.csv.gz: the file cannot be read as csv"),
         ("b.parquet", parquet_bytes()[:-100], "b.parquet: the file cannot be read as parquet"),
         ("b.parquet", b"", "b.parquet: the file cannot be read as parquet"),
