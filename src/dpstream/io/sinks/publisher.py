@@ -102,7 +102,6 @@ class Publisher:
         check_local(directory)
         self._directory = Path(directory)
         self._format: Format = format
-        self._swept = False
 
     @property
     def directory(self) -> Path:
@@ -179,9 +178,7 @@ class Publisher:
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         final = self._directory / step_name(step)
         if not final.exists():
-            if not self._swept:
-                self._sweep(final)  # an attempt that was stopped is the first that is repeated
-                self._swept = True
+            self._sweep(final)
             temporary = self._temporary(final)
             temporary.mkdir(mode=0o755)
             for name, content in files.items():
