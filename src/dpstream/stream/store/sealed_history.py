@@ -394,6 +394,13 @@ class Head:
                 self.outside.parent.mkdir(parents=True, exist_ok=True)
                 durable.replace_file(self.outside, canonical_json(seals), mode=0o644)
 
+    def sweep(self) -> None:
+        """Remove what an interrupted write left among the releases."""
+        left = None if self.outside is None else self.outside.with_name(f".{_OUTSIDE}.tmp")
+        if left is not None and left.exists():
+            with file_errors("the witness of the state could not be written", left):
+                durable.unlink(left)
+
     def forget(self) -> None:
         """Remove it, before another plan takes the place of one of which no step was begun."""
         with file_errors("the head file could not be removed", self.path):

@@ -230,6 +230,7 @@ class Store(StoreReader):
         require_same_plan(pinned, facts, str(self.path))
         #: Whether the witnesses are as far as the store; else ``write_head`` is to be called.
         self.witnessed = self._head.check(history, where)
+        self._head.sweep()
 
     @property
     def sealing(self) -> Sealing:
