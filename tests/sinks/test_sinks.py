@@ -223,5 +223,5 @@ def test_folders_are_not_for_everybody_to_write_to(tmp_path: Path) -> None:
 
 
 def test_a_url_is_not_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'this is a URL, .* sink = "bucket"'):
+    with pytest.raises(ConfigError, match=r'got a URL .* sink = "bucket"'):
         Publisher("s3://bucket/releases")
