@@ -26,12 +26,12 @@ from made_by import write_result
 
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_table
-from dpstream.io.sinks.simulated_errors import unseen
+from dpstream.io.sinks.simulated_errors import t_factor, unseen
 from dpstream.lab.experiments import kumar_stream
 from dpstream.project import Config
 from dpstream.tools.errors import Observation, Simulation, simulate_errors
 from dpstream.tools.errors.contract import InventedTable
-from dpstream.tools.errors.spread import StepErrors, t_factor
+from dpstream.tools.errors.spread import StepErrors
 from dpstream.tools.evaluate.synthetic_side import read_codes
 from dpstream.tools.evaluate.true_table import encoded_steps, true_steps
 from dpstream.tools.families.panel.panel_evaluation import released_people, true_people

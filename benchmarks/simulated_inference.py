@@ -29,10 +29,10 @@ from simulated_errors import Case, prepare
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_table
+from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.lab.experiments import kumar_stream
 from dpstream.project import Config
 from dpstream.tools.errors import Simulation, difference, estimate, least_squares, mean, simulate_errors
-from dpstream.tools.errors.spread import t_factor
 from dpstream.tools.evaluate.synthetic_side import read_codes
 from dpstream.tools.evaluate.true_table import true_steps
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from config_files import DEFAULTS, OF_OFFLINE, PUBLIC, ROWS, load, recipe_defaults, write
 
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.families.points import Points
@@ -29,7 +30,7 @@ from dpstream.families.tabular.workload_cells import SCORES
 from dpstream.io.sources import SourceOptions
 from dpstream.project import KEYS, SECTIONS, Config, describe
 from dpstream.project.key_tables import with_tables
-from dpstream.project.keys import DEFAULT_MECHANISM, keys_of
+from dpstream.project.keys import keys_of
 from dpstream.spark.spark_source import SparkKeys
 from dpstream.stream import Batch
 

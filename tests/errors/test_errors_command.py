@@ -12,10 +12,9 @@ from cli_stream import COLUMNS, certain, dpstream, make
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
-from dpstream.io.sinks.simulated_errors import FOLDER
+from dpstream.io.sinks.simulated_errors import FOLDER, t_factor
 from dpstream.project import Config
 from dpstream.tools.errors import difference, estimate, least_squares, mean, simulate_errors
-from dpstream.tools.errors.spread import t_factor
 from dpstream.tools.simulate import Stock, simulate
 
 

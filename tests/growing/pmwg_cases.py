@@ -13,7 +13,8 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.pmwg import PMWG, PMWGPlan
+from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.growing.pmwg_plan import PMWGPlan
 
 SCHEMA = Schema(
     [

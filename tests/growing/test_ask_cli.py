@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
-from dpstream.families.growing.pmwg import PMWGPlan
+from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.project import Config
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,8 +20,9 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, SparseRun
-from dpstream.families.growing.pmwg import PMWG, PMWGPlan
+from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
+from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
 
 HALF = Fraction(1, 2)

@@ -18,8 +18,13 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
 from dpstream.core.privacy import PureDP, Randomness, User
+from dpstream.core.tables.contribution import (
+    admit,
+    checksum,
+    id_bytes,
+    read_owners,
+)
 from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.contribution import admit, checksum, id_bytes, read_owners
 
 KEY = b"k" * 32
 COLUMNS = 2

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.privacy import Randomness, User
+from dpstream.core.tables.contribution import ID_BYTES
 from dpstream.stream import Batch, StateKey, open_stream, users
-from dpstream.stream.contribution import ID_BYTES
 from dpstream.stream.store import sqlite
 from dpstream.stream.store.store import Store
 

@@ -16,9 +16,9 @@ from dpstream.core.errors import UnitError
 from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Randomness, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables.contribution import admit, read_owners
 from dpstream.families.tabular import Baseline, DPStabs
 from dpstream.lab.audits.transcripts import transcript_loss
-from dpstream.stream.contribution import admit, read_owners
 from dpstream.stream.identity import spent_per_step
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))

@@ -14,8 +14,6 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 if TYPE_CHECKING:
     from dpstream.stream.ledger.account_file import AccountState
 
-__all__ = ["command"]
-
 _DAMAGED = 4
 _file = click.argument("file", type=FilePath("file"))
 _limit = click.option(

@@ -10,8 +10,6 @@ from dpstream.cli.health import ATTENTION
 from dpstream.cli.shared import json_option, print_json
 from dpstream.cli.types import FilePath
 
-__all__ = ["command"]
-
 
 @click.group("advisory", short_help="Say whether a flaw found in dpstream concerns a stream.")
 def command() -> None:

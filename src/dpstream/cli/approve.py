@@ -10,8 +10,6 @@ from dpstream.cli.shared import by_option, config_argument, opened
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 def _steps(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
     """``3``, ``3-7``, ``3,5-7`` as ranges."""

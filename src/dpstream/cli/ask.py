@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import AnsweredQuestion, AskingStream
 
-__all__ = ["command"]
-
 #: The configuration that is meant where none is named.
 _USUAL = "dpstream.toml"
 

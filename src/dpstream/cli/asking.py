@@ -11,8 +11,6 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from dpstream.project.draft_questions import Question
 
-__all__ = ["ask"]
-
 
 def ask(question: Question) -> Any:
     """The value of the answer; None where it is left open. Asked again until the answer can be used."""

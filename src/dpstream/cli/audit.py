@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dpstream.lab.audits import AuditFinding, AuditLength
     from dpstream.lab.audits.audit_page import AuditReport
 
-__all__ = ["command", "say_progress"]
-
 
 @click.command("audit", short_help="Test the privacy claims; broken mechanisms must be caught.")
 @click.argument("config", required=False, type=FilePath("file"))

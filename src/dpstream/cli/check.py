@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.project.keyed_check import KeyedCheck
 
-__all__ = ["command", "find_problems"]
-
 _MOST_STEPS = 3
 _MOST_VALUES = 10
 WRONG_INPUT = 2
@@ -165,7 +163,7 @@ def find_problems(
     from dpstream.core.contracts import CheckedBatch
     from dpstream.core.privacy import InsertedRecord
     from dpstream.core.schema.cells import holds_something
-    from dpstream.stream.contribution import id_bytes
+    from dpstream.core.tables.contribution import id_bytes
 
     plan, column, steps = config.plan(), str(config.source_options.user_column), 0
     what = "key" if isinstance(plan.unit, InsertedRecord) else "user id"
@@ -256,7 +254,7 @@ def _stops(following: KeyedCheck, entry: StepInput, place: str, notes: list[str]
 
 def _unusable_ids(column: str, users: tuple[Any, Any], place: str, what: str) -> Problem | None:
     from dpstream.core.schema import Problem
-    from dpstream.stream.contribution import id_bytes
+    from dpstream.core.tables.contribution import id_bytes
 
     try:
         for ids in users:

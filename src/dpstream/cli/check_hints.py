@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
 
-__all__ = ["Hints"]
-
 #: Rows that are looked at for identifiers.
 _ROWS = 20_000
 #: A last period is compared with so many others or more, and only where they hold so many rows.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.tools.choosing import ComparedMechanisms
 
-__all__ = ["compare", "print_compared"]
-
 #: What ``compare_mechanisms`` takes where nothing is said.
 DEFAULT_SECONDS = 60
 

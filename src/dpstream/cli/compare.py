@@ -8,8 +8,6 @@ from dpstream.cli.experiment import print_summary, watching
 from dpstream.cli.shared import json_option
 from dpstream.cli.types import FilePath, Whole
 
-__all__ = ["command"]
-
 
 @click.command("compare", short_help="Compare methods on streams whose truth you hold.")
 @click.argument("file", metavar="FILE", type=FilePath("file"))

@@ -11,8 +11,6 @@ from click.shell_completion import get_completion_class
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["install_completion"]
-
 #: Where shells look for the file of one program, from the home folder on.
 _PLACES = {
     "bash": ".local/share/bash-completion/completions/dpstream",

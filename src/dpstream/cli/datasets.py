@@ -10,8 +10,6 @@ from dpstream.cli.shared import json_option, print_json, require_free
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.command("datasets", short_help="Build a paper's data set from its public source file.")
 @click.argument("name", metavar="NAME")

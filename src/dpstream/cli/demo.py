@@ -9,8 +9,6 @@ import click
 
 from dpstream.cli.types import Whole
 
-__all__ = ["command"]
-
 
 @click.command("demo", short_help="Run an invented stream, and draw its true and released values.")
 @click.option("--out", default="demo", show_default=True, help="Folder to make, or to make anew.")

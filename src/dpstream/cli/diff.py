@@ -6,8 +6,6 @@ import click
 
 from dpstream.cli.types import FilePath
 
-__all__ = ["command"]
-
 
 @click.command("diff", short_help="Make a file of changes out of two snapshots of a table.")
 @click.argument("old", type=FilePath("file"))

@@ -18,8 +18,6 @@ from dpstream.core.errors import counted
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["command", "simulate_border"]
-
 
 @click.command("errors", short_help="How far the releases are off, by simulation (public, costs nothing).")
 @config_argument

@@ -16,8 +16,6 @@ from dpstream.core.errors import ConfigError, counted
 if TYPE_CHECKING:
     from dpstream.tools.evaluate.contract import EvaluationResult
 
-__all__ = ["command"]
-
 
 @click.command("evaluate", short_help="Compare the releases with the private table (not releasable).")
 @config_argument

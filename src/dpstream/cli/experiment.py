@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dpstream.lab.experiments import RunWatch
     from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
-__all__ = ["print_summary", "watching"]
-
 
 @contextmanager
 def watching() -> Iterator[RunWatch]:

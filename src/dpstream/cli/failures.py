@@ -16,8 +16,6 @@ from types import TracebackType
 from dpstream.core.errors import DpstreamError
 from dpstream.core.showing import shown
 
-__all__ = ["ASKED", "guarded", "report"]
-
 #: Set to ``full`` by the owner of the data, at their own terminal, to see the exceptions as they are.
 ASKED = "DPSTREAM_TRACEBACK"
 

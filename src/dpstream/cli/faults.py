@@ -12,8 +12,6 @@ from pathlib import Path
 
 from dpstream.core.paths import WRONG_PATH, shown_path
 
-__all__ = ["explain"]
-
 _INPUT, _STORE = 2, 4
 #: The path is at fault, and it is one that a person gave: the program's own files are looked up below.
 _PATHS = {

@@ -6,8 +6,6 @@ import re
 
 import click
 
-__all__ = ["ATTENTION", "UNFIT", "length"]
-
 #: Exit code: the stream can be read, and somebody should look at it.
 ATTENTION = 6
 #: Exit code: nobody has to repair anything, and nobody should use the newest table.

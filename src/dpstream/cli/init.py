@@ -12,8 +12,6 @@ from dpstream.cli.shared import require_free
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:

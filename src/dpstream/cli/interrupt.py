@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["INTERRUPTED", "Guard"]
-
 #: Exit code beside those of the exceptions.
 INTERRUPTED = 5
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream.ledger.reading import Ledger
 
-__all__ = ["command"]
-
 _DAMAGED = 4
 _state = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 

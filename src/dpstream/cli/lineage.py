@@ -20,8 +20,6 @@ from dpstream.cli.logs import JsonLog
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["Lineage"]
-
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _PRODUCER = f"urn:dpstream:{dpstream.__version__}"

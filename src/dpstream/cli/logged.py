@@ -15,8 +15,6 @@ from dpstream.cli.logs import JsonLog
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["logged"]
-
 
 def logged(verb: Callable[..., Any]) -> Callable[..., int]:
     """Adds ``--log-json`` and ``--lineage`` to a verb whose first argument is CONFIG and that returns its exit code."""

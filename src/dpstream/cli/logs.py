@@ -18,8 +18,6 @@ import click
 
 from dpstream.core.showing import shown
 
-__all__ = ["EVENTS", "JsonLog"]
-
 _LOGGER = "dpstream.streams"
 #: What ``dpstream.stream`` says, and the state of the step that it stands for. The argument is the step.
 EVENTS = {

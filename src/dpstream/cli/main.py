@@ -22,8 +22,6 @@ from dpstream.cli.shared import seen
 from dpstream.core.compiling import telling
 from dpstream.core.errors import DpstreamError
 
-__all__ = ["main"]
-
 
 class Verbs(click.Group):
     """Verbs in the order in which a newcomer meets them; errors become one line and an exit code."""

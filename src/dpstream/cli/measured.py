@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dpstream.stream.public_release import PublicRelease
     from dpstream.stream.release.estimates import Combine, Estimate
 
-__all__ = ["command"]
-
 
 @click.command("measured", short_help="Add up what was measured: unbiased numbers with exact intervals.")
 @click.argument("releases", type=FilePath("folder"))

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import Explanation, PrintedTable
     from dpstream.project import Config
 
-__all__ = ["command"]
-
 #: What a step needs is told from this many bytes on.
 _TOLD_FROM = 10**8
 

@@ -13,8 +13,6 @@ import click
 from dpstream.cli.shared import console
 from dpstream.core.showing import shown
 
-__all__ = ["Progress", "counted_progress", "progress"]
-
 
 class Progress(Protocol):
     """Told about every step."""

@@ -8,8 +8,6 @@ import click
 
 from dpstream.cli.main import main
 
-__all__ = ["reference"]
-
 _WIDTH = 100
 
 

@@ -6,8 +6,6 @@ import click
 
 from dpstream.cli.types import FilePath, Whole
 
-__all__ = ["command"]
-
 
 @click.command("report", short_help="Write one page about a run: what it protects, costs and gives.")
 @click.argument("run", default="dpstream.toml", type=FilePath("any"))

@@ -9,8 +9,6 @@ from dpstream.cli.shared import json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.command("reproduce", short_help="Run a paper's experiments.")
 @click.argument("name", metavar="NAME")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config, Pending
     from dpstream.stream import Release, Stream
 
-__all__ = ["command"]
-
 
 @click.command("run", short_help="Take and publish the steps that are not released yet.")
 @config_argument

@@ -11,8 +11,6 @@ from dpstream.cli.shared import config_argument, looked_at, require_free
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.command("sample", short_help="Draw more rows of a released step; costs no budget.")
 @config_argument

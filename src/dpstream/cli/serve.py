@@ -7,8 +7,6 @@ import click
 from dpstream.cli import serve_releases
 from dpstream.cli.serve_desk import register
 
-__all__ = ["command"]
-
 
 @click.group("serve", short_help="Serve releases and pages over HTTP; look after people and tokens.")
 def command() -> None:

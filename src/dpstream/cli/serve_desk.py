@@ -16,8 +16,6 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from dpstream.service.desk import Desk
 
-__all__ = ["register", "serve_pages"]
-
 _folder = click.argument("folder", type=FilePath("folder"))
 _person = click.argument("name")
 

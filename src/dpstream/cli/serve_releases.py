@@ -9,8 +9,6 @@ import click
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.command("releases", short_help="Give consumers their feed, from folders of releases alone.")
 @click.argument("places", metavar="PLACE...", nargs=-1, required=True)

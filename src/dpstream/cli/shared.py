@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Stream
 
-__all__ = [
-    "by_option",
-    "config_argument",
-    "console",
-    "json_option",
-    "looked_at",
-    "opened",
-    "print_json",
-    "print_table",
-    "require_free",
-    "seen",
-]
-
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 110
 

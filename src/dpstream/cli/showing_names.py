@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["with_few_names"]
-
 #: Lists of more columns are told by their number.
 _MOST = 10
 _BEFORE = "in columns "

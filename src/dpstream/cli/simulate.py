@@ -6,8 +6,6 @@ import click
 
 from dpstream.cli.types import FilePath, Whole
 
-__all__ = ["command"]
-
 
 class _WithExample(click.Command):
     """Says by an example what is missing."""

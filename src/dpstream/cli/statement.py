@@ -18,8 +18,6 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from dpstream.project.statement_words import Statement
 
-__all__ = ["command"]
-
 
 @click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
 @config_argument

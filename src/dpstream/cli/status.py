@@ -12,8 +12,6 @@ from dpstream.cli.shared import config_argument, json_option, looked_at, print_j
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.command("status", short_help="Say how far the stream is and what it has cost.")
 @config_argument

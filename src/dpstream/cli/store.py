@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import PostgresServer
 
-__all__ = ["command"]
-
 _state = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 _questions = click.option(
     "--questions", is_flag=True, help="The store of the questions of a stream that is asked."

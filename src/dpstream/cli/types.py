@@ -10,8 +10,6 @@ import click
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["LARGEST", "FilePath", "Whole"]
-
 #: Steps, rows and seeds are kept in 64 bits.
 LARGEST = 2**63 - 1
 

@@ -17,8 +17,6 @@ import click
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 _POLL = 0.2
 #: Seconds in which the server of pages ends, once the worker has.
 _PAGES_END = 30

@@ -6,8 +6,6 @@ import click
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.command("warm", short_help="Compile all loops ahead, so that no first step waits for it.")
 def command() -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Stream
 
-__all__ = ["seconds", "watch"]
-
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 #: A retry that fails with the same words is told again after so many attempts.
 _REMIND = 20

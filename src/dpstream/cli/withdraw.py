@@ -7,8 +7,6 @@ import click
 from dpstream.cli.shared import by_option, config_argument, opened
 from dpstream.cli.types import FilePath, Whole
 
-__all__ = ["command"]
-
 
 @click.command("withdraw", short_help="Take a released table back, and say why; or reject a held one.")
 @config_argument

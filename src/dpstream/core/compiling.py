@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["UncachedWarning", "kept_in", "njit", "telling"]
-
 _told = False
 _say: Callable[[str], None] | None = None
 _said: set[str] = set()

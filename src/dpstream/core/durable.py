@@ -15,19 +15,6 @@ from typing import Any, Protocol
 
 from dpstream.core import paths
 
-__all__ = [
-    "commit",
-    "link",
-    "put_file",
-    "rename",
-    "replace_file",
-    "sync_directory",
-    "sync_file",
-    "unlink",
-    "write",
-    "write_file",
-]
-
 #: Bytes that are copied at once.
 _CHUNK = 2**20
 #: Errors of file systems on which, or between which, a file can have no second name.

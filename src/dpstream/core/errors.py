@@ -29,27 +29,6 @@ from __future__ import annotations
 
 from dpstream.core.showing import shown
 
-__all__ = [
-    "BudgetError",
-    "ConfigError",
-    "DataError",
-    "DpstreamError",
-    "HorizonError",
-    "InputError",
-    "LimitError",
-    "RefusedError",
-    "SchemaError",
-    "StepError",
-    "StoreDamagedError",
-    "StoreError",
-    "StoreFormatError",
-    "StoreLockedError",
-    "UnconfirmedError",
-    "UnitError",
-    "counted",
-]
-
-
 #: Characters of each part of a message.
 _LONGEST = 900
 

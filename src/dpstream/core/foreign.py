@@ -15,8 +15,6 @@ from typing import Any
 
 from dpstream.core.errors import DataError
 
-__all__ = ["arrow_input", "failures", "shielded"]
-
 
 def failures() -> tuple[type[Exception], ...]:
     """What libraries raise on data: all that Arrow, the codecs, csv, json and compression have.

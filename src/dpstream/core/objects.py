@@ -22,19 +22,6 @@ from urllib.parse import parse_qsl, urlsplit
 from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.web import fetched, is_web_url, token_of, web_url
 
-__all__ = [
-    "URLS",
-    "AnyPath",
-    "Facts",
-    "ObjectPath",
-    "WebPath",
-    "any_path",
-    "asking",
-    "is_object_url",
-    "object_path",
-    "web_path",
-]
-
 #: What may stand where a file or a folder may.
 URLS = "s3://bucket/path, gs://bucket/path, abfss://container@account.dfs.core.windows.net/path"
 _SCHEMES = ("s3", "gs", "abfs", "abfss")

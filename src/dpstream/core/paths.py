@@ -20,20 +20,6 @@ from typing import Any
 from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.objects import AnyPath, ObjectPath, asking
 
-__all__ = [
-    "WRONG_PATH",
-    "check_file",
-    "check_folder",
-    "check_local",
-    "check_path",
-    "check_target",
-    "check_writable",
-    "parse_json",
-    "read_bytes",
-    "read_text",
-    "shown_path",
-]
-
 #: What the system says of a path that can never be used, whoever asks and whenever.
 WRONG_PATH = {
     errno.ENAMETOOLONG: "the name is too long",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PALETTE", "QUIET", "WARNING", "Picture", "dress", "figure", "plain_text"]
-
 INK: Final = "#222222"
 QUIET: Final = "#6a6a6a"
 WARNING: Final = "#a63603"

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-__all__ = ["ShownStream", "notebook_page", "shown"]
-
 #: Control characters but tab and newline, marks of direction, separators of lines, halves of characters.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"

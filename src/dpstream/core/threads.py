@@ -14,8 +14,6 @@ from typing import TypeVar
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["MOST_THREADS", "in_order", "thread_count"]
-
 #: More threads would hold more blocks in memory, and wait for each other in Python.
 MOST_THREADS = 4
 _VARIABLE = "DPSTREAM_THREADS"

@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 from dpstream.core.errors import ConfigError, StoreError
 
-__all__ = ["TOKEN", "fetched", "is_web_url", "token_of", "web_url"]
-
 #: The variable with the token that a server asks for.
 TOKEN = "DPSTREAM_TOKEN"
 #: Seconds for a connection, and for each wait for more bytes.

@@ -6,8 +6,6 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["connection_settings", "driver", "failure"]
-
 _REASONS = (
     ("password authentication failed", "the server refuses the password"),
     ("no password supplied", "the server wants a password, and none was given"),

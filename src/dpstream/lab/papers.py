@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dpstream.lab.experiments import RunWatch
     from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
-__all__ = ["DATA_SETS", "PAPERS", "BuiltDataSet", "Paper", "RunSettings"]
-
 
 @dataclass(frozen=True)
 class RunSettings:

@@ -19,8 +19,6 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.constraints import Constraints, split_spec
 from dpstream.stream import PostgresServer
 
-__all__ = ["AbsentFiles"]
-
 
 @dataclass(frozen=True)
 class AbsentFiles:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dpstream.core.contracts import HEADLINE_SHARE, Key
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS, words
 
-__all__ = ["ACCURACY_KEYS"]
-
 ACCURACY_KEYS: tuple[Key, ...] = (
     Key(
         "accuracy",

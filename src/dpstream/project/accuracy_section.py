@@ -9,8 +9,6 @@ from dpstream.core.contracts import HEADLINE_SHARE, Headline, StreamRecipe, show
 from dpstream.core.errors import ConfigError
 from dpstream.project.reader import Section
 
-__all__ = ["AccuracyOptions", "check_headline_taken", "read_accuracy", "read_headline"]
-
 _SECONDS = 600
 
 

@@ -17,8 +17,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.release_reader import read_catalogue, read_manifest
 
-__all__ = ["Advisory", "Concern", "concerned", "read_advisories"]
-
 FORMAT = 1
 _TEXTS = ("id", "published", "title", "what", "guarantee", "remedy", "versions")
 _LISTS = ("mechanisms", "units")

@@ -17,8 +17,6 @@ from dpstream.project.mechanism import read_recipe
 from dpstream.project.prior_section import check_prior_taken
 from dpstream.project.reader import Section, did_you_mean
 
-__all__ = ["Contender", "contenders"]
-
 
 @dataclass(frozen=True)
 class Contender:

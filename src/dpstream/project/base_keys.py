@@ -5,8 +5,6 @@ from __future__ import annotations
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import COUNT, TEXT, TEXTS
 
-__all__ = ["BASE_KEYS"]
-
 _SHARES = (
     'one label, a list of labels (even shares), or labels with exact shares such as {A = "0.6", B = "0.4"}'
 )

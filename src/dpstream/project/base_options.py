@@ -12,8 +12,6 @@ from dpstream.core.contracts import shown
 from dpstream.core.errors import ConfigError
 from dpstream.project.reader import Section, exact_number
 
-__all__ = ["BaseOptions", "Shares", "read_base"]
-
 #: New label -> share; the shares add up to 1, exactly.
 Shares = dict[str, Fraction]
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["Predecessor", "base_facts", "base_table", "border", "read_predecessor"]
-
 
 @dataclass(frozen=True)
 class Predecessor:

@@ -13,8 +13,6 @@ from dpstream.core.schema.column import Column
 from dpstream.project.base_options import BaseOptions, Shares
 from dpstream.project.reader import did_you_mean
 
-__all__ = ["NULL", "ColumnRule", "column_rules", "readable"]
-
 #: Label of the nulls of a released column whose ``other`` and ``missing`` both show as null.
 NULL = "null"
 

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from dpstream.stream import Release, Sink, Stream
     from dpstream.stream.predecessor_cost import Base
 
-__all__ = ["Config"]
-
 FORMAT = 1
 
 

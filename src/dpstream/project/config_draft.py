@@ -39,8 +39,6 @@ from dpstream.project.reader import Section, exact_number, reason_for
 from dpstream.project.server_draft import ServerTable, read_server_table
 from dpstream.project.server_url import is_url
 
-__all__ = ["draft_config"]
-
 _HEAD = f"""\
 {LINE}
 # Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: values, smallest and largest

@@ -11,8 +11,6 @@ from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.io.sources.duckdb_file import open_database
 from dpstream.project.keyed_draft import Recognised
 
-__all__ = ["DatabaseTable", "no_steps", "read_table"]
-
 _WHERE = "table"
 
 

@@ -11,8 +11,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.odds import best_guess
 from dpstream.project.reader import exact_number
 
-__all__ = ["POINTS", "Ask", "Question", "about_person", "about_points", "question"]
-
 #: The mechanism that follows coordinates.
 POINTS = "points"
 

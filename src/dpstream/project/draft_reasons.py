@@ -7,8 +7,6 @@ from typing import Any
 from dpstream.core.errors import ConfigError
 from dpstream.project.keyed_draft import EventFeed, Recognised
 
-__all__ = ["mechanism_reason", "refuse_envelope"]
-
 _SHAPES = {
     "changes": "the data look like a change feed whose rows have keys",
     "snapshots": "the files look like the same table at several times, with keys",

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
 
-__all__ = ["Watch", "next_due"]
-
 
 def next_due(options: SourceOptions, last_step: int) -> str | None:
     """When the step after ``last_step`` is due by the clock (UTC, ISO 8601): its period is over, and the grace period

@@ -11,8 +11,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, InsertedRecord, Record, Unit
 from dpstream.project.reader import Section
 
-__all__ = ["Expected", "expected_words", "read_expected"]
-
 #: What is assumed of a table with keys of which its owner says nothing, and of one from which records leave.
 _SIZE, _STEPS = 1000, 10
 #: The largest share by which steps may be guessed to differ.

@@ -22,8 +22,6 @@ from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section, did_you_mean
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 
-__all__ = ["open"]
-
 _WHERE = "dpstream.open"
 _EVENT = Event()
 _NAMES = "the name of a mechanism, or a recipe such as dpstream.tabular.Pooled(workload)"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.project.config import Config
     from dpstream.stream import Sink
 
-__all__ = ["WORDS", "health", "is_running"]
-
 #: Every word there is.
 WORDS = (
     "healthy",

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT, TEXTS, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, mechanisms
 from dpstream.core.schema.toml import COLUMN_TYPES
-from dpstream.project.keys import SECTIONS, Key, keys_of
-
-__all__ = ["LINE", "NAME", "json_schema", "schema_text"]
+from dpstream.project.keys import SECTIONS, keys_of
 
 #: The file that ``dpstream init`` writes beside its draft, and the draft's first line, by which editors find it. A name
 #: beside the file holds on every machine and without a network; an address would have to be one that we own.

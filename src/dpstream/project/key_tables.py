@@ -14,8 +14,6 @@ from pathlib import Path
 
 from dpstream.project.keys import SECTIONS, keys_of
 
-__all__ = ["keys_table", "with_tables"]
-
 _MARKED = re.compile(r"(<!-- keys: ([a-z ]+) -->\n).*?(<!-- end of keys -->)", re.DOTALL)
 
 

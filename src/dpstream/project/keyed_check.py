@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources import SourceOptions, StepInput
 
-__all__ = ["KeyedCheck", "checked_rows", "how_it_is_read"]
-
 #: What the rows are taken for, by ``[source] shape``.
 _READ_AS = {
     "changes": "what happened to records",

@@ -19,8 +19,6 @@ from dpstream.core.schema.hints import words_in
 from dpstream.core.schema.sample import files_of, read_sample
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
 
-__all__ = ["EventFeed", "Recognised", "are_operations", "event_operations", "key_candidates", "recognise"]
-
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
 _WORDS = {
     INSERT: ("insert", "i", "c", "create", "r", "read"),

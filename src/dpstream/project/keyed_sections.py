@@ -11,15 +11,6 @@ from dpstream.core.privacy import InsertedRecord, Record, Unit, handled_as
 from dpstream.core.privacy.unit import Returns
 from dpstream.project.reader import Section
 
-__all__ = [
-    "DEFAULT_KEYED",
-    "asks_for_record",
-    "check_key_column",
-    "default_mechanism",
-    "insert_only",
-    "read_record",
-]
-
 #: What runs where records have keys and the file names no mechanism.
 DEFAULT_KEYED = "census"
 _RECORDS = ("record", "record-replace")

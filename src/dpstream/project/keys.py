@@ -21,8 +21,6 @@ from dpstream.project.output_keys import OUTPUT_KEYS
 from dpstream.project.prior_keys import PRIOR_KEYS
 from dpstream.project.publication_keys import PUBLICATION_KEYS
 
-__all__ = ["DEFAULT_MECHANISM", "SECTIONS", "Key", "keys_of", "rows_of"]
-
 SECTIONS: dict[str, str] = {
     "": "",
     "stream": "Who is protected, and what may be public.",

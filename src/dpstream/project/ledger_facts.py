@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from dpstream.project.config import Config
     from dpstream.stream.ledger.reading import Ledger
 
-__all__ = ["ledger_facts"]
-
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
     """JSON-able; no batch id and no count is in it. Times are the owner's."""

@@ -10,8 +10,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.project.keys import keys_of
 from dpstream.project.reader import Section
 
-__all__ = ["named_family", "read_recipe"]
-
 
 def named_family(section: Section, default: str = DEFAULT_MECHANISM) -> Family:
     """The family of the mechanism that the section names; a value that names none is told before anything else is.

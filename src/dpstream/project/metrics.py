@@ -15,8 +15,6 @@ from dpstream.project.health import WORDS
 if TYPE_CHECKING:
     from dpstream.project.config import Config
 
-__all__ = ["Values", "metric_values", "metrics_text"]
-
 #: name -> what it is, in its unit.
 _ABOUT = {
     "dpstream_steps": "Committed steps of the stream.",

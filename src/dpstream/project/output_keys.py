@@ -6,8 +6,6 @@ from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import COUNT, TEXT, TEXTS, words
 from dpstream.stream.release.publishing import FULL_EVERY
 
-__all__ = ["OUTPUT_KEYS"]
-
 OUTPUT_KEYS: tuple[Key, ...] = (
     Key(
         "output",

@@ -10,8 +10,6 @@ from typing import Any
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.hints import words_in
 
-__all__ = ["Periods", "dated_panel", "periods_of"]
-
 #: A year; perhaps a quarter, a week or a month of it; perhaps a day.
 _DATED = re.compile(
     r"(.*?)(?<![0-9])((?:19|20)[0-9]{2})([-_./ ]?)(Q[1-4]|W[0-5][0-9]|0[1-9]|1[0-2])?(?:\3(0[1-9]|[12][0-9]|3[01]))?"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dpstream.io.sources import Source, StepInput
     from dpstream.stream import Release, Stream
 
-__all__ = ["Pending", "check_recheck", "expected_steps", "pending_steps", "period_text"]
-
 
 @dataclass(frozen=True, repr=False)
 class Pending:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.sections import OutputOptions
 
-__all__ = ["check_account", "check_database", "check_places"]
-
 
 def check_account(account: Path | None, state: Path, output: Path, section: Section, base: Path) -> None:
     """An account belongs to several streams: not into the state or the output of one.

@@ -17,13 +17,6 @@ from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 if TYPE_CHECKING:
     from dpstream.project.config import Config
 
-__all__ = [
-    "compare_budgets",
-    "describe",
-    "guarantee",
-    "told_base",
-]
-
 #: Steps whose errors are predicted where the plan has no horizon.
 _STEPS = (1, 10, 100, 1000)
 #: The delta at which a rho is told as (epsilon, delta) where the file names none.

@@ -30,8 +30,6 @@ from dpstream.stream.declared import counted_records
 if TYPE_CHECKING:
     from dpstream.project.config import Config
 
-__all__ = ["Wish", "expected_facts", "expected_table", "parse_wish", "smallest_budget"]
-
 #: Steps whose errors are predicted, up to the horizon, or up to the last of them.
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 #: Steps of a year, where nothing says when the stream ends; of steps without a calendar so many.

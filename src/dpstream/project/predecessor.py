@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
 
 # A ``config`` here is a ``Config``, whose module imports this one.
-__all__ = ["find_base", "require_all_published", "require_border"]
 
 
 def find_base(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT
 
-__all__ = ["PRIOR_KEYS"]
-
 PRIOR_KEYS: tuple[Key, ...] = (
     Key(
         "prior",

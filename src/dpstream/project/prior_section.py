@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Column, Schema
     from dpstream.core.schema.domain import Codes
 
-__all__ = ["check_prior_taken", "read_prior"]
-
 #: The weights of several rows that add up to this or less are taken for shares.
 _SHARES_UP_TO = 1.000_001
 #: More records than anybody has; a column of such sums holds something else.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT
 
-__all__ = ["LICENSE", "PUBLICATION_KEYS", "WEB_ADDRESS"]
-
 #: What a link of a public page or record may lead to: no script, and no file of its reader.
 WEB_ADDRESS = r"^(https?://|mailto:)[^\s<>\"{}|\\^`]+$"
 #: A licence: the SPDX name of one that is made for data or for texts, or where any other one can be read.

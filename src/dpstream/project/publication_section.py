@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from dpstream.core.contracts import shown
 from dpstream.project.publication_keys import LICENSE, WEB_ADDRESS
-from dpstream.project.reader import Section, shown
-
-__all__ = ["Publication", "read_publication"]
+from dpstream.project.reader import Section
 
 
 @dataclass(frozen=True)

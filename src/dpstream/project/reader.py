@@ -13,11 +13,14 @@ from typing import Any, Literal
 
 from dpstream.core import paths
 from dpstream.core.contracts import Key, shown
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
-from dpstream.project.keys import DEFAULT_MECHANISM, SECTIONS, keys_of, rows_of
-
-__all__ = ["Section", "Used", "did_you_mean", "exact_number", "reason_for", "shown"]
+from dpstream.project.keys import (
+    SECTIONS,
+    keys_of,
+    rows_of,
+)
 
 
 @dataclass(frozen=True)

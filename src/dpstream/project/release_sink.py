@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.project.sections import OutputOptions
     from dpstream.stream import Sink
 
-__all__ = ["sink_of"]
-
 
 def sink_of(
     output: OutputOptions,

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dpstream.project.pending import Pending
     from dpstream.stream import Release, Stream
 
-__all__ = ["last_wanted", "taken_steps"]
-
 
 def last_wanted(stream: Stream, until: int | None, steps: int | None) -> int | None:
     """The last step of a run that ends after step ``until``, or after so many new ``steps``; None: after all."""

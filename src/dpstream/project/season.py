@@ -10,8 +10,6 @@ from dpstream.io.sources.calendar import DayPeriods, MonthPeriods
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.reader import Section
 
-__all__ = ["MOST_STEPS", "check_season_taken", "read_season"]
-
 _DAYS = {"year": Fraction(1461, 4), "week": Fraction(7)}
 _MONTHS = 12
 #: A year of minutes has 525,960.

@@ -39,19 +39,6 @@ from dpstream.project.server_url import check_url
 from dpstream.stream.identity import require_constraints
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 
-__all__ = [
-    "BudgetOptions",
-    "OutputOptions",
-    "check_columns",
-    "check_fits",
-    "check_source",
-    "read_budget",
-    "read_output",
-    "read_source",
-    "read_state",
-    "read_unit",
-]
-
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 

@@ -13,8 +13,6 @@ from dpstream.project.database_draft import no_steps
 from dpstream.project.keyed_draft import Recognised
 from dpstream.project.server_url import refuse_password
 
-__all__ = ["ServerTable", "read_server_table"]
-
 _TABLES = """
 SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition

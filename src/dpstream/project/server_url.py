@@ -10,8 +10,6 @@ from dpstream.project.reader import Section
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 
-__all__ = ["check_url", "is_url", "read_server", "refuse_password"]
-
 _HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
 #: No password can hide in what this lets through: no second part before the host, no other sign.
 _URL = re.compile(rf"postgres(?:ql)?://(?:[^\s:@/?#]+@)?{_HOST}(?:,{_HOST})*(?:/[^\s?#@:]*)?(?:\?[^\s#@]*)?")

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 
-__all__ = ["ColumnSource", "MappedTable"]
-
 
 @dataclass(frozen=True)
 class ColumnSource:

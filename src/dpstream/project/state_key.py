@@ -9,8 +9,6 @@ from pathlib import Path
 from dpstream.project.reader import Section
 from dpstream.stream import StateKey
 
-__all__ = ["KeyPlace", "read_key_place"]
-
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dpstream.project.config import Config
     from dpstream.project.statement_words import Progress
 
-__all__ = ["RECORDS", "Newest", "newest_release"]
-
 _REGISTRY_FORMAT = 1
 #: How the names of Arrow's types begin, and the types of schema.org.
 _TYPES = {

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
 
-__all__ = ["Progress", "Statement", "as_progress", "limits_told", "loss_of", "odds_told", "statement"]
-
 #: The delta at which a rho is told as (epsilon, delta), as in the plan.
 _DELTA = "1e-9"
 #: Units of which one person may have many.

@@ -11,8 +11,6 @@ from dpstream.project.due_steps import next_due
 if TYPE_CHECKING:
     from dpstream.project.config import Config
 
-__all__ = ["status_facts", "steps_words"]
-
 
 def status_facts(config: Config, state: str | None = None, out: str | None = None) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""

@@ -19,8 +19,6 @@ from dpstream.project.config import Config
 from dpstream.project.json_schema import LINE
 from dpstream.project.predecessor import require_all_published
 
-__all__ = ["draft_successor"]
-
 _HEAD = """\
 # Drafted by `dpstream init --after`: the stream {name!r} goes on after {old!r}, whose last release it begins with.
 # Before the first run change here what is to change: columns and values (say under [base] what becomes of the old

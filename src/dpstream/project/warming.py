@@ -7,8 +7,6 @@ import numpy as np
 from dpstream.core.contracts.registry import families
 from dpstream.core.schema.domain import Domain
 
-__all__ = ["warm"]
-
 _DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 2, 3))
 _PAIRS = ((0, 1), (1, 2), (2, 3))
 

@@ -12,8 +12,6 @@ from dpstream.core.errors import DataError
 from dpstream.io.sources.file_opening import UnreadableError, readable
 from dpstream.spark.sessions import shielded_from_spark
 
-__all__ = ["AlikeFiles", "FoundFiles", "changed_records"]
-
 Facts = frozenset[tuple[str | int, ...]]
 
 

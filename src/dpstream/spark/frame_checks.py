@@ -11,8 +11,6 @@ from dpstream.spark.tasks import Ids
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["check_columns", "check_ids", "is_frame", "quoted", "refuse_constraints"]
-
 
 def refuse_constraints(schema: Schema) -> None:
     """Refuse public constraints, which rows are held against before they are counted.

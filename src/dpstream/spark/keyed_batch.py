@@ -19,8 +19,6 @@ from dpstream.spark.tasks import Ids
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
 
-__all__ = ["KeyedSparkBatch", "keyed_batch", "recognised"]
-
 #: The words of ``KeyedBatch``.
 _PLAIN = KeyedOperations(("insert",), ("delete",), ("update",), ())
 

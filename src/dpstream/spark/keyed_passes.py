@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
 
-__all__ = ["KeyedPasses", "SparkPresent"]
-
 
 class KeyedPasses:
     """One step's rows with keys, in Spark; a ``BatchRows`` and a ``KeyedShards``.

@@ -53,17 +53,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.keyed_operations import KeyedOperations
 
-__all__ = [
-    "NO_ORDER",
-    "REFUSED",
-    "RETURNS",
-    "Applying",
-    "Before",
-    "CountingPresent",
-    "KeyedColumns",
-    "SpreadingKeys",
-]
-
 #: More bits of a tally's last entry: a row without an order, events that the rules refuse, a key that came back.
 NO_ORDER = 4
 REFUSED = {"several": 8, "delete": 16, "update": 32, "insert": 64}

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources.operations import Operations
 
-__all__ = [
-    "MOST_CELLS",
-    "Passes",
-    "Side",
-    "require_room",
-    "require_room_in",
-    "summed",
-    "united",
-]
-
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MOST_CELLS = 2**26
 #: Copies of the result that driver and executor hold at the same time: Spark's own, on the way to Python, and ours.

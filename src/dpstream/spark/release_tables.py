@@ -37,8 +37,6 @@ from dpstream.io.sinks.staged_file import file_sha256
 from dpstream.spark.release_tasks import DRAWN_TYPE, DrawingParts, Part
 from dpstream.spark.sessions import session, shielded_from_spark
 
-__all__ = ["BLOCKS", "SINK", "SparkTables"]
-
 _FORMAT = 1
 _PARTS = "_parts.json"
 _PARTITION = re.compile(r"step=(\d+)")

@@ -19,8 +19,6 @@ from dpstream.core import durable
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.spark.tasks import TaskFailure
 
-__all__ = ["DRAWN_TYPE", "DrawingParts", "Part"]
-
 #: The columns of what a task gives back, as Spark names types.
 DRAWN_TYPE = "part int, name string, rows bigint, bytes bigint, sha256 string"
 #: Bytes that are written at once.

@@ -16,18 +16,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.foreign import failures
-from dpstream.io.sources.formats import UnreadableError
-
-__all__ = [
-    "NO_TIME",
-    "is_allowed_setting",
-    "is_local",
-    "require_protected",
-    "require_reading",
-    "session",
-    "setting",
-    "shielded_from_spark",
-]
+from dpstream.io.sources.file_opening import UnreadableError
 
 _INSTALL = 'pip install "dpstream[spark]", and Java 17 or newer'
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.operations import Operations
 
-__all__ = [
-    "FRAMES",
-    "SparkBatch",
-    "batch",
-    "refuse_reading",
-    "with_operations",
-]
-
 
 def batch(
     inserts: Any, deletes: Any = None, *, users: str | None = None, allow_plain_shuffle: bool = False

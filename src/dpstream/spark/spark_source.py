@@ -37,8 +37,6 @@ from dpstream.spark.staging import open_staged
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
 
-__all__ = ["SOURCE", "SparkKeys", "SparkSource"]
-
 _WHERE = "[source]"
 _QUERY = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
 #: Texts, quoted names and comments: a question mark in them is no parameter.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dpstream.core.schema.domain import Clique
 
-__all__ = ["SparkRows", "SparkView"]
-
 
 @dataclass(frozen=True, repr=False)
 class SparkView(Ungranted):

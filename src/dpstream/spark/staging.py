@@ -25,10 +25,8 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.spark.sessions import shielded_from_spark
-
-__all__ = ["Staged", "open_staged", "sink"]
 
 _FORMAT = 1
 _PROPERTY = "sql.streaming.queryId"

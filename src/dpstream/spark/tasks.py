@@ -34,24 +34,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.operations import Operations
 
-__all__ = [
-    "NO_ID",
-    "PART_TYPE",
-    "WRONG_OPERATION",
-    "Counting",
-    "Ids",
-    "Rows",
-    "Summing",
-    "Tally",
-    "TaskFailure",
-    "attempt",
-    "guarded",
-    "joined",
-    "part_rows",
-    "partition",
-    "row_blocks",
-]
-
 #: The columns of a part, as Spark names types.
 PART_TYPE = "part int, chunk int, data binary"
 #: Counts in one row of a part: 2 MiB.

@@ -14,7 +14,7 @@ from dpstream.core.contracts import CounterFile, CounterShards, ShardedEvents, U
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
-from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.spark.passes import Passes, united
 from dpstream.spark.sessions import setting
 from dpstream.spark.spark_view import SparkView
@@ -23,8 +23,6 @@ from dpstream.spark.user_tasks import SHARDED, Admitting, Spreading, after
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
-
-__all__ = ["SHARDS", "SparkBounded", "begin", "damage_told", "make_lasting"]
 
 #: Shards of a new stream's users: tasks that can work at the same time. 10^9 users are 4 million and 80 MB a shard.
 SHARDS = 256

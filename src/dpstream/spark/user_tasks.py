@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
 
-__all__ = ["PROBLEMS", "SHARDED", "Admitting", "Spreading", "after", "shard_batch", "written_file"]
-
 #: The columns of rows on their way to their shards, as Spark names types.
 SHARDED = "shard int, data binary"
 #: Stands in the place of a shard where the data is a tally: some rows did not fit.

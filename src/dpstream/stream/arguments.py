@@ -10,8 +10,6 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError
 from dpstream.stream.identity import canonical_json
 
-__all__ = ["check_options", "check_places", "check_text", "name_text", "position_text"]
-
 # Counts of records and bytes, and fingerprints of up to 64 bytes.
 _POSITION_END = 2**512
 

@@ -39,8 +39,6 @@ from dpstream.stream.store.store_database import damaged_store
 from dpstream.stream.stream import Stream
 from dpstream.stream.watched import WatchedRandomness
 
-__all__ = ["AnsweredQuestion", "AskingStream", "default_id", "questions_path", "questions_server"]
-
 _MAX_ID = 200
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Codes, Domain
     from dpstream.stream.store.store import Store
 
-__all__ = ["ROWS", "RULE", "BatchContent", "RecordRows"]
-
 #: 2: ``MultisetHash``. The rule before it, a keyed hash of the sorted records, left no mark.
 RULE = b"\x02"
 #: What the key of the fingerprint is derived for.

@@ -23,18 +23,22 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import User
 from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, KeyedBatch, Snapshot
+from dpstream.core.tables.contribution import (
+    ID_BYTES,
+    Owners,
+    admit,
+    read_owners,
+)
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.batch_content import RecordRows
-from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
+from dpstream.stream.contribution import separate
 from dpstream.stream.frames import Batch, encode_batch, encode_blocks
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
     from dpstream.core.schema import Schema
     from dpstream.stream.store.store import Store
-
-__all__ = ["admitted", "grant_batch"]
 
 
 def grant_batch(

@@ -9,33 +9,12 @@ import numpy as np
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import arrow
 from dpstream.core.tables.contribution import (
-    ID_BYTES,
-    Admission,
     Columns,
-    EventCounts,
-    Owners,
-    admit,
-    checksum,
-    id_bytes,
-    read_owners,
 )
 from dpstream.stream.frames import Batch
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-
-__all__ = [
-    "ID_BYTES",
-    "Admission",
-    "Columns",
-    "EventCounts",
-    "Owners",
-    "admit",
-    "checksum",
-    "id_bytes",
-    "read_owners",
-    "separate",
-]
 
 
 def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tuple[Batch, Columns]:

@@ -12,8 +12,6 @@ from dpstream.core.schema.fine import FineColumn
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["counted_records", "declared_public", "shown_public", "shown_source"]
-
 #: Lines that are no records, in a few words.
 _BROKEN = (
     "a line of a csv or NDJSON source that cannot be taken apart (more or fewer cells than columns, a quote that is "

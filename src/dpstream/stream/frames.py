@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import EngineBatch
     from dpstream.core.schema import Schema
 
-__all__ = ["Batch", "Codes", "as_batch", "encode_batch", "encode_blocks"]
-
 
 @dataclass(frozen=True, repr=False)
 class Batch:

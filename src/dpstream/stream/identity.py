@@ -18,20 +18,6 @@ from dpstream.stream.declared import declared_public
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "canonical_json",
-    "is_same_plan",
-    "mechanism_remedy",
-    "plan_facts",
-    "plan_hash",
-    "require_constraints",
-    "require_same_plan",
-    "require_same_unit",
-    "spent_per_step",
-    "whose_unit",
-]
-
-
 #: How a stream goes on under another plan.
 _SUCCESSOR = (
     "a successor with the new plan, which goes on from the last release (dpstream init --after, with the file as it "

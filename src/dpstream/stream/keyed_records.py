@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.stream.store.store import Store
 
-__all__ = ["KeyedRecords", "require_record"]
-
 
 class KeyedRecords:
     """What a stream of keyed records knows between its steps.

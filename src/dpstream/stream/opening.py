@@ -27,8 +27,6 @@ from dpstream.stream.stream import Stream
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["open_stream"]
-
 
 def open_stream(
     plan: StreamPlan,

@@ -17,8 +17,6 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.convert import pure_to_zcdp
 from dpstream.stream.ledger.limit import budget_from_dict, compose
 
-__all__ = ["Base", "Broken", "Together", "base_words", "broken_words", "covered", "own_budget", "together"]
-
 Together = Literal["parallel", "sum"]
 
 

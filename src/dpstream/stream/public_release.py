@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
-__all__ = ["PublicRelease", "read"]
-
 _BASE = (
     "counted in the released table, which holds records of the table that the stream began with: they were not "
     "measured, and no public noise scale tells how wrong a count of them is"

@@ -8,8 +8,6 @@ from dpstream.core.errors import ConfigError, HorizonError, StepError
 from dpstream.stream.predecessor_cost import Broken
 from dpstream.stream.store.step_rows import RESTORED, Reservation, Step
 
-__all__ = ["all_steps_done", "broken_border", "no_place", "other_batch", "other_records", "undecided"]
-
 
 def all_steps_done(step: int, horizon: int) -> HorizonError:
     """The plan pays for no further step."""

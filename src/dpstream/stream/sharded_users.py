@@ -22,8 +22,6 @@ from dpstream.core.tables.counter_files import damaged_files, file_bytes, missin
 from dpstream.stream.store import container
 from dpstream.stream.store.lock import USERS
 
-__all__ = ["pack_shards", "problem_of_files", "unpack_shards", "user_folder"]
-
 _FORMAT = 1
 _KEY, _TAG = 32, 16
 #: Bytes of files that are read again at each opening.

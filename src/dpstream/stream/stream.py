@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
     from dpstream.core.schema import Schema
 
-__all__ = ["LedgerEntry", "Stream"]
-
 _TAKEN_BACK = ("withdrawing", "withdrawn", "rejected")
 _log = logging.getLogger("dpstream.streams")
 

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import CounterShards, ShardedEvents, UserEvents
-from dpstream.stream.contribution import ID_BYTES, EventCounts, checksum
+from dpstream.core.tables.contribution import (
+    ID_BYTES,
+    EventCounts,
+    checksum,
+)
 from dpstream.stream.sharded_users import pack_shards, unpack_shards
 from dpstream.stream.store.store_database import StoreDatabase
-
-__all__ = ["dropped", "read_events", "read_shards", "verify_events", "write_events"]
 
 #: Ids of one query; SQLite takes 32,766 parameters, PostgreSQL 65,535.
 _CHUNK = 10_000

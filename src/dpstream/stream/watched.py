@@ -13,8 +13,6 @@ from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["WatchedRandomness"]
-
 
 class WatchedRandomness(Randomness):
     """Hands every request on to ``inner``, and remembers that there was one.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from dpstream.project import Config
 
-__all__ = ["DEMO_MARKER", "PICTURE_FRAMES", "compare", "demo", "fresh_folder"]
-
 #: Says that the demo made the folder; and everything else that a demo writes.
 DEMO_MARKER, PICTURE = ".dpstream-demo", "demo.png"
 _OURS = ("data", "releases", "state", "dpstream.toml", "README.md", "simulation.json", PICTURE)

@@ -12,8 +12,6 @@ from dpstream.core.contracts import Family
 from dpstream.core.contracts.registry import family_of, is_built_in
 from dpstream.core.errors import ConfigError
 
-__all__ = ["tool_for", "tool_of"]
-
 Tool = Literal["evaluation", "page", "simulation", "ceiling"]
 Contract = TypeVar("Contract")
 #: What is a family's alone has a folder of that family's name; "" is what works for any stream.

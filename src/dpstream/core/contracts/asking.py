@@ -12,8 +12,6 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["AskedPlan", "QuestionAnswer", "QuestionsSoFar"]
-
 
 class QuestionAnswer(Protocol):
     """One answer; public.

@@ -15,25 +15,6 @@ from dpstream.core.schema.domain import Clique
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
 
-__all__ = [
-    "BatchReads",
-    "BatchRows",
-    "BoundedBatch",
-    "CancellingBatch",
-    "CheckedBatch",
-    "EngineBatch",
-    "Events",
-    "Granted",
-    "KeyedEffect",
-    "KeyedRows",
-    "KeyedShards",
-    "KeyedTable",
-    "PresentRecords",
-    "PrivateBatch",
-    "Ungranted",
-    "Wanted",
-]
-
 #: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
 #: ``present``: instead of what a step brings, the keyed records that are there at its end.
 BatchReads = Literal["counts", "records", "reports", "present"]

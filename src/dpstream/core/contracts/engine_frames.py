@@ -15,8 +15,6 @@ from dpstream.core.contracts.plugins import Plugins
 if TYPE_CHECKING:
     from dpstream.core.contracts.batches import EngineBatch
 
-__all__ = ["FrameKind", "engine_batch", "engine_keyed"]
-
 
 @dataclass(frozen=True)
 class FrameKind:

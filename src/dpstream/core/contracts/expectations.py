@@ -10,8 +10,6 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, HorizonError
 
-__all__ = ["VARIES", "ExpectedErrors", "ExpectedTable", "MarginalError", "check_steps", "with_columns"]
-
 #: By which share the number of records that come differs from one step to the next, where nobody says
 #: (docs/theory/pooled.md: .2 to .5 in months of real streams).
 VARIES = 0.3

@@ -8,17 +8,6 @@ from typing import Any
 
 from dpstream.core.privacy.unit import Individual, Record, Unit
 
-__all__ = [
-    "COUNTS_UNKNOWN",
-    "Explanation",
-    "PrintedTable",
-    "counts_words",
-    "sentence",
-    "shown_bytes",
-    "table_published",
-    "with_measurements",
-]
-
 #: Follows what is said about the number of records.
 COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy import Unit
     from dpstream.core.schema import Problem
 
-__all__ = ["Alternative", "Checks", "Family", "Limits"]
-
 
 @dataclass(frozen=True)
 class Alternative:

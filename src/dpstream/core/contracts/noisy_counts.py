@@ -18,8 +18,6 @@ from dpstream.core.privacy.joint import AnyNoise, HistogramCells, HistogramsNois
 from dpstream.core.privacy.law import Law, NoiseSum, unpack_law
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
 
-__all__ = ["Counted", "NoisyCounts", "marginal_query"]
-
 #: What is counted: events of the steps ``first .. last`` (inserts, deletes, or inserts less deletes); records that are
 #: present at the end of the step ``as_of``, or left since the count before, with first steps ``first .. last``; people
 #: of a panel, in the periods ``first .. last``; the points number ``first .. last``.

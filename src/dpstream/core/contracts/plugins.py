@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["Plugins"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["PublicPrior"]
-
 
 @dataclass(frozen=True, eq=False)
 class PublicPrior:

@@ -23,28 +23,6 @@ from dpstream.core.schema.domain import Domain
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "COUNT",
-    "HEADLINE_SHARE",
-    "NUMBER",
-    "TEXT",
-    "TEXTS",
-    "Given",
-    "Headline",
-    "Key",
-    "Nested",
-    "Option",
-    "SectionReader",
-    "build",
-    "hints_of",
-    "keys_of_recipes",
-    "located",
-    "option",
-    "read_fields",
-    "shown",
-    "words",
-]
-
 # Fragments of JSON Schema.
 TEXT: Mapping[str, Any] = {"type": "string", "minLength": 1}
 TEXTS: Mapping[str, Any] = {"type": "array", "items": TEXT}

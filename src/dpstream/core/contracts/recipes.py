@@ -17,8 +17,6 @@ from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, 
 from dpstream.core.privacy.convert import approximate_to_zcdp
 from dpstream.core.privacy.unit import Unit, handled_as
 
-__all__ = ["Recipe", "Terms", "check_share", "check_unit", "check_whole", "check_words"]
-
 AnyPlan = TypeVar("AnyPlan", bound=StreamPlan, covariant=True)
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
 

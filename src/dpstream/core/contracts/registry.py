@@ -12,16 +12,6 @@ from dpstream.core.contracts.families import Family
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError
 
-__all__ = [
-    "DEFAULT_MECHANISM",
-    "EARLIER_DEFAULT",
-    "families",
-    "family_of",
-    "is_built_in",
-    "mechanisms",
-    "mechanisms_with",
-]
-
 #: What runs where the file names none, and what did before.
 DEFAULT_MECHANISM, EARLIER_DEFAULT = "pooled", "dpstabs"
 _BUILT_IN = {

@@ -19,18 +19,6 @@ from dpstream.core.schema.domain import Clique, Codes, Domain
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "CellEstimate",
-    "Dealing",
-    "GrowingTable",
-    "Measured",
-    "Packed",
-    "PeopleEstimate",
-    "PlacedRecords",
-    "Synthesis",
-    "SyntheticTable",
-]
-
 
 @dataclass(frozen=True)
 class Packed:

@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "Part",
-    "PredictedError",
-    "StartTable",
-    "StreamPlan",
-    "StreamRecipe",
-]
-
 
 @dataclass(frozen=True)
 class Part:

@@ -16,17 +16,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "COUNTER",
-    "CounterFile",
-    "CounterShards",
-    "PresentShards",
-    "ShardedEvents",
-    "UserCounters",
-    "UserEvents",
-]
-
-
 #: Bytes of a counter in a file.
 COUNTER = 4
 

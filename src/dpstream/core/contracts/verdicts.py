@@ -13,26 +13,6 @@ from typing import Any, Literal
 
 from dpstream.core.contracts.expectations import MarginalError
 
-__all__ = [
-    "EXACT",
-    "MEANING",
-    "MODELLED",
-    "NOT_KNOWN",
-    "PREDICTED",
-    "SIMULATED",
-    "THRESHOLDS",
-    "CellError",
-    "How",
-    "Use",
-    "Verdict",
-    "as_of",
-    "errors_of",
-    "is_unfit",
-    "only_good_news",
-    "verdicts",
-    "verdicts_from",
-]
-
 #: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, or simulations.
 How = Literal["exact", "modelled", "predicted", "simulated"]
 EXACT: How = "exact"

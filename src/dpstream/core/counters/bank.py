@@ -27,8 +27,6 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["BankState", "CounterBank"]
-
 #: Named int64 arrays, changed in place: "t" (a clock for each counter), the counter's own arrays with the
 #: cells of all counters side by side on the last axis, and for each array with rows "rows/NAME": how many
 #: rows each counter has in use. Copying the arrays saves the bank. It holds private sums.

@@ -10,8 +10,6 @@ from functools import lru_cache
 from dpstream.core.counters.counter import MAX_TICKS
 from dpstream.core.counters.intervals import Interval, IntervalCounter
 
-__all__ = ["HybridCounter", "TreeCounter"]
-
 _ALL = Fraction(1)
 _HALF = Fraction(1, 2)
 

@@ -50,8 +50,6 @@ from dpstream.core.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["BinnedCounter", "CalibratedBinnedCounter", "Weights", "usable_tolerance"]
-
 #: ``m_0``: the multiplier of the first increment. Others are at least this, and rounded down by at most one part in it.
 _BASE = 1024
 # An increment, and the noise in what the measurements say about it, stay below 2^32 each.

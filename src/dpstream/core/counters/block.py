@@ -10,8 +10,6 @@ from fractions import Fraction
 from dpstream.core.counters.counter import MAX_TICKS, check_count
 from dpstream.core.counters.intervals import Interval, IntervalCounter
 
-__all__ = ["BlockCounter", "UnboundedBlockCounter"]
-
 _ALL = Fraction(1)
 _HALF = Fraction(1, 2)
 _THIRD = Fraction(1, 3)

@@ -10,8 +10,6 @@ import numpy as np
 from dpstream.core.counters.binned import BinnedCounter, Weights, usable_tolerance
 from dpstream.core.errors import ConfigError
 
-__all__ = ["CONSTANTS", "BLTCounter"]
-
 #: For each number of ticks: ``1 - theta`` and ``omega`` of every exponential. Made by ``benchmarks/blt_constants.py``.
 CONSTANTS: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
     1000: (

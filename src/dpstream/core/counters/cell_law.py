@@ -13,8 +13,6 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.law import Law, NoiseSum, WeightedLaplace
 from dpstream.core.privacy.noise import DiscreteGaussian
 
-__all__ = ["cell_law", "gain_law"]
-
 #: Variance that rounding to whole numbers adds.
 _ROUNDING = 1 / 12
 

@@ -16,8 +16,6 @@ from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitEr
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.unit import Event
 
-__all__ = ["EXPECTED_TICKS", "MAX_BYTES", "Candidate", "Choice", "Judged", "best", "rms_deviation"]
-
 #: Ticks that are expected where neither a number nor a horizon is given: a year of working days, five of weeks.
 EXPECTED_TICKS = 250
 #: State that a chosen counter may need by default.

@@ -32,16 +32,6 @@ from dpstream.core.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = [
-    "MAX_INCREMENT",
-    "MAX_NOISE_SCALE",
-    "MAX_TICKS",
-    "CalibratedCounter",
-    "Counter",
-    "CounterState",
-    "LinearMap",
-]
-
 #: Declared bounds. 2^28 increments of 2^32 stay below 2^60; 2^28 draws of noise stay below 2^60
 #: unless one of them passes 64 times the largest scale (probability below e^-64 each). The bounds
 #: are public, so that no refusal depends on a private sum.

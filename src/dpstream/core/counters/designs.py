@@ -15,8 +15,6 @@ from math import inf, prod
 from dpstream.core.counters.counter import MAX_TICKS
 from dpstream.core.counters.forest import Tree
 
-__all__ = ["epochs", "growing_blocks", "kary_tree", "optimal_trees", "root_of"]
-
 _SAMPLES = 192
 _MOST_TREES = 9
 _MOST_LEVELS = 6

@@ -27,8 +27,6 @@ from dpstream.core.counters.counter import (
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["FactoredCounter", "as_floats", "as_integers"]
-
 
 class FactoredCounter(CalibratedCounter):
     """A counter that measures in integers and decodes in public.

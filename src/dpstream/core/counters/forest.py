@@ -42,8 +42,6 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 
-__all__ = ["CalibratedForest", "ForestCounter", "Tree", "TreePosition"]
-
 
 @dataclass(frozen=True)
 class Tree:

@@ -49,8 +49,6 @@ from dpstream.core.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["CalibratedIntervalCounter", "Interval", "IntervalCounter"]
-
 
 class Interval(NamedTuple):
     """The interval that ends at a tick. ``level`` None: it swallows everything open, for good."""

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LagBins"]
-
 
 class LagBins:
     """The bins of a sequence of integer weights. Increments are numbered from 0.

@@ -14,8 +14,6 @@ from dpstream.core.counters.subtract import KaryTreeCounter, SubtractBlocksCount
 from dpstream.core.counters.toeplitz import ToeplitzCounter
 from dpstream.core.errors import ConfigError
 
-__all__ = ["COUNTER_NAMES", "COUNTER_OPTION", "PURE_COUNTER_NAMES", "ZCDP_COUNTER_NAMES", "counter_by_name"]
-
 _INTERVALS = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
 #: Counters that take a pure budget; noise drawn ahead is for these only.
 PURE_COUNTER_NAMES = (*_INTERVALS, "subtract-blocks", "k-ary", "optimal-tree", "optimal-epochs")

@@ -20,8 +20,6 @@ from dpstream.core.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["CalibratedOptimalForest", "OptimalEpochsCounter", "OptimalTreeCounter"]
-
 
 @dataclass(frozen=True)
 class OptimalTreeCounter(ForestCounter):

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters.lagbins import LagBins
 
-__all__ = ["NoiseTable"]
-
 #: Beyond, the exact recursion is left.
 _EXACT_TICKS = 2**13
 _LONGEST = 2**22

@@ -8,8 +8,6 @@ from fractions import Fraction
 
 from dpstream.core.counters.intervals import Interval, IntervalCounter
 
-__all__ = ["SimpleCounter"]
-
 _EACH = Interval(None, Fraction(1))
 
 

@@ -59,8 +59,6 @@ from dpstream.core.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["CalibratedSparseCounter", "SparseCounter"]
-
 
 @dataclass(frozen=True)
 class SparseCounter(Counter):

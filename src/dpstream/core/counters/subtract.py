@@ -19,8 +19,6 @@ from dpstream.core.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["CalibratedSubtraction", "KaryTreeCounter", "SubtractBlocksCounter"]
-
 
 @dataclass(frozen=True)
 class SubtractBlocksCounter(ForestCounter):

@@ -9,8 +9,6 @@ import numpy as np
 
 from dpstream.core.counters.binned import BinnedCounter, Weights, usable_tolerance
 
-__all__ = ["MAX_HORIZON", "ToeplitzCounter"]
-
 #: The weights of all ages are kept once for a recipe: 100 MB at this horizon.
 MAX_HORIZON = 2**22
 

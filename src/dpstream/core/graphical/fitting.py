@@ -15,8 +15,6 @@ from dpstream.core.graphical.measurement import Measurement, check_measurement, 
 from dpstream.core.graphical.model import FitReport, Model
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["FittingMethod", "fit"]
-
 FittingMethod = Literal["proximal", "mirror"]
 
 

@@ -14,9 +14,6 @@ from dpstream.core.errors import ConfigError, InputError, LimitError
 from dpstream.core.graphical.compiled.arrays import FactorArrays, Ints, TreeArrays
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["CliqueList", "JunctionTree", "check_clique", "clique_list", "junction_tree", "tree_cells"]
-
-
 #: Beyond this no table is allocated: index maps are 32-bit, and such a model cannot be used anyway.
 MOST_CELLS = 2**27
 #: What a cell begins with where no record is: a logarithm below all that potentials add up to.

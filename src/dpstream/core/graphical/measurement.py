@@ -13,8 +13,6 @@ from dpstream.core.errors import InputError
 from dpstream.core.graphical.junction_tree import check_clique
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["Measurement", "combine", "estimate_total"]
-
 
 @dataclass(frozen=True, eq=False)
 class Measurement:

@@ -17,8 +17,6 @@ from dpstream.core.graphical.junction_tree import JunctionTree, check_clique, cl
 from dpstream.core.graphical.shape import Shape
 from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
 
-__all__ = ["FitReport", "Model"]
-
 _KIND = "graphical-model"
 _FORMAT = 1
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dpstream.core.graphical.junction_tree import CliqueList, JunctionTree, offsets, ragged
 from dpstream.core.graphical.summing import spread_marginal
 
-__all__ = ["Shape"]
-
 #: Pairs go through one table of (sum of sizes)^2 doubles while that stays below this many cells.
 _PAIR_TABLE_CELLS = 2**24
 #: More pairs than these that no tree clique holds go through that table, where it may be held.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from dpstream.core.graphical.junction_tree import JunctionTree
 from dpstream.core.schema.domain import Clique
 
-__all__ = ["spread_marginal"]
-
 SpreadTable = tuple[NDArray[np.float64], tuple[int, ...]]
 
 

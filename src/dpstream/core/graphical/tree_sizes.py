@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from dpstream.core.graphical.junction_tree import MOST_COUNTED, check_clique, clique_list
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["TreeSizes", "tree_cells_each"]
-
 _Indices = NDArray[np.int64]
 _Floats = NDArray[np.float64]
 #: The two rules of greedy elimination; a tree is the smaller of what they give (``compiled.elimination``).

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from dpstream.core.privacy._exact import exp_bounds
 from dpstream.core.privacy._inversion import WORD_BITS, WordSource
 
-__all__ = ["MARGIN", "coins"]
-
 MARGIN = 2.0**-40
 
 

@@ -14,16 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-__all__ = [
-    "Distribution",
-    "exp_bounds",
-    "gaussian_magnitude",
-    "geometric",
-    "geometric_digit",
-    "laplace_magnitude",
-    "negative_sign",
-]
-
 Bounds = tuple[int, int]
 Distribution = Callable[[int], Iterator[Bounds]]
 

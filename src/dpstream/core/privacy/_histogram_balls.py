@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BallSeries", "ball_series", "block_vectors", "dimension_of"]
-
 #: Arrays of Python integers.
 _Integers = NDArray[np.object_]
 

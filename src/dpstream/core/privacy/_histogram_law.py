@@ -13,8 +13,6 @@ from dpstream.core.privacy._exact import capped_float
 from dpstream.core.privacy._histogram_balls import dimension_of
 from dpstream.core.privacy.joint import HistogramCells
 
-__all__ = ["has_law", "law_of_sum"]
-
 _Floats = NDArray[np.float64]
 #: Blocks of more cells have numbers of vectors beyond floating point.
 _LARGEST_BLOCK = 32

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import LimitError
 from dpstream.core.privacy._exact import Distribution
 
-__all__ = ["WORD_BITS", "InversionTable", "Level", "WordSource"]
-
 WORD_BITS = 63
 #: Words from an entropy source: ``words(n)`` gives n independent uniform 64-bit integers.
 WordSource = Callable[[int], NDArray[np.uint64]]

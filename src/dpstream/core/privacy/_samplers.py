@@ -21,17 +21,6 @@ from dpstream.core.privacy._exact import (
 )
 from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, WordSource
 
-__all__ = [
-    "CHUNK",
-    "Sampler",
-    "build_gaussian",
-    "build_geometric",
-    "build_laplace",
-    "sampler_of_gaussian",
-    "sampler_of_laplace",
-    "uniform_below",
-]
-
 #: Samples made at a time: the intermediate arrays stay in the processor's cache.
 CHUNK = 1 << 16
 

@@ -17,18 +17,6 @@ from typing import Self
 
 from dpstream.core.errors import BudgetError
 
-__all__ = [
-    "MAX_EPSILON",
-    "ZCDP",
-    "Amount",
-    "Budget",
-    "PureDP",
-    "amounts",
-    "decimal_text",
-    "exact_amount",
-    "exact_text",
-]
-
 Amount = int | str | float | Decimal | Fraction
 
 #: Larger losses promise nothing to anybody; a typo is the likelier explanation.

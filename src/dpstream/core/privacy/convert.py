@@ -16,17 +16,6 @@ from fractions import Fraction
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
 
-__all__ = [
-    "approximate_to_zcdp",
-    "group",
-    "per_member",
-    "pure_to_approximate",
-    "pure_to_zcdp",
-    "replace_from_add_remove",
-    "zcdp_to_delta",
-    "zcdp_to_epsilon",
-]
-
 # Relative rounding errors of the few operations below are near 1e-15; this is a thousand times that.
 _SLACK = 1e-12
 # Deltas below 10^-300 are refused, and no reported delta is below this (exp would round to 0).

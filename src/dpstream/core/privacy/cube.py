@@ -22,8 +22,6 @@ from dpstream.core.privacy._samplers import Sampler, build_geometric
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import MAX_SCALE, DiscreteGaussian, exact_parameter
 
-__all__ = ["MAX_DIMENSION", "CubeNoise", "noise_for_bounded"]
-
 #: Most coordinates drawn together: tables of so many long integers are built in a fraction of a second.
 MAX_DIMENSION = 512
 #: Sums of ``MAX_DIMENSION`` geometric numbers of the largest scale stay far below it.

@@ -24,8 +24,6 @@ from dpstream.core.privacy._samplers import Sampler, build_geometric, uniform_be
 from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise
 from dpstream.core.privacy.noise import MAX_SCALE, Noise, exact_parameter
 
-__all__ = ["AnyNoise", "HistogramCells", "HistogramsNoise"]
-
 #: Sums of ``MAX_DIMENSION`` geometric numbers of the largest scale stay far below it.
 _LARGEST = 1 << 60
 

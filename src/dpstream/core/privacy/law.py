@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 
-__all__ = ["MAX_CONFIDENCE", "Law", "NoiseSum", "WeightedLaplace", "check_confidence", "unpack_law"]
-
 #: Beyond, the tail is of the order of rounding errors.
 MAX_CONFIDENCE = 1 - 1e-6
 

@@ -19,15 +19,6 @@ from dpstream.core.privacy._inversion import WordSource
 from dpstream.core.privacy._samplers import CHUNK, sampler_of_gaussian, sampler_of_laplace
 from dpstream.core.privacy.budget import Budget, PureDP
 
-__all__ = [
-    "MAX_SCALE",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "Noise",
-    "exact_parameter",
-    "noise_for",
-]
-
 #: Largest scale and standard deviation. Beyond, sums of noise could pass 64-bit integers.
 MAX_SCALE = 10**12
 

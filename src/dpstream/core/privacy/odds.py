@@ -12,8 +12,6 @@ import math
 from dpstream.core.errors import BudgetError
 from dpstream.core.privacy.budget import Amount, exact_amount
 
-__all__ = ["best_guess", "surer"]
-
 _SLACK = 1e-12
 
 

@@ -17,8 +17,6 @@ from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise, sample
 
-__all__ = ["Randomness"]
-
 # Words fetched at a time: a stream step needs hundreds; large draws bypass the buffer.
 _BUFFER_WORDS = 4096
 _fork_count = 0

@@ -31,14 +31,6 @@ from dpstream.core.privacy._exact import capped_float, exp_bounds
 from dpstream.core.privacy._inversion import WORD_BITS, Level, WordSource
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = [
-    "exponential_mechanism",
-    "exponential_probabilities",
-    "permute_and_flip",
-    "permute_and_flip_probabilities",
-    "selection_epsilon",
-]
-
 Integers = NDArray[np.int64] | NDArray[np.object_] | Sequence[int]
 
 # Exponents beyond this have probabilities below any margin; capping them keeps floats finite.

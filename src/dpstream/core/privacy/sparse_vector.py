@@ -14,8 +14,6 @@ from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["AboveThreshold"]
-
 
 @dataclass(frozen=True)
 class AboveThreshold:

@@ -25,21 +25,6 @@ from typing import Literal
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy.budget import Budget, PureDP
 
-__all__ = [
-    "MAX_EVENTS",
-    "Event",
-    "EventUnit",
-    "Individual",
-    "InsertedRecord",
-    "NeighbourRelation",
-    "Record",
-    "Returns",
-    "Unit",
-    "User",
-    "handled_as",
-    "parse_unit",
-]
-
 NeighbourRelation = Literal["add-remove", "replace"]
 #: What a key is that comes back after it was absent at the end of a step: a new record, or refused.
 Returns = Literal["new", "refuse"]

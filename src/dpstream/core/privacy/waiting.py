@@ -11,8 +11,6 @@ from dpstream.core.privacy._exact import capped_float, exp_bounds
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["reaches", "waiting_time", "waiting_times"]
-
 _WORD = 64
 #: Words nearer than this to 0 or 1 are decided by integers only: their logarithms are not accurate enough.
 _EDGE = 1 << 42

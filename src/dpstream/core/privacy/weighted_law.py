@@ -10,13 +10,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy._histogram_law import has_law, law_of_sum
+from dpstream.core.privacy._histogram_law import law_of_sum
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, check_confidence, log_characteristic
 from dpstream.core.privacy.noise import Noise
-
-__all__ = ["WeightedSum", "has_law"]
 
 #: Grid steps to a standard deviation where weights differ, and half of the grid in standard deviations.
 _FINEST, _REACH = 1024, 32

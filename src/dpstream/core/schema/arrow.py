@@ -16,22 +16,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.schema.domain import Mask
 
-__all__ = [
-    "INEXACT",
-    "dictionary_parts",
-    "first_repeated",
-    "floats_of",
-    "integers_of",
-    "is_inexact",
-    "is_text",
-    "null_mask",
-    "plain",
-    "text_numbers",
-    "to_table",
-    "type_name",
-    "valid_text",
-]
-
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 

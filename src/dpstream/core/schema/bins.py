@@ -16,8 +16,6 @@ from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Mask
 from dpstream.core.schema.numeric import Integer, Real
 
-__all__ = ["Literal", "compare_columns", "equal_mask", "order_mask"]
-
 _Ordered = Integer | Real | Date | DateTime
 _EPOCH = dt.datetime(1970, 1, 1)
 

@@ -16,18 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "as_cells",
-    "cells",
-    "holds_something",
-    "is_cells",
-    "parse_record",
-    "plain_text",
-    "texts",
-    "typed",
-    "whole",
-]
-
 #: Deeper records are no records: Python's reader would use up its stack on them.
 MOST_DEPTH = 200
 # Possessive: a text is matched in one way, and its characters are not kept to go back to.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["BLOCK_ROWS", "AnyCodes", "CodeBlocks", "narrow_type"]
-
 #: Codes in any of the types of ``narrow_type``, or int32.
 AnyCodes = NDArray[Any]
 

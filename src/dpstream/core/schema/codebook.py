@@ -15,8 +15,6 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.numeric import Ordered
 
-__all__ = ["codebook"]
-
 _TYPES = {"real": "number"}
 
 

@@ -20,8 +20,6 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.cells import is_cells, whole
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["MAX_CODES", "PROBLEM_KINDS", "Codes", "Column", "Problem", "Style"]
-
 #: ``exact``: values as drawn, with all their digits, as ``value`` was before releases had labels.
 Style = Literal["value", "exact", "label"]
 

@@ -19,8 +19,6 @@ from dpstream.core.schema.constraints import MAX_CONSTRAINT_CELLS, Constraints, 
 from dpstream.core.schema.domain import Domain, Mask
 from dpstream.core.schema.predicate import parse_predicate
 
-__all__ = ["read_constraints"]
-
 _KEYS = ("allowed", "derived", "forbidden", "violations")
 
 

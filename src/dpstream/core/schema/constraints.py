@@ -18,8 +18,6 @@ from dpstream.core.errors import SchemaError
 from dpstream.core.schema.column import Column, Problem
 from dpstream.core.schema.domain import Codes, Domain, Impossible, Mask
 
-__all__ = ["MAX_CONSTRAINT_CELLS", "Constraints", "Derived", "Excluded", "Rules", "split_spec"]
-
 #: Most cells that the columns of one constraint have together.
 MAX_CONSTRAINT_CELLS = 2**20
 _WHERE = "schema.constraints"

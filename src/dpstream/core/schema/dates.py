@@ -20,8 +20,6 @@ from dpstream.core.schema.column import MAX_CODES, UNREADABLE
 from dpstream.core.schema.domain import Codes
 from dpstream.core.schema.numeric import Ordered, check_edges
 
-__all__ = ["Date", "DateTime", "borders", "parse_every", "read_date", "read_time"]
-
 PERIODS_ALLOWED = "day, week, month, quarter, year, or a number of days such as 14 days"
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DAYS = {"day": 1, "week": 7}

@@ -14,8 +14,6 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["Boolean", "Categorical"]
-
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
 _WHOLE = r"-?(?:0|[1-9][0-9]*)"

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import SchemaError
 
-__all__ = ["Clique", "Codes", "Domain", "Impossible", "Mask", "pack_impossible", "unpack_impossible"]
-
 #: Sorted positions of attributes in a domain. Names appear only where users see them.
 Clique = tuple[int, ...]
 #: Codes of records, or of one column of them.

@@ -19,8 +19,6 @@ from dpstream.core.schema.hints import followers
 from dpstream.core.schema.numeric import Ordered
 from dpstream.core.schema.toml import toml_key, toml_value
 
-__all__ = ["SAMPLE_ROWS", "TO_CONFIRM", "draft_columns", "draft_reports"]
-
 #: What stands at the end of every line that was read off the data.
 TO_CONFIRM = "# CONFIRM"
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.

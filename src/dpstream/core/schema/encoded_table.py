@@ -21,8 +21,6 @@ from dpstream.core.schema.column import Column, WrongTypeError
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["BlockEncoder", "EncodedBlock", "EncodedTable"]
-
 #: Distinct values up to which a block's dictionary is compared with that of the block before.
 _COMPARED = 4096
 

@@ -20,8 +20,6 @@ from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.domain import Codes
 from dpstream.core.schema.numeric import Integer, Ordered, Real
 
-__all__ = ["FINE_PARTS", "FineColumn", "Scale", "fine"]
-
 #: Most codes of a fine column: far finer than any cell that is released.
 FINE_PARTS = 2**30
 _SECOND = 1_000_000

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.numeric import Ordered
 
-__all__ = ["Group", "fold", "groups_of", "top_codes"]
-
 
 @dataclass(frozen=True)
 class Group:

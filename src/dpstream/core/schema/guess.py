@@ -17,8 +17,6 @@ from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Real
 
-__all__ = ["Guess", "guess_column", "nice_edges"]
-
 #: A text column with more different values than this is left out of the draft.
 MOST_VALUES = 100
 #: Whole numbers over a shorter span get one code each, longer spans get bins.

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["coordinates", "followers", "is_nearly_unique", "whose_column", "words_in"]
-
 #: Rows that are looked at.
 _ROWS = 100_000
 #: Columns with so many different values are compared in pairs, and so many columns.

@@ -17,8 +17,6 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["Integer", "Ordered", "Real", "average_ends"]
-
 #: Largest magnitude of a declared whole number; a margin below 2**63 keeps all arithmetic exact.
 LARGEST_NUMBER = 2**62
 #: 10 to this power, and to smaller ones, is a float64 exactly.

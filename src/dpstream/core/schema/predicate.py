@@ -33,8 +33,6 @@ from dpstream.core.schema.constraints import Constraints
 from dpstream.core.schema.discrete import Boolean
 from dpstream.core.schema.domain import Domain, Mask
 
-__all__ = ["Predicate", "parse_predicate"]
-
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 50
 

@@ -19,8 +19,6 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.paths import check_file
 from dpstream.core.schema.cells import cells, parse_record, plain_text, typed
 
-__all__ = ["ENDINGS", "files_of", "other_encoding", "other_separator", "read_sample"]
-
 #: Bytes that are looked at together.
 _BLOCK = 2**20
 ENDINGS = ".csv, .csv.gz, .parquet, .ndjson, .jsonl (and .gz of those)"

@@ -22,8 +22,6 @@ from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
 from dpstream.core.threads import in_order
 
-__all__ = ["Schema"]
-
 Extra = Literal["error", "ignore"]
 
 

@@ -20,16 +20,6 @@ from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Real, number_text
 
-__all__ = [
-    "COLUMN_TYPES",
-    "load_toml",
-    "read_schema",
-    "toml_key",
-    "toml_value",
-    "unknown_key",
-    "write_schema",
-]
-
 COLUMN_TYPES: dict[str, type[Column]] = {
     kind.type_name: kind for kind in (Boolean, Categorical, Integer, Real, Date, DateTime)
 }

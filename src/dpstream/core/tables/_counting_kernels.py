@@ -15,8 +15,6 @@ from numba.extending import intrinsic
 
 from dpstream.core.compiling import njit
 
-__all__ = ["count_codes"]
-
 #: Rows that are counted together: a multiple of 64; bitsets and codes of a chunk should stay in the cache.
 CHUNK_ROWS = 16384
 _BLOCK_ROWS = 1024

@@ -10,8 +10,6 @@ from numba import types
 
 from dpstream.core.compiling import njit
 
-__all__ = ["add_rows"]
-
 _WORD = types.uint64
 _CODES = types.Array(types.int32, 2, "A", readonly=True)
 _OWNERS = types.Array(types.int64, 2, "A", readonly=True)

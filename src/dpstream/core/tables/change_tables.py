@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 
-__all__ = [
-    "DELETE",
-    "ID",
-    "INSERT",
-    "LABEL",
-    "OP",
-    "UPDATE",
-    "apply_changes",
-    "cells_differ",
-    "content_sha256",
-]
-
 ID = "record_id"
 OP = "op"
 INSERT = "insert"

@@ -21,27 +21,6 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.domain import Codes, Mask
 from dpstream.core.tables.encoded_batch import EncodedBatch
 
-__all__ = [
-    "ID_BYTES",
-    "Admission",
-    "Columns",
-    "EventCounts",
-    "Owners",
-    "Words",
-    "admit",
-    "as_ids",
-    "as_words",
-    "checksum",
-    "hash_ids",
-    "id_bytes",
-    "id_problem",
-    "no_id",
-    "no_ids_of",
-    "owner_words",
-    "owners_of",
-    "read_owners",
-]
-
 #: Of a keyed hash of a user id. Two of a thousand million users share one with a probability below 10^-20.
 ID_BYTES = 16
 

@@ -28,23 +28,6 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.contribution import EventCounts, Words
 from dpstream.core.tables.present_table import search_keys
 
-__all__ = [
-    "Generation",
-    "ShardCounters",
-    "Values",
-    "damaged_files",
-    "file_bytes",
-    "missing_files",
-    "read_file",
-    "read_rows",
-    "read_shard",
-    "require_cipher",
-    "shard_of",
-    "sweep_files",
-    "write_file",
-    "write_rows",
-]
-
 _ID, _TAG = 16, 16
 #: Each file has a key of its own.
 _NONCE = bytes(12)

@@ -21,16 +21,6 @@ from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.threads import in_order, thread_count
 
-__all__ = [
-    "MAX_COUNTED_CELLS",
-    "CountPlan",
-    "CountingBackend",
-    "check_cells",
-    "check_codes",
-    "count_marginals",
-    "count_plan",
-]
-
 CountingBackend = Literal["auto", "numpy", "compiled"]
 
 #: Cells that one count may allocate (8 bytes each: 1 GiB).

@@ -14,8 +14,6 @@ from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
 
-__all__ = ["EncodedBatch", "EncodedRecords"]
-
 
 class EncodedBatch(Ungranted):
     """Inserted and deleted records of one step, as codes; a ``PrivateBatch``.

@@ -7,8 +7,6 @@ from typing import Any, Literal, get_args
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["OPERATIONS", "KeyRules", "KeyedBatch", "Snapshot"]
-
 #: The words of an operation column. Without such a column every row is an upsert.
 OPERATIONS = ("insert", "update", "delete")
 

@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.constraints import Rules
     from dpstream.core.schema.domain import Domain
 
-__all__ = [
-    "DELETE",
-    "UPSERT",
-    "EventsError",
-    "SortedRows",
-    "encode_events",
-    "hash_keys",
-    "operation_numbers",
-    "read_keyed",
-    "refused_events",
-    "sorted_by_key",
-]
-
 #: Operations of rows, in the order of ``OPERATIONS``; then rows without one, and rows of a snapshot.
 _INSERT, _UPDATE, DELETE, UPSERT, _ROW = range(5)
 #: What the rules refuse, in the order in which it is said: what, and what is allowed. ``null`` is about a column.

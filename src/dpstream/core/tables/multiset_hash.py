@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks
 from dpstream.core.threads import in_order
 
-__all__ = ["HASH_KEY_BYTES", "MultisetHash"]
-
 #: Half of the key is for the rows, half for the end.
 HASH_KEY_BYTES = 32
 

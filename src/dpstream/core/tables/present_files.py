@@ -20,8 +20,6 @@ from dpstream.core.tables.contribution import Words
 from dpstream.core.tables.counter_files import Generation, Values, read_rows, write_rows
 from dpstream.core.tables.present_table import PresentTable
 
-__all__ = ["present_width", "read_present_shard", "write_present_shard"]
-
 _FIRST = 4
 
 

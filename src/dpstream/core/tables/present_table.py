@@ -18,16 +18,6 @@ from dpstream.core.tables.counting import add_counts, check_codes, count_plan, s
 if TYPE_CHECKING:
     from dpstream.core.contracts import PresentRecords
 
-__all__ = [
-    "KEY_WORDS",
-    "CountedAhead",
-    "KeyedChanges",
-    "PresentBatch",
-    "PresentTable",
-    "PresentView",
-    "search_keys",
-]
-
 #: A key is a keyed hash of 16 bytes: two words, of which the first one sorts first.
 KEY_WORDS = 2
 #: Rows whose codes are widened for counting at once.

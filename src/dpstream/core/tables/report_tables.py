@@ -24,21 +24,6 @@ from dpstream.core.tables.encoded_batch import EncodedRecords
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
 
-__all__ = [
-    "MARK_BYTES",
-    "PERIOD",
-    "PERSON",
-    "WEIGHT",
-    "EncodedReports",
-    "add_periods",
-    "as_texts",
-    "called",
-    "long_rows",
-    "periods_of",
-    "wide_name",
-    "wide_table",
-]
-
 #: Of a keyed mark of a person's id.
 MARK_BYTES = 16
 PERSON = "person"

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["sorted_words"]
-
 # A mixed-radix word must stay below 2**63.
 _WORD = 2**63
 

@@ -15,8 +15,6 @@ from dpstream.core.errors import ConfigError, LimitError, SchemaError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import check_cells
 
-__all__ = ["MAX_TABLES", "Workload"]
-
 #: More tables than this are refused before they are listed.
 MAX_TABLES = 10**6
 #: Weights enter exact scores as integers over a common denominator; both ends stay small.

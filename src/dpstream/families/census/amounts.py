@@ -8,8 +8,6 @@ from fractions import Fraction
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for
 
-__all__ = ["Amounts"]
-
 #: Of two levels, the lower one gets so much of what the departures leave.
 _LOWER_OF_TWO = Fraction(2, 3)
 

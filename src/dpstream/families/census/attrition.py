@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Model
 from dpstream.core.schema.domain import Domain
 
-__all__ = ["PRIORS", "Aged", "Attrition"]
-
 _Floats = NDArray[np.float64]
 
 #: Variance of a pull before anything is known of it, in each regression.

@@ -23,8 +23,6 @@ from dpstream.families.census.shape_tracker import Expected, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 
-__all__ = ["Books"]
-
 #: Cohorts that a level keeps apart; older ones are folded.
 _MOST_COHORTS = 16
 #: A mean stay that is assumed where none is declared.

@@ -13,27 +13,6 @@ from dpstream.core.privacy.budget import Amount, exact_amount
 from dpstream.families.census.departures import expected_wait
 from dpstream.families.tabular import options
 
-__all__ = [
-    "DEPARTURES_EVERY",
-    "DEPARTURES_SHARE",
-    "ITERATIONS",
-    "LEAVING_BY_VALUE",
-    "LEVELS",
-    "MAX_CELLS",
-    "NOISE",
-    "RATIO",
-    "TOTALS",
-    "TRACKER",
-    "TURNOVER",
-    "WORKLOAD",
-    "Levels",
-    "Turnover",
-    "check_departures_every",
-    "check_levels",
-    "check_ratio",
-    "check_turnover",
-]
-
 Levels = Literal[1, 2, "unlimited"] | None
 Turnover = Amount | None
 

@@ -65,8 +65,6 @@ from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
 
-__all__ = ["Census", "CensusPlan"]
-
 
 @dataclass(frozen=True)
 class Census(Recipe["CensusPlan"]):

@@ -10,8 +10,6 @@ from dpstream.core.contracts import Packed
 from dpstream.core.graphical import Model
 from dpstream.families.tabular.table_release import ModelSynthesis
 
-__all__ = ["CensusSynthesis", "mixture"]
-
 
 @dataclass(frozen=True)
 class CensusSynthesis(ModelSynthesis):

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-__all__ = ["CensusSchedule", "gap_of", "last_of", "level_of", "with_census"]
-
 #: Early on, no census is further away than this part of the steps so far.
 _EARLY = 10
 

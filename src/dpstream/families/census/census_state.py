@@ -18,8 +18,6 @@ from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, le
 from dpstream.families.tabular.table_release import pack_models, unpack_models
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["CensusState", "pack", "unpack"]
-
 _FORMAT = 1
 #: Arrays of ``Seen``.
 _SEEN = ("values", "variances", "records")

@@ -22,8 +22,6 @@ from dpstream.families.tabular.aim import AIM, AIMPlan
 from dpstream.families.tabular.headlines import headline_draws, split_budget
 from dpstream.families.tabular.joint_groups import joint_noise
 
-__all__ = ["CensusTerms", "NoiseOfCounts"]
-
 
 @dataclass
 class NoiseOfCounts:

@@ -15,8 +15,6 @@ from dpstream.families.census.counted_total import column_deviation, predicted_e
 from dpstream.families.tabular.description import explain_table, with_headline
 from dpstream.families.tabular.headlines import headline_words
 
-__all__ = ["Told", "explain_census"]
-
 #: A plan lists so many censuses, and the first one of each further level up to so many.
 _SHOWN, _SHOWN_LEVELS = 4, 4
 #: Without a horizon, none that is further away.

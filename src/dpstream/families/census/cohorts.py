@@ -15,8 +15,6 @@ from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.families.tabular.prior_choice import PriorChoice
 
-__all__ = ["Cohort", "Seen", "Shapes", "levels_of_cohorts"]
-
 _Floats = NDArray[np.float64]
 
 #: A model's answer counts as a measurement with so many times the mean variance.

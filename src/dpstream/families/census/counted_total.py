@@ -18,8 +18,6 @@ from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 
-__all__ = ["column_deviation", "counted_total", "expected_errors", "largest_variance", "predicted_errors"]
-
 
 def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
     """The number of records in a census's window, and the variance of its noise (0 where it is public).

@@ -9,8 +9,6 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import noise_for
 from dpstream.families.census.census_schedule import gap_of
 
-__all__ = ["expected_wait"]
-
 #: From one count to the next as many records leave as so many standard deviations of the counts' noise: less is hardly
 #: seen.
 _PER_NOISE = 10.0

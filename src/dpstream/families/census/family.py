@@ -8,8 +8,6 @@ from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Event, Unit
 from dpstream.families.census.census_plan import Census
 
-__all__ = ["CENSUS"]
-
 _AS_EVENTS = (
     "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho), because "
     "a stay is an insert and a delete; each update of a stay costs it as much again"

@@ -22,8 +22,6 @@ from dpstream.core.graphical import Measurement
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["DRIFTS", "Expected", "ShapeTracker", "projected", "raked"]
-
 _Floats = NDArray[np.float64]
 
 #: Variance that a step brings, all cells of a marginal together, in parts of what one record's cell has.

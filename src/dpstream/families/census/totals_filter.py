@@ -16,8 +16,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRIFTS", "LevelTotal", "NewcomersRate", "Totals", "blend", "expected_stay", "is_jump"]
-
 Totals = Literal["simple", "full"]
 
 #: Variance of a hazard's logarithm at the start.

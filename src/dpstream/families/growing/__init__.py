@@ -22,7 +22,8 @@ from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.growing.growing_release import GrowingSynthesis
 from dpstream.families.growing.mwem import MWEM
 from dpstream.families.growing.own import OwnMechanism
-from dpstream.families.growing.pmwg import PMWG, PMWGPlan
+from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.families.growing.run_schedule import Schedule, ScheduledRun
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 from dpstream.families.growing.smalldb import SmallDB

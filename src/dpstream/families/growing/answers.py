@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from dpstream.core.errors import StoreDamagedError
 
-__all__ = ["Kind", "QueryAnswer", "Standing"]
-
 Kind = Literal["easy", "hard", "refused", "unchecked", "exact"]
 
 _FROM_COMPLEMENT = "one minus the answer to the complement"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import PrivateBatch
     from dpstream.core.schema import Schema
 
-__all__ = ["Asker"]
-
 #: This many samples of one law are drawn at once: one at a time, the calls would cost more than the noise.
 _DRAWN_AT_ONCE = 256
 

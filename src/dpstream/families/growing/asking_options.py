@@ -8,17 +8,6 @@ from typing import Any
 from dpstream.core.contracts import Given, Option, SectionReader
 from dpstream.core.contracts.recipe_options import NUMBER
 
-__all__ = [
-    "ALPHA",
-    "ARRIVALS",
-    "COEFFICIENT",
-    "EXPONENT",
-    "HARD_QUESTIONS",
-    "LEARNING",
-    "NOISE",
-    "START",
-]
-
 
 def _coefficient(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Any:
     """The coefficient as it is written: it has no upper end, and the recipe reads it exactly."""

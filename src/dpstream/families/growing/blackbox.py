@@ -22,21 +22,6 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.run_outputs import RunOutput
 
-__all__ = [
-    "MAX_UNIVERSE",
-    "BlackBox",
-    "BoxReads",
-    "BoxRun",
-    "Counts",
-    "Database",
-    "Law",
-    "LinearQuery",
-    "PowerLaw",
-    "Records",
-    "Released",
-    "ReleasedTable",
-]
-
 #: The largest universe (cells of all columns together) that is kept in memory: 80 MB of weights.
 MAX_UNIVERSE = 10**7
 

@@ -21,8 +21,6 @@ from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.options import WORKLOAD
 
-__all__ = ["MWEMPGMBox"]
-
 
 @dataclass(frozen=True)
 class MWEMPGMBox(BlackBox[ModelTable]):

@@ -16,8 +16,6 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 from dpstream.families.growing.blackbox import LinearQuery, ReleasedTable
 
-__all__ = ["AnyTable", "ModelTable", "RowsTable", "WeightsTable", "answer", "unpack_table"]
-
 
 def answer(table: ReleasedTable, query: LinearQuery) -> float:
     """``<f, y>``: a share of the records.

@@ -24,8 +24,6 @@ from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss, LossName, loss_by_name
 from dpstream.families.growing.erm_solver import GradientCertificate, Rows, minimise
 
-__all__ = ["ERM", "ErmRun"]
-
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
 _WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
 #: Regularisation is stronger where noise would cost more than this: that was better wherever it was measured.

@@ -17,8 +17,6 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss, LossName, loss_by_name
 
-__all__ = ["LinearClassifier", "shrinkage"]
-
 Floats = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from dpstream.core.schema.domain import Clique, Domain
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["FeatureMap"]
-
 Floats = NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["Huber", "Logistic", "Loss", "LossName", "loss_by_name"]
-
 Floats = NDArray[np.float64]
 LossName = Literal["logistic", "svm"]
 

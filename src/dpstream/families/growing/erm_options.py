@@ -10,8 +10,6 @@ from dpstream.core.contracts import Given, SectionReader, located, option, read_
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_loss import LossName
 
-__all__ = ["ErmOptions", "read_erm"]
-
 
 def _predictors(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
     return section.columns("predictors", "all others")

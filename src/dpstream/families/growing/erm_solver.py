@@ -21,8 +21,6 @@ from dpstream.core.errors import LimitError
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss
 
-__all__ = ["GradientCertificate", "Rows", "minimise", "risk"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 

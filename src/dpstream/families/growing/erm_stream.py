@@ -20,8 +20,6 @@ from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState
 from dpstream.families.growing.growing_release import LastRun
 from dpstream.families.growing.run_schedule import ScheduledRun
 
-__all__ = ["ClassifierPlan", "ClassifierSynthesis"]
-
 #: The bound of released numbers that the codebook shows: no number comes near it.
 _CODEBOOK_BOUND = 1e12
 

@@ -12,8 +12,6 @@ from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 from dpstream.families.growing.smalldb import SmallDB
 
-__all__ = ["ASKED", "GROWING"]
-
 _LIMITS = Limits(
     units=("event-replace",),
     other_units="a growing database cannot protect the unit {unit!r}: runs are scheduled by the number of records, so "

@@ -39,8 +39,6 @@ from dpstream.families.growing.run_schedule import (
 )
 from dpstream.families.tabular.run_outputs import RunOutput, published
 
-__all__ = ["GrowingPlan", "GrowingState"]
-
 _FORMAT = 1
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
 _LISTED_RUNS = 3

@@ -16,8 +16,6 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.distributions import AnyTable, answer, unpack_table
 from dpstream.families.growing.run_schedule import stale
 
-__all__ = ["GrowingSynthesis", "LastRun"]
-
 
 @dataclass(frozen=True)
 class LastRun:

@@ -20,8 +20,6 @@ from dpstream.families.growing.blackbox import LinearQuery
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Question", "describe_question", "linear_query"]
-
 #: Words, labels by column, values for all cells (or for those of some columns), or a ``LinearQuery``.
 Question = (
     str

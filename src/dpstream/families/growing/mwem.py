@@ -25,8 +25,6 @@ from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
 
-__all__ = ["MWEM", "check_universe"]
-
 _DEFAULT_ROUNDS = 10
 
 

@@ -28,15 +28,6 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
 
-__all__ = [
-    "GRID",
-    "Books",
-    "Draw",
-    "NumericSparse",
-    "SparseRun",
-    "ceil_div",
-]
-
 #: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
 GRID = 2**36
 _XI_UNIT = 2**XI_BITS

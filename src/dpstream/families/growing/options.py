@@ -5,8 +5,6 @@ from __future__ import annotations
 from dpstream.core.contracts import Option
 from dpstream.families.tabular import options
 
-__all__ = ["ACCOUNTING", "BETA", "BLACK_BOX", "FIRST_RUN", "GAMMA", "ROUNDS", "SIZE", "C"]
-
 #: ``scheduler.py`` names the recipes that it may be.
 BLACK_BOX = Option(
     meaning="What is run on the whole database, again and again: MWEM+PGM; MWEM on the cells of all columns (up to "

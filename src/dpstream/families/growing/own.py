@@ -18,8 +18,6 @@ from dpstream.families.growing.blackbox import BlackBox, BoxReads, Database, Pow
 from dpstream.families.growing.distributions import AnyTable, RowsTable, WeightsTable, unpack_table
 from dpstream.families.growing.mwem import check_universe
 
-__all__ = ["OwnMechanism"]
-
 Function = Callable[[Budget, Database, Randomness], NDArray[Any]]
 
 

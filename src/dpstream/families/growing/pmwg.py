@@ -28,10 +28,8 @@ from dpstream.families.growing.pmwg_noise import (
     published_noise,
     text_rho,
 )
-from dpstream.families.growing.pmwg_plan import Arrivals, Learning, PMWGPlan, PMWGState
+from dpstream.families.growing.pmwg_plan import Arrivals, Learning, PMWGPlan
 from dpstream.families.growing.universe import Universe
-
-__all__ = ["PMWG", "Arrivals", "Learning", "NoiseVariant", "PMWGPlan", "PMWGState"]
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.
 NoiseVariant = Literal["largest", "published"]

@@ -17,18 +17,6 @@ from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.convert import approximate_to_zcdp
 
-__all__ = [
-    "XI_BITS",
-    "PowerNoise",
-    "approximate_budget",
-    "check_sum",
-    "hard_limit",
-    "largest_noise",
-    "noise_for_hard",
-    "published_noise",
-    "text_rho",
-]
-
 #: ``xi_t`` is a whole number of ``2^-XI_BITS``.
 XI_BITS = 40
 _COEFFICIENT_BITS = 100

@@ -36,8 +36,6 @@ from dpstream.families.growing.universe import (
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Arrivals", "Learning", "PMWGPlan", "PMWGState"]
-
 #: How far the histogram moves at a hard question.
 Learning = Literal["text", "matching"]
 #: What the histogram takes new records to be.

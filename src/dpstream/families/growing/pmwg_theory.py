@@ -9,8 +9,6 @@ from functools import lru_cache
 
 from dpstream.families.growing.pmwg_noise import PowerNoise
 
-__all__ = ["Promise", "easy_half_width", "hard_half_width", "promise"]
-
 #: ``exp(-2^(15/2))``-free form of the theorems' condition on beta; p = 1/2 under pure DP does without it.
 _MOST_BETA = 2.0**-7.5
 

@@ -25,18 +25,6 @@ from dpstream.families.growing.shares import (
     to_decimal,
 )
 
-__all__ = [
-    "MAX_RECORDS",
-    "Accounting",
-    "Growth",
-    "Improvement",
-    "Schedule",
-    "ScheduledRun",
-    "Stated",
-    "promised",
-    "stale",
-]
-
 Accounting = Literal["exact", "paper"]
 #: (epsilon, delta) as stated by the user.
 Stated = tuple[Fraction, Fraction]

@@ -41,8 +41,6 @@ from dpstream.families.growing.run_schedule import (
 from dpstream.families.growing.shares import root_down
 from dpstream.families.growing.smalldb import SmallDB
 
-__all__ = ["BLACK_BOXES", "BBImprover", "BBScheduler", "promised_gamma"]
-
 _NO_WORKLOAD = ("black_box = 'erm' preserves no marginals", "another black_box")
 #: What can be run again, by the names in files; the first is the default.
 BLACK_BOXES = {

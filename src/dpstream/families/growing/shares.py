@@ -16,18 +16,6 @@ from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
 
-__all__ = [
-    "DIGITS",
-    "HarmonicShares",
-    "PureShares",
-    "RunShares",
-    "ZCDPShares",
-    "down",
-    "from_decimal",
-    "root_down",
-    "to_decimal",
-]
-
 #: Decimal logarithms are correctly rounded to so many digits; ten operations lose less than ``_DECIMAL_ERROR``.
 DIGITS = Context(prec=80)
 _DECIMAL_ERROR = Fraction(1, 10**60)

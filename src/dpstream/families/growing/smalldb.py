@@ -24,8 +24,6 @@ from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.families.tabular.options import WORKLOAD
 from dpstream.families.tabular.selector import Selector
 
-__all__ = ["MAX_CANDIDATES", "SmallDB"]
-
 #: Small databases that are compared; each run goes through all of them.
 MAX_CANDIDATES = 200_000
 #: Kinds of records times queries.

@@ -16,8 +16,6 @@ from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery
 
-__all__ = ["WEIGHT_BITS", "HistogramSynthesis", "Universe", "matched", "mixed", "multiplied"]
-
 #: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
 WEIGHT_BITS = 20
 #: Weights are kept above 0: the smallest normal number is near 1e-308.

@@ -7,8 +7,6 @@ import numpy as np
 
 from dpstream.core.compiling import njit
 
-__all__ = ["deal"]
-
 
 @njit(cache=True)
 def deal(groups, left, waiting, words):

@@ -28,15 +28,6 @@ from dpstream.families.panel.queries import AtLeast
 from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_period, check_reports, individual
 from dpstream.families.panel.thresholds import chosen_counter, person_factor, proxies, spread
 
-__all__ = [
-    "Cumulative",
-    "CumulativeAnswer",
-    "CumulativePlan",
-    "CumulativeRelease",
-    "CumulativeState",
-    "Split",
-]
-
 #: How the budget is shared among the thresholds: by the error it causes, or as in the text.
 Split = Literal["error", "levels"]
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["extend", "split_whole", "warm"]
-
 
 def split_whole(
     wanted: NDArray[np.int64], available: NDArray[np.int64], generator: np.random.Generator

@@ -11,8 +11,6 @@ from dpstream.families.panel.extension import warm
 from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
 from dpstream.families.panel.people_check import PeopleCheck
 
-__all__ = ["PANEL"]
-
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """Ways to count the same thing. A window and running numbers are different releases, so neither replaces the

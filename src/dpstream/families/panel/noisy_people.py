@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dpstream.families.panel.cumulative import CumulativeRelease
     from dpstream.families.panel.window import WindowRelease
 
-__all__ = ["counted_patterns", "counted_thresholds"]
-
 
 def counted_patterns(release: WindowRelease, names: Sequence[str]) -> tuple[NoisyCounts, ...]:
     """The histogram of the newest window: people by what they reported in each of its periods, without padding."""

@@ -8,18 +8,6 @@ from typing import Any
 from dpstream.core import counters
 from dpstream.core.contracts import Given, Option, SectionReader, located, shown
 
-__all__ = [
-    "COUNTED",
-    "COUNTER",
-    "FAILURE",
-    "PEOPLE",
-    "PERIOD_NAMES",
-    "SPLIT",
-    "THRESHOLDS",
-    "WEIGHTS",
-    "WINDOW",
-]
-
 
 def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not section.has("counted"):

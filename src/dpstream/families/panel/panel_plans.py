@@ -69,8 +69,6 @@ from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSy
 from dpstream.families.panel.queries import AtLeast
 from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowRelease, WindowState
 
-__all__ = ["CumulativeStreamPlan", "PanelCumulative", "PanelWindow", "WindowStreamPlan"]
-
 
 @dataclass(frozen=True)
 class PanelWindow(Recipe["WindowStreamPlan"]):

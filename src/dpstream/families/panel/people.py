@@ -24,17 +24,6 @@ from dpstream.families.panel.reports import MAX_PEOPLE
 from dpstream.families.panel.seats import Seating, seat
 from dpstream.families.panel.weights import WEIGHING
 
-__all__ = [
-    "PeoplePlan",
-    "PeopleState",
-    "absent_code",
-    "check_names",
-    "check_period_names",
-    "check_places",
-    "periods_and_budget",
-    "readable_schema",
-]
-
 Core = TypeVar("Core")
 _FORMAT = 1
 

@@ -9,8 +9,6 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.schema import Problem
 from dpstream.families.panel.people import PeoplePlan
 
-__all__ = ["PeopleCheck"]
-
 
 @dataclass
 class PeopleCheck:

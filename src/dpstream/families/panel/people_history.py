@@ -13,8 +13,6 @@ from dpstream.families.panel.cumulative import CumulativeRelease
 from dpstream.families.panel.queries import WindowQuery
 from dpstream.families.panel.window import WindowAnswer, WindowRelease
 
-__all__ = ["People", "answer_wider"]
-
 _WIDER_NOTE = (
     "looks back on more periods than the synthetic people are right about in a row: it may be wrong by any amount, and "
     "the padding is still in it"

@@ -31,8 +31,6 @@ from dpstream.families.panel.questions import parse_question
 from dpstream.families.panel.weights import Weights, window_weights, zero_weights
 from dpstream.families.panel.window import FixedWindowPlan, WindowRelease
 
-__all__ = ["CumulativeSynthesis", "PanelSynthesis", "WindowSynthesis", "append_columns", "describe_errors"]
-
 
 @dataclass(frozen=True)
 class PanelSynthesis(SyntheticTable):

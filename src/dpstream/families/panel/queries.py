@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["AtLeast", "Consecutive", "Pattern", "Weighted", "WindowQuery", "digits"]
-
 
 def digits(width: int, symbols: int) -> NDArray[np.int64]:
     """All patterns of a width, shape (symbols^width, width), the oldest symbol first, in the order of codes.

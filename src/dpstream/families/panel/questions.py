@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dpstream.core.errors import ConfigError
 from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery
 
-__all__ = ["parse_question"]
-
 _QUESTION = re.compile(
     r"(?:(?P<condition>.+?)\s+in\s+)?at\s+least\s+(?P<times>[0-9]{1,6})"
     r"(?:(?P<row>\s+in\s+a\s+row)?\s+of\s+the\s+last\s+(?P<width>[0-9]{1,6})|\s+so\s+far)",

@@ -9,8 +9,6 @@ from dpstream.core.contracts import check_unit, check_whole
 from dpstream.core.errors import ConfigError, DataError, HorizonError
 from dpstream.core.privacy.unit import Individual, Unit
 
-__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_period", "check_reports", "individual"]
-
 #: People of a panel: their counts stay far below 2^53.
 MAX_PEOPLE = 2**31 - 1
 MAX_SYMBOLS = 255

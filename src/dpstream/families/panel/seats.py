@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.tables.report_tables import as_texts
 
-__all__ = ["Seating", "seat"]
-
 Marks = NDArray[np.uint8]
 
 

@@ -20,8 +20,6 @@ from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.privacy.noise import DiscreteGaussian
 from dpstream.core.privacy.unit import Event, Individual
 
-__all__ = ["chosen_counter", "moved_loss", "person_factor", "proxies", "spread"]
-
 #: At this budget all noise is so large that variances are in proportion to one over the budget.
 _SMALL_BUDGET = ZCDP(Fraction(1, 1000))
 #: A counter that is later in the list of names is chosen only if it is better by this part.

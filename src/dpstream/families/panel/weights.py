@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WEIGHING", "Weights", "window_weights", "zero_weights"]
-
 #: What readers of a table are told first.
 WEIGHING = (
     "The rows hold padding (invented people) and are to be weighted: the sum of a period's weights over the synthetic "

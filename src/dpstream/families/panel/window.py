@@ -31,8 +31,6 @@ from dpstream.families.panel.reports import (
     individual,
 )
 
-__all__ = ["MAX_PATTERNS", "FixedWindow", "FixedWindowPlan", "WindowAnswer", "WindowRelease", "WindowState"]
-
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
 MAX_PATTERNS = 2**16
 _MAX_PERIODS = 10_000

@@ -5,11 +5,11 @@ from dpstream.families.points.online import (
     OnlinePoints,
     OnlinePointsPlan,
     PointsRelease,
-    PointsState,
     Variant,
 )
 from dpstream.families.points.points_plan import Points, PointsStreamPlan
 from dpstream.families.points.points_release import PointsSynthesis
+from dpstream.families.points.points_state import PointsState
 
 __all__ = [
     "OnlinePoints",

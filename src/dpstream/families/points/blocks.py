@@ -13,8 +13,6 @@ from dpstream.families.points.cell_counters import PointCells
 from dpstream.families.points.cell_schedule import Schedule
 from dpstream.families.points.consistency import pool
 
-__all__ = ["Blocks", "CellCounts", "noisy"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

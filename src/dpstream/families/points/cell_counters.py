@@ -35,8 +35,6 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.privacy.waiting import reaches, waiting_times
 from dpstream.families.points.cell_schedule import Design, log_fraction
 
-__all__ = ["CellRule", "PointCells", "cell_rule"]
-
 Ints = NDArray[np.int64]
 _NO_FLOOR = -(2**62)
 

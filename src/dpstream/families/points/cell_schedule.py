@@ -21,8 +21,6 @@ from functools import cached_property, lru_cache
 
 from dpstream.core.errors import BudgetError
 
-__all__ = ["MAX_TICK", "Design", "Schedule", "default_design"]
-
 #: Points of one stream.
 MAX_TICK = 2**38
 #: Amounts are multiples of epsilon over this: rational ones just below the printed, irrational ones.

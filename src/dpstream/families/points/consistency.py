@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Splits", "pool", "shrunk", "split_evenly"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

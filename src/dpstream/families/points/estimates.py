@@ -12,8 +12,6 @@ from dpstream.families.points.cell_schedule import Design, Schedule
 from dpstream.families.points.consistency import Splits, pool, shrunk, split_evenly
 from dpstream.families.points.points_state import PointsState
 
-__all__ = ["cell_estimates", "whole_counts"]
-
 #: The open level counts as a change of habits where it differs by more standard deviations than this.
 _CHANGED_HABITS = 1.5
 

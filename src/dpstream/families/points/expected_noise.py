@@ -12,8 +12,6 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.families.points.cell_counters import cell_rule
 from dpstream.families.points.cell_schedule import Design, Schedule
 
-__all__ = ["half_errors"]
-
 
 def half_errors(schedule: Schedule, design: Design, points: int) -> list[float]:
     """For each coordinate, in the order of cuts: the standard error of the number of points in one of its halves.

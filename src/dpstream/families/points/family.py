@@ -8,8 +8,6 @@ from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Unit
 from dpstream.families.points.points_plan import Points
 
-__all__ = ["POINTS"]
-
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """The same synthesizer, as it is here and as it was published."""

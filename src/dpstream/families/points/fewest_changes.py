@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["PointChanges", "changes", "kept"]
-
 Ints = NDArray[np.int64]
 
 

@@ -28,8 +28,6 @@ from dpstream.families.points.partition import (
 )
 from dpstream.families.points.points_state import PointsState
 
-__all__ = ["OnlinePoints", "OnlinePointsPlan", "PointsRelease", "PointsState", "Variant"]
-
 #: ``paper`` is the text as it stands; ``default`` has the improvements of ``docs/theory/points.md``.
 Variant = Literal["default", "paper"]
 

@@ -13,13 +13,11 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.families.points.blocks import Blocks
 from dpstream.families.points.cell_counters import PointCells
-from dpstream.families.points.online import PointsState
+from dpstream.families.points.points_state import PointsState
 
 if TYPE_CHECKING:
     from dpstream.core.counters import CounterState
     from dpstream.families.points.online import OnlinePointsPlan
-
-__all__ = ["pack_points", "unpack_points"]
 
 _FORMAT = 1
 #: The arrays of sums, ticks and variances that each depth has in the open level's blocks.

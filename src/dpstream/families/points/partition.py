@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import check_whole
 from dpstream.core.errors import DataError
 
-__all__ = ["MAX_DEPTH", "cell_corners", "check_points", "codes_of", "points_in"]
-
 #: Deepest partition: arrays of all cells then take about two gigabytes.
 MAX_DEPTH = 24
 _MAX_DIMENSION = 64

@@ -42,13 +42,16 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
 from dpstream.families.points.expected_noise import half_errors
-from dpstream.families.points.online import OnlinePoints, OnlinePointsPlan, PointsState, Variant
+from dpstream.families.points.online import (
+    OnlinePoints,
+    OnlinePointsPlan,
+    Variant,
+)
 from dpstream.families.points.packing import pack_points, unpack_points, wide
 from dpstream.families.points.partition import MAX_DEPTH
 from dpstream.families.points.points_release import PointsSynthesis
+from dpstream.families.points.points_state import PointsState
 from dpstream.families.points.space import Space
-
-__all__ = ["Points", "PointsStreamPlan"]
 
 #: Depths that ``dpstream plan`` lists.
 _SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)

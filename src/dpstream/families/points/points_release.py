@@ -21,8 +21,6 @@ from dpstream.families.points.space import Space
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["PointsSynthesis"]
-
 Codes = NDArray[np.int32]
 
 #: What is systematic about released counts.

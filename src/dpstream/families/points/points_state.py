@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from dpstream.families.points.blocks import Blocks, CellCounts
 from dpstream.families.points.cell_counters import PointCells
 
-__all__ = ["PointsState"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.families.points.partition import MAX_DEPTH
 
-__all__ = ["MOST_CATEGORIES", "Space"]
-
 #: The most combinations of values that all categorical columns may have together: each is a cell of its own.
 MOST_CATEGORIES = 2**12
 

@@ -10,19 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import PredictedError
-from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.graphical import Measurement
-
-__all__ = [
-    "MAX_PREDICTED",
-    "TotalNoise",
-    "arrival_weights",
-    "check_steps",
-    "predict",
-    "total_in_turns",
-]
 
 #: Measurements up to which the total's error is predicted where it is followed one by one (about a second).
 MAX_PREDICTED = 100_000

@@ -7,8 +7,6 @@ from typing import Any
 from dpstream.core.contracts import ExpectedTable, StreamPlan
 from dpstream.families.tabular.pooled import PooledPlan
 
-__all__ = ["advice"]
-
 _SORTED = (
     "The records come sorted ([expect]), so what pooled releases between two measurements looks like steps that are "
     'past. Baseline with offline = "aim" measures each step by itself and is closer where steps are few and large: '

@@ -30,8 +30,6 @@ from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, su
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["AIM", "AIMPlan", "AIMRun"]
-
 #: The most rounds of a run, however large the budget: each costs a fit.
 _MOST_ROUNDS = 100
 #: Factors of ``rounds_for``, from runs on two real and two invented tables of 500 to 50,000 records.

@@ -16,8 +16,6 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
 
-__all__ = ["Candidates"]
-
 #: Grid of the distances in scores: 1/256 of a record. With ``_LARGEST`` no score passes 2^61.
 _GRID_BITS = 8
 #: Bound of the sum of a candidate's coefficients.

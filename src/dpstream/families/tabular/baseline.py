@@ -58,8 +58,6 @@ _MOST_ROWS = 1_000_000
 #: The most rows that are taken away at one step: each of them is compared with the whole table.
 _MOST_DELETES = 20_000
 
-__all__ = ["OFFLINE", "Baseline", "BaselinePlan", "BaselineState"]
-
 
 @dataclass(frozen=True)
 class Baseline(Recipe["BaselinePlan"]):

@@ -9,8 +9,6 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 
-__all__ = ["BEST", "counter_for", "expected_ticks"]
-
 #: The name that leaves the choice to the predicted error.
 BEST = "best"
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["move_to_columns"]
-
 #: Marginals of one shape are moved together, at most so many cells at a time.
 _CELLS_AT_ONCE = 1 << 20
 

@@ -12,8 +12,6 @@ from dpstream.core.counters import CalibratedCounter
 from dpstream.core.counters.cell_law import cell_law, gain_law
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["counter_outputs"]
-
 
 def counter_outputs(
     counter: CalibratedCounter,

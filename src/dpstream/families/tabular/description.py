@@ -15,15 +15,6 @@ from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.headlines import headline_words
 
-__all__ = [
-    "TICKS",
-    "explain_counters",
-    "explain_table",
-    "turnover_words",
-    "with_headline",
-    "with_turnover",
-]
-
 #: Numbers of measurements for which running sums are predicted.
 TICKS = (1, 10, 100)
 

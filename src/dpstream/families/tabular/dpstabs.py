@@ -27,6 +27,7 @@ from dpstream.core.contracts import (
     check_words,
     option,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import Explanation, with_measurements
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
 from dpstream.core.counters.cell_law import cell_law
@@ -38,7 +39,7 @@ from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options, plans
-from dpstream.families.tabular.accuracy import arrival_weights, check_steps, predict
+from dpstream.families.tabular.accuracy import arrival_weights, predict
 from dpstream.families.tabular.choice import BEST, counter_for
 from dpstream.families.tabular.counter_outputs import counter_outputs
 from dpstream.families.tabular.description import explain_counters, with_turnover
@@ -48,8 +49,6 @@ from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pac
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
 from dpstream.families.tabular.targets import Targets
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
-
-__all__ = ["DPStabs", "DPStabsPlan"]
 
 Past = Literal["predicted", "literal"]
 Aggregate = Literal["last", "average"]

@@ -11,8 +11,6 @@ from dpstream.families.tabular.baseline import Baseline
 from dpstream.families.tabular.dpstabs import DPStabs
 from dpstream.families.tabular.pooled import Pooled
 
-__all__ = ["TABULAR"]
-
 _SAME = ("workload", "come_and_go")
 
 

@@ -16,15 +16,6 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.joint_groups import draw_shares
 
-__all__ = [
-    "check_headline",
-    "headline_cliques",
-    "headline_draws",
-    "headline_options",
-    "headline_words",
-    "split_budget",
-]
-
 _WHERE = "[accuracy] headline"
 
 

@@ -14,8 +14,6 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import Event
 
-__all__ = ["MOST_CELLS", "cost", "deviations", "draw_shares", "joint_noise", "together", "weight_of"]
-
 #: Larger histograms gain less than a twentieth, and take others along.
 MOST_CELLS = 32
 #: Dimensions of a joint draw: one of so many takes some ten milliseconds.

@@ -11,8 +11,6 @@ from dpstream.core.errors import LimitError
 from dpstream.core.graphical import TreeSizes, tree_cells
 from dpstream.core.tables import Workload
 
-__all__ = ["Room", "check_each"]
-
 
 def check_each(workload: Workload, max_cells: int) -> None:
     """Refuse a workload with a marginal that could not be in the model even alone (all columns count)."""

@@ -30,8 +30,6 @@ from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
 
-__all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan", "OfflineRun"]
-
 
 @dataclass(frozen=True)
 class OfflineRun:

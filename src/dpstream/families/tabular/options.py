@@ -14,35 +14,6 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular.headlines import headline_options
 from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
 
-__all__ = [
-    "AGGREGATE",
-    "AIM_ROUNDS",
-    "AIM_SHARE",
-    "COLUMNS_SHARE",
-    "COME_AND_GO",
-    "COUNTER",
-    "ESTIMATES",
-    "FINAL_ITERATIONS",
-    "FIRST_RECORDS",
-    "HOW_MANY",
-    "ITERATIONS",
-    "MEASURE_SHARE",
-    "NOISE",
-    "OFFLINE",
-    "PAST",
-    "PRIOR",
-    "PRIOR_WEIGHT",
-    "ROUNDS",
-    "SCORE",
-    "SELECT_SHARE",
-    "STALENESS",
-    "TREE_CELLS",
-    "UNIONS",
-    "WORKLOAD",
-    "K",
-    "as_json",
-]
-
 
 def _workload(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Workload:
     if section.has("workload"):

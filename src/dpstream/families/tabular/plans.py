@@ -17,21 +17,6 @@ PRIOR_BOUND = 20.0
 #: Workloads measured at a step where nothing else is said.
 DEFAULT_ROUNDS = 4
 
-__all__ = [
-    "DEFAULT_ROUNDS",
-    "PRIOR_BOUND",
-    "ComeAndGo",
-    "NoiseOf",
-    "check_come_and_go",
-    "check_domain",
-    "check_fit",
-    "check_prior",
-    "default_rounds",
-    "event_unit",
-    "read_come_and_go",
-    "refuse_deletes",
-]
-
 #: What is read of rows that come and go within a step.
 ComeAndGo = Literal["counted", "cancelled"]
 #: How histograms of one table get their noise: each by itself, or groups of them together.

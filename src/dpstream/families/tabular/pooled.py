@@ -74,8 +74,6 @@ from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["Pooled", "PooledPlan"]
-
 #: How measurements of several marginals are put together.
 Joining = Literal["apart", "joined"]
 #: What decides how many marginals a run measures where no column drifts.

@@ -8,8 +8,6 @@ from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.families.tabular.pooled_state import Ahead, PooledState
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["look_ahead", "open_model"]
-
 #: A fit to columns alone starts from a model that is near them.
 _ITERATIONS = 20
 

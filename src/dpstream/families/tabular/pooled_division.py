@@ -13,8 +13,6 @@ from dpstream.core.privacy.cube import MAX_DIMENSION
 from dpstream.families.tabular.joint_groups import cost, together, weight_of
 from dpstream.families.tabular.pooled_signs import Signs
 
-__all__ = ["Design", "Division", "PartWeights"]
-
 
 @dataclass(frozen=True)
 class Design:

@@ -33,8 +33,6 @@ from dpstream.families.tabular.pooled_walks import (
 )
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["ARRAYS", "Epoch", "Estimates"]
-
 #: Names of the arrays that hold ``Estimates``.
 ARRAYS = ("records", "ends", "epochs", "marginals", "variances", "measured", "sums", "variance", "steady")
 

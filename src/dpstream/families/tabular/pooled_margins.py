@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Measurement
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["with_margins"]
-
 
 def with_margins(
     cells: Cells, measured: Mapping[int, Measurement], repeated: Collection[int]

@@ -23,8 +23,6 @@ from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, si
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["Measurer", "RunMeasurements"]
-
 
 class Measurer(Protocol):
     """What noise there is: a runner."""

@@ -13,8 +13,6 @@ from dpstream.families.tabular.pooled_division import Design
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Runner
 
-__all__ = ["EpochNoise", "Prediction"]
-
 #: Expected numbers of events are rounded down to so many significant binary digits: designs change with them slowly.
 _DIGITS = 4
 

@@ -34,8 +34,6 @@ from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
 
-__all__ = ["Design", "Followed", "Outcome", "Runner"]
-
 #: A marginal is measured beside the columns if the epoch is expected to have this many records for every histogram
 #: that is measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0

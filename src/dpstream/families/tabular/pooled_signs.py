@@ -19,8 +19,6 @@ from dpstream.core.graphical import Measurement, Model
 from dpstream.core.privacy.cube import MAX_DIMENSION
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["Signs"]
-
 
 @dataclass(frozen=True)
 class Signs:

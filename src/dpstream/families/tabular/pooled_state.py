@@ -16,8 +16,6 @@ from dpstream.families.tabular.pooled_estimates import ARRAYS, Estimates
 from dpstream.families.tabular.table_release import pack_models, unpack_models
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["Ahead", "PooledState", "Side", "fresh_state", "pack", "unpack"]
-
 _FORMAT = 2
 
 

@@ -14,8 +14,6 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["beside_columns", "fit_table"]
-
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).
 _LEAST_WORTH = 2.0

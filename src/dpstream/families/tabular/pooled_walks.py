@@ -10,8 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLEETING_DRIFT", "PLAIN", "SEASONAL", "Hypotheses", "Walk", "choose", "steady", "waves"]
-
 _Floats = NDArray[np.float64]
 
 #: The drifts that are compared: how far a distribution walks over the whole stream, as the sum of its cells' variances.

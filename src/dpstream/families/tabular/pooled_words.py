@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-__all__ = ["counts_words", "epoch_words"]
-
 
 def epoch_words(
     share: Fraction,

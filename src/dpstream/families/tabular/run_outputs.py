@@ -16,8 +16,6 @@ from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["RunOutput", "measurements_of", "published", "signs_query", "sum_of"]
-
 
 @dataclass(frozen=True)
 class RunOutput:

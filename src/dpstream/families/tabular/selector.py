@@ -14,8 +14,6 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.select import exponential_mechanism, permute_and_flip, selection_epsilon
 
-__all__ = ["Selector"]
-
 
 @dataclass(frozen=True)
 class Selector:

@@ -15,8 +15,6 @@ from dpstream.families.tabular.accuracy import TotalNoise
 from dpstream.families.tabular.table_release import pack_models, unpack_models
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["DPStabsState", "Side", "fresh_state", "pack", "start_with", "unpack"]
-
 _FORMAT = 1
 
 

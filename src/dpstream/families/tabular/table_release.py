@@ -18,8 +18,6 @@ from dpstream.core.tables import count_marginals
 if TYPE_CHECKING:
     from dpstream.core.graphical.compiled.blocks import DrawnBlocks
 
-__all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models", "unpack_models"]
-
 
 def average_marginals(
     models: Sequence[Model], cliques: Sequence[Clique], weights: Sequence[float] | None = None

@@ -15,8 +15,6 @@ from dpstream.families.tabular.limits import Room
 from dpstream.families.tabular.state import DPStabsState, Side
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["LEAST_VARIANCE", "Targets"]
-
 #: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.
 LEAST_VARIANCE = 1e-9
 

@@ -21,8 +21,6 @@ from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 
-__all__ = ["GRID_BITS", "SCORES", "Cells", "Score", "ScoreName", "expected_deviation"]
-
 #: Model marginals are put on a grid of 2^-20 records in scores: about a millionth of a record.
 GRID_BITS = 20
 

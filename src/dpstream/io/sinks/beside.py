@@ -13,8 +13,6 @@ from dpstream.io.sinks.publisher import Differences, Publisher
 from dpstream.io.sinks.staged_file import Content
 from dpstream.io.sinks.table_files import BlockWriter
 
-__all__ = ["BesideFolder"]
-
 
 class BesideFolder(ABC):
     """A ``Sink``: what the folder does, and the other place with it.

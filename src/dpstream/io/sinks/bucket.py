@@ -21,8 +21,6 @@ from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.publisher import LAST_COMPARED, MANIFEST, STAYING, Differences, Publisher, step_name
 from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
 
-__all__ = ["Bucket", "Mirrored"]
-
 _STEP = re.compile(r"step-(\d{6,})/(.+)")
 
 

@@ -19,18 +19,6 @@ from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.objects import AnyPath, any_path
 from dpstream.core.paths import parse_json, read_bytes
 
-__all__ = [
-    "CATALOGUE",
-    "PART",
-    "Catalogue",
-    "as_it_stands",
-    "entry_line",
-    "index_bytes",
-    "listed_hashes",
-    "part_bytes",
-    "part_name",
-]
-
 CATALOGUE = "catalogue.json"
 #: The folder of closed parts, beside ``catalogue.json``.
 PARTS = "catalogue"

@@ -21,8 +21,6 @@ from dpstream.io.libpq import connection_settings, failure
 from dpstream.io.sinks.feed import Piece
 from dpstream.io.sinks.publisher import Differences
 
-__all__ = ["DatabaseFeed", "DuckDBFeed", "PostgresFeed"]
-
 #: Seconds that PostgreSQL waits for a table that another session has locked.
 LOCK_SECONDS = 10
 #: The bytes that mark a DuckDB file, and where they are.

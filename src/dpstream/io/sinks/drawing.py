@@ -15,8 +15,6 @@ from dpstream.io.sinks.table_files import BlockWriter
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["DRAWN_TABLE", "Drawing", "decoded_block", "drawn_table"]
-
 #: In the place of a table's file.
 DRAWN_TABLE = "table.json"
 

@@ -23,8 +23,6 @@ from dpstream.io.sinks.release_reader import has_periods, read_table
 from dpstream.io.sinks.staged_file import Content, StagedFile
 from dpstream.io.sinks.table_files import FORMATS, Format, blocks_of, from_bytes
 
-__all__ = ["DrawingFeed", "Feed", "Piece", "StandardOutput", "Tee"]
-
 _OWN = ({"name": ID, "type": "integer"}, {"name": OP, "type": "string"})
 
 

@@ -17,25 +17,10 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, check_local, read_bytes
 from dpstream.core.tables.change_tables import LABEL
-from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
+from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256, sha256_of
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, csv_label, to_bytes
-
-__all__ = [
-    "CATALOGUE",
-    "CODEBOOK",
-    "LAST_COMPARED",
-    "MANIFEST",
-    "MEASUREMENTS",
-    "NOTICE",
-    "STAYING",
-    "Differences",
-    "Publisher",
-    "noticed",
-    "published_steps",
-    "step_name",
-]
 
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"

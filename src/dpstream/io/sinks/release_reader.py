@@ -20,25 +20,6 @@ from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 
-__all__ = [
-    "Frame",
-    "MeasuredStep",
-    "as_frame",
-    "as_released",
-    "check_frame",
-    "has_periods",
-    "measured_steps",
-    "panel_labels",
-    "read_catalogue",
-    "read_changes",
-    "read_manifest",
-    "read_measurements",
-    "read_table",
-    "readable_steps",
-    "released_alike",
-    "released_schema",
-]
-
 Frame = Literal["arrow", "pandas", "polars"]
 #: The manifest of a step, and the noisy counts that were published with it.
 MeasuredStep = tuple[dict[str, Any], list[NoisyCounts]]

@@ -23,19 +23,6 @@ from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sinks.publisher import step_name
 
-__all__ = [
-    "FOLDER",
-    "SimulatedError",
-    "SimulatedErrors",
-    "error_files",
-    "error_steps",
-    "of_marginal",
-    "of_total",
-    "simulated_errors",
-    "t_factor",
-    "unseen",
-]
-
 #: Beside the steps' folders.
 FOLDER = "errors"
 

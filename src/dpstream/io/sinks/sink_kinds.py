@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.io.sinks.feed import Feed
 
-__all__ = ["OWN_SINKS", "SINKS", "SinkKind"]
-
 OWN_SINKS = ("folder", "duckdb", "postgresql", "bucket", "stdout")
 
 

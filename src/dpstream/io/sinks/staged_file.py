@@ -6,8 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Content", "StagedFile", "file_sha256", "sha256_of", "size_of"]
-
 
 @dataclass(frozen=True)
 class StagedFile:

@@ -11,8 +11,6 @@ from typing import Any, Literal
 from dpstream.core.errors import ConfigError
 from dpstream.core.foreign import arrow_input
 
-__all__ = ["FORMATS", "BlockWriter", "Format", "blocks_of", "csv_label", "from_bytes", "to_bytes"]
-
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = ("parquet", "csv")
 

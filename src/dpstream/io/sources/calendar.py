@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources.step import Period
 
-__all__ = ["EVERY", "DayPeriods", "Grid", "MonthPeriods", "StepNumbers", "period_grid"]
-
 EVERY = '"day", "week", "month", "14 days", "2 weeks", "3 months" or "files"'
 _LENGTH = re.compile(r"(?:([1-9][0-9]{0,3}) )?(day|week|month)s?")
 _EPOCH = datetime.date(1970, 1, 1)

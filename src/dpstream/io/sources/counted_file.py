@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.read_block import ReadBlock
 
-__all__ = ["CountedFile", "is_large"]
-
 #: Bytes of codes from which on a file is counted while it is read.
 _LARGE = 2**27
 #: The most cells that each thread may have for itself.

@@ -29,8 +29,6 @@ from dpstream.io.sources.lines import (
     whole_lines,
 )
 
-__all__ = ["csv_blocks", "csv_header", "csv_stream"]
-
 #: What Arrow says of a row with more or fewer cells; the row itself, which follows, is not read.
 _OTHER_CELLS = re.compile(r"CSV parse error: (?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.formats import UnreadableError
-
-__all__ = ["is_database", "open_database"]
+from dpstream.io.sources.file_opening import UnreadableError
 
 _MAGIC = b"DUCK"
 

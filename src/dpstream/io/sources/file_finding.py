@@ -12,8 +12,6 @@ from dpstream.core.objects import AnyPath, ObjectPath, is_object_url, object_pat
 from dpstream.io.sources.file_opening import UnreadableError, changed_file, readable
 from dpstream.io.sources.source_keys import SourceKeys
 
-__all__ = ["FilesAsFound", "changes_of", "file_name", "find_files"]
-
 
 def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
     """The files, in the order of their names. With ``complete = "done"`` only those that are marked as finished.

@@ -13,17 +13,6 @@ from dpstream.core.foreign import failures
 from dpstream.core.objects import AnyPath, ObjectPath
 from dpstream.core.schema.sample import other_encoding
 
-__all__ = [
-    "FORMATS",
-    "UnreadableError",
-    "arrow_bytes",
-    "arrow_file",
-    "binary",
-    "changed_file",
-    "file_format",
-    "readable",
-]
-
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 
 

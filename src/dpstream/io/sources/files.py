@@ -20,8 +20,12 @@ from dpstream.core.schema.sample import other_separator
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import CountedFile, is_large
 from dpstream.io.sources.file_finding import FilesAsFound, changes_of, file_name, find_files
-from dpstream.io.sources.file_opening import changed_file
-from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
+from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format
+from dpstream.io.sources.formats import (
+    blocks,
+    column_names,
+    fingerprint,
+)
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import (
@@ -39,8 +43,6 @@ from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
-
-__all__ = ["MAX_STEPS", "FileSource"]
 
 #: A step number that is farther away is a misprint, and would make the stream release every step up to it.
 MAX_STEPS = 10**6

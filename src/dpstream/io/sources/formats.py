@@ -23,8 +23,6 @@ from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.io.sources.csv_files import csv_blocks, csv_header, csv_stream
 from dpstream.io.sources.file_opening import (
-    FORMATS,
-    UnreadableError,
     arrow_bytes,
     binary,
     file_format,
@@ -32,18 +30,6 @@ from dpstream.io.sources.file_opening import (
 )
 from dpstream.io.sources.lines import MOST_BYTES, Rules, whole_lines
 from dpstream.io.sources.parquet_files import parquet_blocks
-
-__all__ = [
-    "FORMATS",
-    "UnreadableError",
-    "blocks",
-    "column_names",
-    "file_format",
-    "fingerprint",
-    "json_records",
-    "json_table",
-    "read_table",
-]
 
 _BLOCK_BYTES = 2**22
 _BLOCK_ROWS = 2**16

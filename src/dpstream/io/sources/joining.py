@@ -15,8 +15,6 @@ import numpy as np
 from dpstream.core.errors import DataError
 from dpstream.core.schema.cells import as_cells, is_cells
 
-__all__ = ["join"]
-
 #: An instant (int64, microseconds) beyond all that a schema can declare.
 _FAR = 2**62
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}

@@ -11,8 +11,6 @@ from dpstream.core.foreign import shielded
 from dpstream.core.schema.cells import is_cells, texts
 from dpstream.io.sources.operations import Operations, read_words
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "KeyedOperations"]
-
 _WHERE = "[source] op_values"
 _ALLOWED = (
     'such as {insert = ["c", "r"], update = "u", delete = "d"}, and ignore = [...] for rows to leave out'

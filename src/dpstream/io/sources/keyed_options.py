@@ -10,18 +10,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables import KeyRules
 from dpstream.io.sources.source_keys import Shape, SourceKeys
 
-__all__ = [
-    "KEYED_KEYS",
-    "check_keyed",
-    "gives_whole_tables",
-    "key_rules",
-    "keyed_pinned",
-    "keyed_public",
-    "keys_that_matter",
-    "needs_comparison",
-    "reads_now",
-]
-
 _WHERE = "[source]"
 _SHAPES = get_args(Shape)
 #: Keys that mean nothing without ``key_column``.

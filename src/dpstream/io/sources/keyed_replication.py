@@ -19,8 +19,6 @@ from dpstream.io.sources.replication import ChangedRows, ChangeSource
 from dpstream.io.sources.step import StepInput
 from dpstream.io.sources.table import wanted_columns
 
-__all__ = ["KeyedChangeSource"]
-
 
 class KeyedChangeSource(ChangeSource):
     """Private changes of one table by the key of its rows. Guarantee, memory and cost as of ``ChangeSource``.

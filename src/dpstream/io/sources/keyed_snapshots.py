@@ -14,8 +14,6 @@ from dpstream.io.sources.query import QuerySource
 from dpstream.io.sources.source import check_start
 from dpstream.io.sources.step import StepInput
 
-__all__ = ["QuerySnapshots", "TableSnapshots"]
-
 _ALLOWED = (
     "one SELECT with no parameter, or with one that stands for the end of the period, such as SELECT * FROM t WHERE "
     "valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)"

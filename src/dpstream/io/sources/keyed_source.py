@@ -19,8 +19,6 @@ from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 
-__all__ = ["KeyedSource", "free_name", "plain_options", "with_key"]
-
 _WITHOUT_KEY: Mapping[str, Any] = {
     "key_column": None,
     "shape": "changes",
@@ -128,8 +126,8 @@ class KeyedSource(Source):
 
 def _reads_csv(source: Source) -> bool:
     """Whether the source has a csv file, where a cell cannot be null."""
+    from dpstream.io.sources.file_opening import file_format
     from dpstream.io.sources.files import FileSource
-    from dpstream.io.sources.formats import file_format
 
     return isinstance(source, FileSource) and any(file_format(path) == "csv" for path in source.files())
 

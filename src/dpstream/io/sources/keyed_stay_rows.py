@@ -9,8 +9,6 @@ from dpstream.io.sources.pg_whole import WholeTable
 from dpstream.io.sources.query import QuerySource
 from dpstream.io.sources.step import StepInput, apart_from_users
 
-__all__ = ["QueryStays", "TableStays"]
-
 _ALLOWED = "one SELECT without parameters that gives all stays, such as SELECT * FROM bookings"
 
 

@@ -21,8 +21,6 @@ from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 from dpstream.io.sources.times import times_of
 
-__all__ = ["StaySource"]
-
 _NEVER = 2**62
 _WHERE = "[source]"
 

@@ -9,8 +9,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.source_keys import SOURCES, SourceKeys, keys_of_kind, wrong_source
 
-__all__ = ["check_kind", "duration"]
-
 _WHERE = "[source]"
 #: kind -> keys that a file must write.
 _NEEDED: dict[str, tuple[str, ...]] = {

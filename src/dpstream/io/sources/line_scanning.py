@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.compiling import njit
 
-__all__ = ["scan_lines"]
-
 _NEWLINE, _RETURN, _QUOTE, _COMMA = 10, 13, 34, 44
 
 

@@ -12,20 +12,6 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "BROKEN",
-    "MOST_BYTES",
-    "OPEN_QUOTE",
-    "OTHER_COUNT",
-    "Broken",
-    "Rules",
-    "Scan",
-    "emptied",
-    "repaired",
-    "scan",
-    "whole_lines",
-]
-
 Broken = Literal["error", "missing", "drop-and-count-nothing"]
 BROKEN = ("error", "missing", "drop-and-count-nothing")
 #: The most bytes of a line, so that one record cannot fill the memory. A longer line is broken.

@@ -24,8 +24,6 @@ from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 
-__all__ = ["SOURCE", "MySQLSource", "MySQLStays"]
-
 #: Texts, quoted names and comments: a question mark in them is no parameter.
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--[ \t][^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL

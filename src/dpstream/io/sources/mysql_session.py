@@ -16,8 +16,6 @@ from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.pg_session import server_address, text_schema, text_table
 from dpstream.io.sources.source_keys import SourceKeys
 
-__all__ = ["URL", "MySQLSession", "check_mysql_url", "named"]
-
 URL = "mysql://user@host:3306/database, without a password (that is in MYSQL_PWD or in ~/.my.cnf)"
 _WHERE = "[source] url"
 _OPTIONS = ("ssl_ca", "unix_socket")

@@ -8,8 +8,6 @@ from typing import Any, Self
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["UPDATE_ADVICE", "Operations", "read_words"]
-
 _WHERE = "[source] op_values"
 _ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
 

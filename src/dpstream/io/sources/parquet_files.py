@@ -13,8 +13,6 @@ from dpstream.core.schema.arrow import valid_text
 from dpstream.core.threads import in_order
 from dpstream.io.sources.file_opening import arrow_bytes, readable
 
-__all__ = ["parquet_blocks"]
-
 #: A group of more rows is read by one thread, so that what was read of it does not wait for its end.
 _GROUP_ROWS = 2**21
 #: A block that something is made of has up to so many times the rows, while it has no more cells and bytes (as the file

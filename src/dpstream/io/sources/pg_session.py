@@ -14,22 +14,10 @@ from typing import Any, Protocol, Self
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError
 from dpstream.io.libpq import connection_settings, driver, failure
-from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.kinds import duration
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_options import SourceOptions
-
-__all__ = [
-    "SYSTEM",
-    "Relation",
-    "ServerSource",
-    "Session",
-    "Snapshot",
-    "quoted",
-    "server_address",
-    "text_schema",
-    "text_table",
-]
 
 _log = logging.getLogger("dpstream.io.sources")
 

@@ -11,8 +11,6 @@ from dpstream.io.sources.pg_session import Session, quoted, text_schema, text_ta
 from dpstream.io.sources.query import split_records
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["WholeTable", "cell_as_text"]
-
 _QUERY = "[source] query"
 _WRITES = "25006"
 #: Classes of SQLSTATE in which the text of a query is wrong; no row was read yet.

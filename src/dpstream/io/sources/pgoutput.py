@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-__all__ = ["UNCHANGED", "Begin", "Change", "Described", "Truncate", "Tuple", "Unchanged", "head", "parse"]
-
 
 class Unchanged:
     """The type of ``UNCHANGED``: a large value that the update left as it was, and that the log does not repeat."""

@@ -11,8 +11,6 @@ from dpstream.core.foreign import shielded
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock, EncodedTable
 from dpstream.io.sources.joining import join
 
-__all__ = ["Pieces"]
-
 _WHERE = "[source]"
 
 

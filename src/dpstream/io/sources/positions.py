@@ -12,8 +12,6 @@ from dpstream.core.errors import DataError, StepError
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["BYTES", "DIGEST", "FileNames", "Place", "Position", "Times", "other_files", "still_first"]
-
 # Keys of a position, besides "a.csv" for the number of records: "bytes:a.csv" and "blake2b:a.csv". Where each file is a
 # step: "files:z.csv" for the number of files up to z.csv, and "blake2b:z.csv" for a digest of their names (a list of
 # them would grow with every step).

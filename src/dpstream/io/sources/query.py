@@ -21,8 +21,6 @@ from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags
 
-__all__ = ["QuerySource"]
-
 _ROWS = 2**16
 _ALLOWED = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from dpstream.core.objects import AnyPath
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 
-__all__ = ["Ahead", "ReadBlock", "ReadFile", "chosen", "read_block"]
-
 
 @dataclass(frozen=True, repr=False)
 class ReadBlock:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources.calendar import Grid, day_number
-from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.pg_session import (
     SYSTEM,
     Relation,
@@ -43,8 +43,6 @@ from dpstream.io.sources.source import check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.table import wanted_columns
-
-__all__ = ["ChangeSource", "ChangedRows"]
 
 #: Seconds to wait for open transactions: one that is committing has its commit time a moment before it is in the log.
 #: One that stays open longer will have a later commit time.

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["row_hashes"]
-
 Words = NDArray[np.uint64]
 
 _ODD = 0x9E3779B97F4A7C15

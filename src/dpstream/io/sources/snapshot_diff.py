@@ -20,8 +20,6 @@ from dpstream.io.sources.file_opening import file_format, readable
 from dpstream.io.sources.formats import blocks, column_names
 from dpstream.io.sources.rowhash import row_hashes
 
-__all__ = ["Diff", "write_diff"]
-
 #: The size of a partition, in bytes of text.
 _PARTITION_BYTES = 2**25
 _MOST_PARTITIONS = 256

@@ -12,8 +12,6 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 
-__all__ = ["PeriodSource", "Source", "check_start"]
-
 
 def check_start(start_step: int) -> None:
     """Check that the first step is at least 1 (StepError)."""

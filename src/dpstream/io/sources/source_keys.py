@@ -17,18 +17,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.io.sources.lines import Broken
 from dpstream.io.sources.operations import Operations
 
-__all__ = [
-    "KINDS",
-    "SOURCES",
-    "Late",
-    "Shape",
-    "SourceKeys",
-    "SourceKind",
-    "keys_of_kind",
-    "other_kind",
-    "rows_of_source",
-]
-
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 Shape = Literal["changes", "snapshots", "stays"]
 

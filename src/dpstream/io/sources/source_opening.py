@@ -11,8 +11,6 @@ from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_keys import KINDS, SOURCES, other_kind
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["open_source"]
-
 
 def open_source(
     options: SourceOptions,

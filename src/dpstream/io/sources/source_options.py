@@ -25,8 +25,6 @@ from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
 from dpstream.io.sources.source_keys import KINDS, SOURCES, Late, SourceKeys, keys_of_kind, wrong_source
 
-__all__ = ["SourceOptions"]
-
 _LATE = get_args(Late)
 _KEYS = tuple(dict.fromkeys(["kind", *(key for kind in KINDS for key in keys_of_kind(kind))]))
 _WHERE = "[source]"

@@ -21,8 +21,6 @@ from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
 
-__all__ = ["MARK", "StdinSource"]
-
 #: The key of a mark. The line ``{"end_of_step": TIME}`` closes the step of TIME and all steps before it.
 MARK = "end_of_step"
 _READ = 2**18

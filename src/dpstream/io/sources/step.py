@@ -11,8 +11,6 @@ from dpstream.core.tables import KeyedBatch, Snapshot
 if TYPE_CHECKING:
     from dpstream.core.contracts import EngineBatch
 
-__all__ = ["Period", "StepInput", "apart_from_users"]
-
 #: First day, and the day after the last one.
 Period = tuple[datetime.date, datetime.date]
 

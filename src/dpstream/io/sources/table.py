@@ -28,8 +28,6 @@ from dpstream.io.sources.source import check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import Period, StepInput, apart_from_users
 
-__all__ = ["TableSource", "text_records", "wanted_columns"]
-
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
 _XID, _XID8 = 28, 5069
 _WATERMARK = "watermark"

@@ -12,8 +12,6 @@ from dpstream.core.foreign import shielded
 from dpstream.core.schema.arrow import type_name
 from dpstream.io.sources.operations import UPDATE_ADVICE, Operations
 
-__all__ = ["delete_flags", "times_of"]
-
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"

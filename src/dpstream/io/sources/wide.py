@@ -18,8 +18,6 @@ from dpstream.io.sources.source import check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 
-__all__ = ["WideSource"]
-
 _PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
 
 

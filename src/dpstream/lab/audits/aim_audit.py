@@ -53,18 +53,6 @@ from dpstream.lab.audits.transcript_tape import (
     worst_choice_loss,
 )
 
-__all__ = [
-    "BrokenTogether",
-    "Transcript",
-    "aim_loss",
-    "audit_aim",
-    "cells_of",
-    "exact_aim",
-    "first_run",
-    "loss_between",
-    "run_again",
-]
-
 #: Transcripts for each pair of neighbours. In the first two all noise leans to one side.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 12, "long": 200}
 #: Leaning noise is moved by so many standard deviations, far enough to have the same sign on both neighbours.

@@ -27,12 +27,11 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
-from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
+from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
+from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
 from dpstream.lab.audits.conversations import OtherDrawsError, audit_conversations
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-
-__all__ = ["audit_asking", "exact_run", "spent_asking"]
 
 #: Of the exact audits: the grid G, the records at a run's start, and the noise that is tried, in scales (all but a part
 #: of ``exp(-40)``).

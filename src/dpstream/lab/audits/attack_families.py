@@ -37,8 +37,6 @@ from dpstream.tools.family_tools import tool_of
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["NothingToAttackError", "attacked_stream", "check_attackable"]
-
 #: Depths of the cells in which points are compared.
 _DEPTHS = (2, 4, 6, 8, 10, 12)
 #: The place of the depth among these in whose cells targets stand alone.

@@ -24,8 +24,6 @@ from dpstream.core.privacy import ZCDP, Budget, group, zcdp_to_delta, zcdp_to_ep
 from dpstream.lab.audits.loss_bounds import clopper_pearson
 from dpstream.tools.evaluate.array_types import Floats
 
-__all__ = ["ERROR", "Guesses", "claimed_loss", "guess_members", "guess_values", "needed_guesses", "region"]
-
 #: The probability that chance alone accuses one honest attack's subject.
 ERROR = 1e-7
 #: Shares of all targets about which something is guessed.

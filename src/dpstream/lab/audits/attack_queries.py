@@ -12,8 +12,6 @@ from dpstream.core.privacy import CubeNoise, DiscreteLaplace, HistogramsNoise
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate.array_types import Codes, Ints
 
-__all__ = ["counts_of", "log_likelihood_ratio"]
-
 
 def counts_of(query: Mapping[str, Any], codes: Codes, domain: Domain) -> Ints | None:
     """The exact answer to a query on records; None for a kind of query that attackers do not understand here."""

@@ -26,8 +26,6 @@ from dpstream.lab.audits.attack_queries import log_likelihood_ratio
 from dpstream.lab.audits.attack_streams import AttackedStream
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
-__all__ = ["MEMBER_ATTACKS", "NOISY_COUNTS", "Run", "Watcher", "known_scores", "member_scores"]
-
 #: How much a column that differs takes from the kernel.
 _KERNEL = 0.25
 #: Of a pair of values that is rare: so many records count as its error.

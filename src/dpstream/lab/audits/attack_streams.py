@@ -22,18 +22,6 @@ from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = [
-    "RECORDS",
-    "TRIED",
-    "AttackedStream",
-    "Targets",
-    "choose_targets",
-    "copies_of",
-    "steps_of",
-    "table_of",
-    "unknown_column",
-]
-
 #: Steps that are run where the stream has more: what was promised for all of them holds for the first ones.
 _MOST_STEPS = 16
 #: Records of a table whose size nobody guessed, and at most: among fewer records each one shows more.

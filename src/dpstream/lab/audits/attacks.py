@@ -45,8 +45,6 @@ from dpstream.tools.evaluate.array_types import Codes, Floats
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MINUTES", "RECONSTRUCTION", "Runner", "Silence", "TooShortError", "attack", "attacks_of"]
-
 #: The limit of CPU where nothing else is said, in minutes.
 MINUTES = 2.0
 RECONSTRUCTION = "a known person's row"

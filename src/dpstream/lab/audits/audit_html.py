@@ -14,8 +14,6 @@ from dpstream.lab.audits.finding import AuditFinding
 from dpstream.tools.report.assembly import frame
 from dpstream.tools.report.markup import Html, element, fold, join, table
 
-__all__ = ["audit_body", "audit_html", "write_audit_report"]
-
 _MARKER = "<!-- an audit by dpstream -->"
 
 

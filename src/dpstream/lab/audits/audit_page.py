@@ -13,8 +13,6 @@ import dpstream
 from dpstream.core.errors import ConfigError
 from dpstream.lab.audits.finding import AuditFinding, AuditLength
 
-__all__ = ["AuditReport", "amount", "prepare_folder", "rounded_up", "verdict"]
-
 AUDIT_FORMAT = 1
 
 

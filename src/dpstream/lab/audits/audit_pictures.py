@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dpstream.lab.audits.finding import AuditFinding
 from dpstream.tools.report.markup import Html, element, raw
 
-__all__ = ["STYLE", "attack_dots", "claimed_and_found", "families", "family_of", "rates"]
-
 #: Family of a finding, by how its subject begins.
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Attacks on the releases", ("attack",)),

@@ -15,8 +15,6 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.tools.evaluate.array_types import Codes
 
-__all__ = ["Pair", "Scene", "TinyStream", "crowded", "empty"]
-
 Record = tuple[int, ...]
 
 

@@ -49,8 +49,6 @@ from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
 
-__all__ = ["audit_census", "exact_census", "exact_stays"]
-
 #: Audits by integers: steps, gaps, ratios, levels.
 _GRIDS: dict[AuditLength, tuple[int, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {
     "short": (18, (1, 3), (2,), (1, 2)),

@@ -28,17 +28,6 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import Cohort
 from dpstream.families.tabular.aim import AIMRun
 
-__all__ = [
-    "CountedPlan",
-    "PartRead",
-    "ReadRule",
-    "Stay",
-    "as_written",
-    "counted_plan",
-    "loss_of",
-    "parts_read",
-]
-
 _DOMAIN = Domain(("a",), (2,))
 _NOTHING = np.zeros(1)
 _NO_SHARES = np.zeros(1, dtype=np.float32)

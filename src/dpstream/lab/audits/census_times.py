@@ -17,16 +17,6 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.lab.audits.census_stays import CountedPlan
 
-__all__ = [
-    "ChosenTimes",
-    "CountedTwice",
-    "PublishedTwice",
-    "at_times",
-    "random_times",
-    "rare_times",
-]
-
-
 _NEVER = 1 << 30
 
 

@@ -14,15 +14,6 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
 
-__all__ = [
-    "TRANSCRIPT_DOMAIN",
-    "TRANSCRIPT_STEPS",
-    "KeyedStay",
-    "keyed_ends",
-    "neighbours",
-    "transcript_plan",
-]
-
 TRANSCRIPT_DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 #: Steps of a transcript: with a gap of 2 and a ratio of 2, level 1 comes at step 4 and every fourth step after it.
 TRANSCRIPT_STEPS = 9

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable, StreamPlan
     from dpstream.project import Config
 
-__all__ = ["configured_audits", "scope"]
-
 #: The most ticks that are audited of a counter, also of longer streams: its claim holds for every prefix.
 _TICKS: dict[AuditLength, int] = {"short": 48, "long": 200}
 #: Seconds of CPU for pairs of streams. Two of each kind are compared in any case.

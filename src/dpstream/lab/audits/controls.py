@@ -33,16 +33,6 @@ from dpstream.core.privacy import (
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.transcript_tape import SameWords, each_alone
 
-__all__ = [
-    "BrokenFreshThreshold",
-    "BrokenQuietThreshold",
-    "BrokenShortTree",
-    "QuietNoise",
-    "ReusedNoise",
-    "broken_quiet_counter",
-    "broken_quiet_selector",
-]
-
 #: Noise of 2/3 of the right scale costs 3/2 of the epsilon and 9/4 of the rho.
 _QUIET = Fraction(2, 3)
 

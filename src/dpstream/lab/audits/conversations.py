@@ -27,10 +27,9 @@ from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
-from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
+from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-
-__all__ = ["OtherDrawsError", "audit_conversations", "conversation_loss", "exact_conversations"]
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))
 _CELLS = 24

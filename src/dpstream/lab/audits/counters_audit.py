@@ -34,15 +34,6 @@ from dpstream.lab.audits.controls import BrokenShortTree, broken_quiet_counter
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import clopper_pearson, distinguish
 
-__all__ = [
-    "COUNTERS_CONFIDENCE",
-    "audit_counter",
-    "audit_counters",
-    "border_steps",
-    "calibrated_by_name",
-    "rho_lower_bound",
-]
-
 #: Of every empirical finding: chance accuses one of the dozen honest counters and selectors with probability 6e-7 at
 #: most.
 COUNTERS_CONFIDENCE = 1 - 5e-8

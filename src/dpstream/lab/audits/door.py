@@ -34,19 +34,6 @@ from dpstream.core.privacy import (
 from dpstream.lab.audits.published_list import released_arrays
 from dpstream.lab.audits.transcript_tape import joint_loss
 
-__all__ = [
-    "Choice",
-    "Door",
-    "Measured",
-    "Transcript",
-    "beside_the_door",
-    "drawn_and_published",
-    "record",
-    "replay",
-    "stream_loss",
-    "transcript_loss",
-]
-
 #: Replaces the randomness that a plan gets.
 Wrap = Callable[[Randomness], Randomness]
 Ints = NDArray[np.int64]

@@ -33,8 +33,6 @@ from dpstream.lab.audits.door import beside_the_door, stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.checks import NoiseTape
 
-__all__ = ["audit_classifiers", "exact_classifier"]
-
 _RECORDS = 24
 #: Streams of other records: a bit of a count is the same in all of them with a probability of 2^-8 at most.
 _OTHERS = 8

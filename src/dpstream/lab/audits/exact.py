@@ -43,8 +43,6 @@ from dpstream.lab.audits.transcript_tape import SameWords, selection_probabiliti
 from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.lab.checks import NoiseTape, certify
 
-__all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
-
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
     "short": (1, 2, 7, 16, 33, 64, 300),
     "long": (*range(1, 65), 100, 128, 257, 512, 1000, 1500),

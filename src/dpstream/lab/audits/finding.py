@@ -11,8 +11,6 @@ from typing import Any, Literal
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["TOLERANCE", "Attacked", "Audit", "AuditFinding", "AuditLength", "AuditProgress", "Largest"]
-
 AuditLength = Literal["short", "long"]
 
 #: Called with the subject that is audited next, in words.

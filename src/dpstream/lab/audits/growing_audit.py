@@ -23,9 +23,8 @@ from dpstream.families.growing import Database, GrowingPlan, SmallDB
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.door import Door, beside_the_door, stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
-
-__all__ = ["GrowingSubject", "audit_growing", "exact_growing", "exact_smalldb"]
+from dpstream.lab.audits.growing_subjects import GrowingSubject, growing_subjects
+from dpstream.tools.evaluate.array_types import Codes
 
 #: Transcripts for each pair of neighbours.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}

@@ -30,9 +30,6 @@ from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.lab.audits.controls import LoneHistograms, QuietNoise
 from dpstream.tools.evaluate.array_types import Codes
 
-__all__ = ["Codes", "GrowingSubject", "growing_subjects"]
-
-
 _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 _THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream.store.store import Store
 
-__all__ = ["Pair", "changed_records", "invented_pairs"]
-
 #: Records that come and that leave at each step; those that come at each step of a stream that is far away.
 _CAME, _LEFT, _FAR, _FAR_USERS = 60, 20, 30_000, 3_000
 #: Different records. The first one is that of the unit by which neighbours differ: no other record is like it.

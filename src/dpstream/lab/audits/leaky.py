@@ -16,8 +16,6 @@ from dpstream.families.tabular.state import DPStabsState
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.controls import broken_quiet_counter
 
-__all__ = ["ExactTotal", "a_quarter_of_the_noise", "spent_once_per_counter", "two_thirds_of_the_noise"]
-
 
 def two_thirds_of_the_noise(plan: DPStabsPlan) -> DPStabsPlan:
     """BROKEN: counters whose noise is scaled by 2/3. They lose 3/2 of their epsilon, 9/4 of their rho."""

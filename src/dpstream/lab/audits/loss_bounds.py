@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 
-__all__ = ["Bound", "clopper_pearson", "distinguish", "lower_bound"]
-
 #: How many thresholds are tried per statistic: quantiles of the training scores.
 _THRESHOLDS = 256
 #: Fewer thresholds for each single column, because there are many columns.

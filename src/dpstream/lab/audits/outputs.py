@@ -21,8 +21,6 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.lab.audits.canaries import Pair, Scene, TinyStream
 
-__all__ = ["Mechanism", "Outputs", "features", "run_scene"]
-
 
 class Mechanism(Protocol):
     """The methods of a plan that an audit needs (``StreamPlan`` has them)."""

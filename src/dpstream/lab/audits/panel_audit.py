@@ -38,8 +38,6 @@ from dpstream.lab.audits.panel_controls import (
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.audits.transcripts import rows_drawn
 
-__all__ = ["PanelSubject", "audit_panels", "exact_panel", "history_loss", "panel_subjects", "sampled_panel"]
-
 Plan = FixedWindowPlan | CumulativePlan
 History = tuple[int, ...]
 

@@ -18,13 +18,6 @@ from dpstream.families.panel.extension import extend, split_whole
 from dpstream.families.panel.window import WindowRelease, WindowState
 from dpstream.lab.audits.controls import broken_quiet_counter
 
-__all__ = [
-    "BrokenPrivateSplit",
-    "BrokenUnpairedNoise",
-    "broken_quiet",
-    "broken_unpaired_counters",
-]
-
 
 class _Broken(FixedWindowPlan):
     @classmethod

@@ -44,9 +44,6 @@ from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.checks import certify
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
-__all__ = ["PointsSubject", "audit_points", "drawn_and_published", "exact_points", "points_subjects"]
-
-
 #: The confidence of each empirical bound.
 POINTS_CONFIDENCE = 1 - 1e-7
 _RUNS: dict[AuditLength, int] = {"short": 12_000, "long": 30_000}

@@ -14,18 +14,9 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.families.points.blocks import noisy
 from dpstream.families.points.cell_counters import CellRule, PointCells
 from dpstream.families.points.cell_schedule import Schedule
-from dpstream.families.points.online import OnlinePointsPlan, PointsState
+from dpstream.families.points.online import OnlinePointsPlan
+from dpstream.families.points.points_state import PointsState
 from dpstream.lab.audits.controls import broken_quiet_counter
-
-__all__ = [
-    "BrokenFreeHistory",
-    "BrokenKeptThreshold",
-    "BrokenLateLevels",
-    "BrokenQuiet",
-    "BrokenTwiceStored",
-    "FarPlan",
-    "quiet_rule",
-]
 
 _QUIET = Fraction(2, 3)
 #: A threshold that no count reaches, and that fits into 64-bit sums.

@@ -28,9 +28,6 @@ from dpstream.lab.audits.finding import AuditFinding
 from dpstream.stream import Batch, open_stream
 from dpstream.tools.evaluate.array_types import Codes
 
-__all__ = ["BlindPlan", "LeakyPlan", "audit_published", "published_bytes"]
-
-
 _SCHEMA = Schema((Categorical("place", ("north", "south", "west")), Boolean("paid")))
 _STEPS = 3
 

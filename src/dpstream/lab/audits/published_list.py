@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import NoisyCounts, Synthesis
 from dpstream.core.privacy import AnyNoise
 
-__all__ = ["only_drawn", "published_lines", "released_arrays"]
-
 
 def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequence[NoisyCounts]) -> bool:
     """Whether noisy counts are what an audit recorded, value by value and in this order, under names of their own.

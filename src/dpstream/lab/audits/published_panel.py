@@ -17,8 +17,6 @@ from dpstream.families.panel import CumulativeStreamPlan, WindowStreamPlan
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.lab.audits.transcripts import rows_drawn
 
-__all__ = ["panel_published", "thresholds_measured", "windows_measured"]
-
 Ints = NDArray[np.int64]
 
 

@@ -30,8 +30,6 @@ from dpstream.lab.audits.turnover_audit import audit_turnover
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["AUDITS", "audit_names", "run_audits"]
-
 #: The audits by name, the longest first, so that two processes end at about the same time.
 AUDITS: dict[str, Audit] = {
     "streams": audit_streams,

@@ -35,8 +35,6 @@ from dpstream.lab.audits.door import Choice, Door
 from dpstream.lab.audits.finding import AuditFinding, AuditProgress
 from dpstream.lab.audits.transcript_tape import SameWords
 
-__all__ = ["ERROR", "audit_samplers", "choice_fault", "law_fault"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

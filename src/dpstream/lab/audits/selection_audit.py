@@ -24,8 +24,6 @@ from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import lower_bound
 from dpstream.lab.audits.transcript_tape import SameWords
 
-__all__ = ["Questions", "audit_outcomes", "audit_selection", "audit_selector", "audit_threshold"]
-
 _RUNS: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
 #: More runs for the above-threshold test, because it is quicker and loses most in rare events.
 _THRESHOLD_RUNS: dict[AuditLength, int] = {"short": 40_000, "long": 600_000}

@@ -24,8 +24,6 @@ from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomn
 from dpstream.lab.audits.finding import AuditFinding, AuditProgress, Largest
 from dpstream.lab.checks import NoiseTape, certify
 
-__all__ = ["audit_sparse", "exact_sparse"]
-
 _TICKS = 3
 #: The increments of the tiny streams.
 _VALUES = (0, 1, 3)

@@ -40,15 +40,6 @@ from dpstream.lab.audits.loss_bounds import distinguish
 from dpstream.lab.audits.outputs import Mechanism, Outputs, features, run_scene
 from dpstream.lab.audits.published_audit import audit_published
 
-__all__ = [
-    "STREAMS_CONFIDENCE",
-    "StreamSubject",
-    "audit_stream",
-    "audit_streams",
-    "stream_controls",
-    "stream_subjects",
-]
-
 #: The confidence of each finding. With 40 findings the false-alarm rate of the whole audit is at most 1e-6.
 STREAMS_CONFIDENCE = 1 - 2.5e-8
 

@@ -32,20 +32,6 @@ from dpstream.core.privacy import (
 from dpstream.families.tabular.selector import Selector
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
-__all__ = [
-    "SameWords",
-    "Tape",
-    "TapedChoice",
-    "TapedNoise",
-    "TapedSelector",
-    "each_alone",
-    "in_order",
-    "joint_loss",
-    "noise_loss",
-    "selection_probabilities",
-    "worst_choice_loss",
-]
-
 #: (index of a draw, number of its values) -> what is added to the noise on the tape.
 Shift = Callable[[int, int], Ints | int]
 #: Draws noise where no tape gives it.

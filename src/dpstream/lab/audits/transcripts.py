@@ -35,8 +35,6 @@ from dpstream.lab.audits.transcript_tape import (
 )
 from dpstream.lab.checks import NoiseTape
 
-__all__ = ["TranscriptLoss", "rows_drawn", "transcript_loss"]
-
 
 @dataclass(frozen=True)
 class TranscriptLoss:

@@ -31,8 +31,6 @@ from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcripts import transcript_loss
 
-__all__ = ["audit_turnover", "exact_turnover"]
-
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 #: Two rows that the crowd never has: its first and last columns are equal.
 _ROW, _OTHER = (1, 2, 0), (0, 1, 1)

@@ -18,8 +18,6 @@ from dpstream.core.tables import count_marginals
 from dpstream.families.growing import BlackBox, Counts, Database, ReleasedTable
 from dpstream.lab.checks.conformance import FALSE_ALARM, CheckResult, ConformanceReport
 
-__all__ = ["check_black_box"]
-
 #: Probability that ``check_black_box`` rejects a black box that keeps its budget (only the check of the loss is random
 #: in that way).
 _BUDGET = PureDP(Fraction(1))

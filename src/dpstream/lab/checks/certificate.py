@@ -17,8 +17,6 @@ from dpstream.core.privacy.unit import NeighbourRelation
 from dpstream.lab.checks.shifts import ShiftCost, shift_costs
 from dpstream.lab.checks.tape import RecordedMap, read_cell, read_map
 
-__all__ = ["Certificate", "certify"]
-
 _MAX_TICKS = 2048
 #: The most ticks where cells are not independent (each impulse then needs its own run), and for pairs of ticks.
 _MAX_SLOW = 512

@@ -22,8 +22,6 @@ from dpstream.lab.checks.certificate import certify
 from dpstream.lab.checks.law_of_errors import error_p_values, two_sample_p_values
 from dpstream.lab.checks.tape import NoiseTape, RecordedMap, read_map, run_on_tape
 
-__all__ = ["CheckResult", "ConformanceReport", "check_counter"]
-
 #: Probability that ``check_counter`` rejects a correct counter (only the check of the errors is random).
 FALSE_ALARM = 1e-8
 # Far out, Pearson's statistic has heavier tails than the chi-square law; with 50 expected runs a bin

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Echelon", "IntegerSystem", "unique_solutions"]
-
 _PRIME = 2**31 - 1
 #: The largest entry of a solution that is lifted from residues: products with small matrices then fit 64 bits.
 _LIFT = 2**20

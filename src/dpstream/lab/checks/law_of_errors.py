@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from dpstream.core.counters import LinearMap
 from dpstream.core.privacy.noise import Noise
 
-__all__ = ["error_p_values", "two_sample_p_values"]
-
 _LEAST_EXPECTED = 50.0
 _MOST_BINS = 24
 

@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.lab.checks.lattice import Echelon, IntegerSystem, unique_solutions
 
-__all__ = ["ShiftCost", "shift_costs"]
-
 _MILP_SECONDS = 10.0
 _SLACK = 1e-9
 #: How many pairs of ticks are computed at a time, to bound the memory.

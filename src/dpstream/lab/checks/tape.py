@@ -21,8 +21,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["NoiseTape", "RecordedMap", "measured_on_tape", "read_cell", "read_map", "run_on_tape"]
-
 #: The sizes of the random values that test whether the code is linear and has the computed map. At the largest size the
 #: test misses a wrong linear map with probability 2^-30 at most.
 _SIZES = (2, 100, 10_000, 2**30)

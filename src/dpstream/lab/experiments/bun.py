@@ -19,8 +19,6 @@ from dpstream.lab.experiments.panel_runs import CumulativeRun, WindowRun
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["BUN_RHOS", "PanelOutcome", "reproduce_bun"]
-
 BUN_RHOS = ("0.005", "0.001", "0.05")
 #: The rho of figures for which the paper gives no other.
 _RHO = "0.005"

@@ -18,8 +18,6 @@ from dpstream.tools.evaluate.label import LABEL
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_bun_figures"]
-
 _FOLDER = "figures"
 
 

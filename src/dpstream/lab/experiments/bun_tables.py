@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["AnswerLine", "answers_csv", "lines_of", "markdown_page", "method_of"]
-
 _HEADS = (
     "panel", "method", "rho", "relation", "question", "period", "repetitions", "truth", "mean_raw", "mean",
     "standard_deviation", "bias", "bias_error", "predicted_error", "coverage", "label",

@@ -26,8 +26,6 @@ from dpstream.project import Config
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["Comparison"]
-
 COMPARISON_FORMAT = 1
 _KEYS = {
     "format": "1",

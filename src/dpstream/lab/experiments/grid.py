@@ -19,8 +19,6 @@ from dpstream.core.paths import parse_json
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.runs import Task, settings_hash
 
-__all__ = ["Result", "RunWatch", "Runnable", "Silent", "run_all", "run_grid"]
-
 _RUNS = "runs"
 
 

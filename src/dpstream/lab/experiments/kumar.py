@@ -29,17 +29,6 @@ from dpstream.lab.experiments.settings import kumar_settings
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = [
-    "KUMAR_EPSILONS",
-    "QUICK_EPSILONS",
-    "QUICK_STEPS",
-    "QUICK_STREAMS",
-    "ExperimentOutcome",
-    "data_folder",
-    "epsilon_text",
-    "reproduce_kumar",
-]
-
 KUMAR_EPSILONS = ("0.5", "1", "2", "4")
 QUICK_STREAMS = ("Adult-ordered-bs-200", "Eviction-bi-weekly")
 QUICK_EPSILONS = ("1",)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-__all__ = ["GROUPS", "draw_error_figures", "require_matplotlib"]
-
 #: Figure -> the metrics of its rows, with what an axis says.
 GROUPS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "errors": (

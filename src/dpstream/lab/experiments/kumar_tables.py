@@ -14,16 +14,6 @@ from dpstream.lab.experiments.printed_numbers import PrintedNumber
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS
 
-__all__ = [
-    "PRINTED_AS",
-    "ErrorLine",
-    "Printed",
-    "at_or_below_print",
-    "error_lines",
-    "errors_csv",
-    "markdown_table",
-]
-
 #: (stream, epsilon, metric, method) -> the number in print.
 Printed = Mapping[tuple[str, Fraction, str, str], PrintedNumber]
 

@@ -12,8 +12,6 @@ from dpstream.lab.experiments.replayed_streams import Replay
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section
 
-__all__ = ["KUMAR_METHODS", "OWN_METHODS", "Method", "Titled"]
-
 
 @dataclass
 class Titled(Section):

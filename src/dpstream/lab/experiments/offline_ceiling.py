@@ -27,8 +27,6 @@ from dpstream.lab.experiments.methods import Titled
 from dpstream.project.mechanism import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
 
-__all__ = ["Offline", "Peer"]
-
 #: What a file named by ``python = "FILE.py:FUNCTION"`` defines, and how it is called:
 #: ``function(codes, domain, cliques, *, epsilon, repeat, **options)`` with the final table as int32 codes
 #: (records x columns), its public domain, the workload's cliques (tuples of column positions), the budget as a float,

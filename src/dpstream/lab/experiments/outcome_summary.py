@@ -10,8 +10,6 @@ from typing import Any
 from dpstream.lab.experiments.kumar import ExperimentOutcome
 from dpstream.lab.experiments.kumar_tables import PRINTED_AS
 
-__all__ = ["ExperimentSummary", "summary_of"]
-
 
 @dataclass(frozen=True)
 class ExperimentSummary:

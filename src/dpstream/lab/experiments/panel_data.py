@@ -18,8 +18,6 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.simulate import PovertyPanel
 
-__all__ = ["KNOWN_PANELS", "Panel", "load_panel", "panel_path"]
-
 #: name -> file in the folder with the real data; None for an invented panel.
 KNOWN_PANELS: dict[str, str | None] = {
     "sipp-simulated": None,

@@ -27,8 +27,6 @@ from dpstream.lab.experiments.panel_data import Panel, load_panel
 from dpstream.lab.experiments.runs import settings_hash
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["BY_MONTH", "PAPER_WINDOW", "QUESTIONS", "WIDTHS", "CumulativeRun", "PanelRelation", "WindowRun"]
-
 PANEL_RUN_FORMAT = 1
 #: k of the paper, and the widths of the questions of its Figures 3 and 4.
 PAPER_WINDOW = 3

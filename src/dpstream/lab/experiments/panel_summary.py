@@ -6,8 +6,6 @@ from dpstream.lab.experiments.bun import PanelOutcome
 from dpstream.lab.experiments.bun_tables import lines_of, method_of
 from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
-__all__ = ["panel_summary"]
-
 
 def panel_summary(outcome: PanelOutcome) -> ExperimentSummary:
     """The summary of the answers of each run."""

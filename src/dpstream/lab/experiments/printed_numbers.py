@@ -8,8 +8,6 @@ from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["PRINTED_IN", "PrintedNumber", "published_kumar"]
-
 PRINTED_IN = (
     "Kumar, Strohmer, Vershynin, Differentially Private Synthetic High-dimensional Tabular Stream (2024), "
     "Tables 1 to 3"

@@ -9,8 +9,6 @@ from typing import Any
 
 from dpstream.tools.evaluate.private_folder import open_private_folder, write_private
 
-__all__ = ["PrivateFolder"]
-
 
 class PrivateFolder:
     """A folder of mode 0700 whose files have mode 0600 and are replaced whole.

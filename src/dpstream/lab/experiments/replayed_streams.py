@@ -33,8 +33,6 @@ from dpstream.project import Config
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.true_table import encoded_steps
 
-__all__ = ["KUMAR_STREAMS", "ConfigSource", "KumarSource", "Replay", "StreamSource", "kumar_stream"]
-
 ADULT_COLUMNS = (
     "sex", "income>50K", "race", "relationship", "marital-status", "workclass", "occupation",
     "education-num", "native-country", "capital-gain", "capital-loss", "hours-per-week", "age_10",

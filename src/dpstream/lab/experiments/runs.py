@@ -20,16 +20,6 @@ from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, errors_or_blank
 from dpstream.tools.evaluate.true_table import TrueTable
 
-__all__ = [
-    "EVALUATE_EVERY",
-    "EVALUATE_LAST",
-    "Task",
-    "evaluated_steps",
-    "run_task",
-    "settings_hash",
-    "task_facts",
-]
-
 RUN_FORMAT = 1
 #: Errors are taken at every tenth step and at each of the last ten, over which the tables average.
 EVALUATE_EVERY = 10

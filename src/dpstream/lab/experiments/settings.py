@@ -10,8 +10,6 @@ from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.runs import EVALUATE_EVERY, EVALUATE_LAST
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["kumar_settings", "settings_table"]
-
 #: (what the paper leaves open, what was chosen). The options of each method follow from the runs themselves.
 LEFT_OPEN_BY_KUMAR = (
     (

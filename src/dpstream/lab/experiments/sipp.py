@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError
 
-__all__ = ["SippPanel", "read_sipp", "write_sipp_panel"]
-
 SIPP_MONTHS = 12
 _COLUMNS = ("SSUID", "PNUM", "MONTHCODE", "THINCPOVT2")
 _ALLOWED = (

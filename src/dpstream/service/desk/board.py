@@ -10,8 +10,6 @@ from typing import Any
 from dpstream.service.desk.facts import Card, Task, canonical, now
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["HeldRow", "card_of", "held_row", "known_held", "read_facts", "write_board"]
-
 #: What of a stream's facts is on its card; the rest (ledger, account, asked) is for methods of its own.
 _ON_CARD = {one.name for one in fields(Card)} - {"name", "needed", "told_at", "pending"}
 

@@ -21,8 +21,6 @@ from dpstream.stream.store.postgres import PostgresDatabase
 from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
 from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
-__all__ = ["ServiceDatabase"]
-
 FORMAT = 2
 
 _TABLES = """

@@ -13,8 +13,6 @@ from dpstream.service.desk.facts import Decision
 from dpstream.service.desk.tasks import add_task, cancel_tasks, read_tasks
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["OtherStepError", "follow", "looked_at", "not_held"]
-
 
 class OtherStepError(ConfigError):
     """Another table is held at the step now."""

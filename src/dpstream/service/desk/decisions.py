@@ -24,18 +24,6 @@ from dpstream.service.desk.facts import Decision, canonical, now
 from dpstream.service.desk.roles import ROLES
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = [
-    "HEAD",
-    "LogChangedError",
-    "append",
-    "approvals",
-    "check_log",
-    "decision_hash",
-    "read_decisions",
-    "since_added",
-    "write_head",
-]
-
 #: The worker's witness, in the service's folder.
 HEAD = "decisions-head.json"
 _ADDED = re.compile("added (.+) as (?:{0})(?:, (?:{0}))*".format("|".join(ROLES)))

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["KINDS", "Desk"]
-
 #: What can be decided about steps.
 KINDS = ("approve", "reject", "withdraw")
 #: As the stream's store keeps reasons.

@@ -17,20 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Card",
-    "Decision",
-    "Held",
-    "Person",
-    "Price",
-    "Task",
-    "Token",
-    "canonical",
-    "now",
-    "rounded_up",
-    "unix_time",
-]
-
 
 def now() -> str:
     """The present second, in UTC."""

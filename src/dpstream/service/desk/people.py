@@ -25,8 +25,6 @@ from dpstream.service.desk.roles import MAY, ROLES
 from dpstream.service.desk.settings import Proxy, Settings
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["SHORTEST", "People", "check_name", "client_address"]
-
 #: Characters of a password, at least.
 SHORTEST = 10
 _LONGEST = 1000

@@ -12,8 +12,6 @@ from dpstream.service.desk.facts import Price, rounded_up
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["price_of"]
-
 
 def price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
     """The price of a question.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dpstream.core.errors import InputError
 
-__all__ = ["MAY", "ROLES", "NotAllowedError", "require"]
-
 #: Each role with what it is for.
 ROLES = {
     "analyst": "sees what is released, and asks questions",

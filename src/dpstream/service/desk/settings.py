@@ -20,8 +20,6 @@ from dpstream.project.server_url import is_url, refuse_password
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 
-__all__ = ["DATABASE", "FILE", "Proxy", "Settings", "StreamSettings", "draft_service", "seconds"]
-
 FILE = "service.toml"
 #: The database, where it is a file.
 DATABASE = "service.sqlite"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Stream
 
-__all__ = ["MOST_ROWS", "asked_facts", "board_facts", "held_manifests", "held_rows"]
-
 #: Rows of a table that waits for approval, on the board.
 MOST_ROWS = 100_000
 

@@ -9,8 +9,6 @@ from typing import Any
 from dpstream.service.desk.facts import Task, canonical, now
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["add_task", "begin_task", "cancel_tasks", "end_task", "next_task", "read_tasks", "rejection_waits"]
-
 _COLUMNS = "number, stream, kind, what, person, made, state, decision, result, why, ended"
 
 

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from dpstream.service.desk.settings import StreamSettings
     from dpstream.stream import Stream
 
-__all__ = ["Worker", "public_words"]
-
 #: Seconds between two looks at the queue.
 _POLL = 1.0
 #: Where the service's database fails, or a task has to wait, that time is doubled so often at most.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from dpstream.core.contracts import PrintedTable
 
-__all__ = ["Board", "Row", "Wanted", "changed_text", "draft", "plan_board"]
-
 _HEAD = """\
 # A draft of the planning board: {what}.
 # Nothing runs with it. A stream that was started keeps its plan, so another budget is for a new stream: put these

@@ -11,8 +11,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["BUSY", "SILENT", "Connection"]
-
 #: Connections that have sent no whole request, at most. Another one ends the oldest: a browser sends at once.
 SILENT = 400
 #: Requests beside these; more are refused until some are answered.

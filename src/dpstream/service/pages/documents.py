@@ -30,8 +30,6 @@ from dpstream.tools.report.statement_page import statement_page
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["Documents", "policy_of", "without_state"]
-
 _KEPT = 12
 _POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)"')
 

@@ -12,8 +12,6 @@ from starlette.datastructures import MutableHeaders
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["LARGEST", "POLICY", "Guard", "WithoutTexts", "seal"]
-
 #: Bytes of a request: forms hold a few lines of text.
 LARGEST = 64 * 1024
 #: Nothing from elsewhere, no script but our files, no frame.

@@ -12,8 +12,6 @@ from dpstream.service.pages.visits import FormError, Route, Visit, link, local_p
 if TYPE_CHECKING:
     from dpstream.service.desk import Person
 
-__all__ = ["ROUTES"]
-
 #: The pages of this module; the decorators put them here.
 ROUTES: list[Route] = []
 

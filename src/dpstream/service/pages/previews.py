@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.service.desk import Held
 
-__all__ = ["Difference", "Noise", "Preview", "preview", "released_noise"]
-
 #: A difference of so many of its standard errors is more than noise explains.
 _BEYOND = 2.0
 _SHOWN = 12

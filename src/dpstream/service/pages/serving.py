@@ -28,8 +28,6 @@ from dpstream.service.pages.words import environment
 if TYPE_CHECKING:
     from dpstream.service.desk import Person
 
-__all__ = ["ROUTES", "create_app", "serve", "server_of"]
-
 #: Everything there is. Never over HTTP, for nobody: a raw state, restoring, discarding, a private evaluation or report.
 ROUTES = (*stream_views.ROUTES, *people_views.ROUTES)
 

@@ -16,8 +16,6 @@ from dpstream.service.pages.visits import FormError, Route, Visit, link, page
 if TYPE_CHECKING:
     from dpstream.service.desk import Person, Task
 
-__all__ = ["ROUTES"]
-
 #: The pages of this module; the decorators put them here.
 ROUTES: list[Route] = []
 

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from dpstream.service.desk import Desk, Person
     from dpstream.service.pages.documents import Documents
 
-__all__ = [
-    "FormError",
-    "Route",
-    "TooLargeError",
-    "Visit",
-    "cookie_name",
-    "link",
-    "local_place",
-    "page",
-    "read_form",
-]
-
 #: Of this process: who has no login loads a page again after a restart.
 _KEY = secrets.token_bytes(32)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")

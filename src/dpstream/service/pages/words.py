@@ -18,8 +18,6 @@ from dpstream.service.pages.visits import link
 from dpstream.stream.ledger.limit import shown_amount
 from dpstream.tools.report.markup import integer, percent, significant
 
-__all__ = ["MOST_TURNS", "environment"]
-
 #: A page refreshes itself so many times: one that nobody looks at lets the login run out.
 MOST_TURNS = 20
 #: Pages for everybody who may do something, in the list of pages.

@@ -13,8 +13,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.paths import read_text
 from dpstream.service.releases.problems import problem
 
-__all__ = ["Guard", "Tokens"]
-
 _LINE = re.compile(r"([0-9a-f]{64})(?:\s.*)?")
 #: What every answer says: nothing of it is a page that may load or run anything.
 _SAFE = {

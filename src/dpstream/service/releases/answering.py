@@ -12,8 +12,6 @@ from dpstream.service.releases.places import Place
 from dpstream.service.releases.problems import Problem
 from dpstream.stream.public_release import PublicRelease
 
-__all__ = ["answer"]
-
 
 def answer(
     place: Place, question: str, step: int | None, as_of: int | None, confidence: float

@@ -26,8 +26,6 @@ from dpstream.service.releases.places import Place
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems
 from dpstream.service.releases.sending import Sent, send_file, send_json
 
-__all__ = ["make_app"]
-
 _routes = APIRouter()
 #: Threads for tables and questions, beside those for everything else.
 APART = 16

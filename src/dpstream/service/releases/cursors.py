@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from dpstream.service.releases.places import Listing
 
-__all__ = ["PATTERN", "Cursor", "waiting"]
-
 PATTERN = r"^[0-9]{1,18}(~[0-9]{1,18}(-[0-9]{1,18})?(\.[0-9]{1,18}(-[0-9]{1,18})?)*)?$"
 #: Most ranges of a cursor, so that it fits into an address. The oldest are left out.
 MOST = 200

@@ -18,8 +18,6 @@ from dpstream.core.errors import DpstreamError
 from dpstream.service.releases.places import Listing, Place
 from dpstream.service.releases.problems import Problem
 
-__all__ = ["News"]
-
 #: Seconds between two looks at the catalogues, and between two lines that keep a silent connection open.
 EVERY, HEARTBEAT = 1.0, 15.0
 _ID = re.compile(r"(\d{1,18})-([0-9a-f]{16})")

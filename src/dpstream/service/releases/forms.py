@@ -32,8 +32,6 @@ from dpstream.service.releases.cursors import Cursor, waiting
 from dpstream.service.releases.places import Listing, OpenFile, Place
 from dpstream.service.releases.problems import Problem
 
-__all__ = ["FORMS", "Made", "check_whole", "feed", "table"]
-
 #: Endings and media types.
 FORMS = {
     "parquet": "application/vnd.apache.parquet",

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["page"]
-
 _STYLE = (
     # On the root: the ground of the page and its links are of one scheme then.
     ":root{color-scheme:light dark}"

@@ -24,8 +24,6 @@ from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stand
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.service.releases.problems import Problem
 
-__all__ = ["Listing", "OpenFile", "Place", "find_places"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV, errno.EISDIR)

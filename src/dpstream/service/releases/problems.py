@@ -11,8 +11,6 @@ from starlette.exceptions import HTTPException
 
 from dpstream.core.errors import DpstreamError, InputError, RefusedError, StoreDamagedError, StoreFormatError
 
-__all__ = ["MEDIA_TYPE", "TITLES", "Problem", "handle_problems", "problem"]
-
 MEDIA_TYPE = "application/problem+json"
 #: What each status means, in a few words.
 TITLES = {

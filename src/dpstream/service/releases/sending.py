@@ -13,8 +13,6 @@ from starlette.types import Receive, Scope, Send
 from dpstream.service.releases.places import OpenFile
 from dpstream.service.releases.problems import Problem
 
-__all__ = ["Sent", "send_file", "send_json"]
-
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _TEXTS = ("text/csv", "application/x-ndjson")
 

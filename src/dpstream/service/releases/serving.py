@@ -15,8 +15,6 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-__all__ = ["Server", "listen", "serve"]
-
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that readers may connect to; port 0 takes a free one.

@@ -33,8 +33,6 @@ from dpstream.stream.store.sealed_history import utc_now
 from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
 from dpstream.stream.store.store_database import file_errors
 
-__all__ = ["Account", "AccountEntry", "AccountState", "Charge", "Pin"]
-
 ACCOUNT_FORMAT = 1
 _APPLICATION_ID = 0x64706163  # "dpac"
 #: How a file of SQLite begins, and where it says whose it is.

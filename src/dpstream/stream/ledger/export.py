@@ -21,8 +21,6 @@ from dpstream.stream.identity import canonical_json
 from dpstream.stream.ledger.reading import Ledger, verify_releases
 from dpstream.stream.store.store_database import file_errors
 
-__all__ = ["CheckedExport", "check_export", "export_ledger", "is_export", "write_export"]
-
 _KIND = "dpstream ledger"
 EXPORT_FORMAT = 1
 

@@ -19,8 +19,6 @@ from dpstream.core.errors import BudgetError, ConfigError, UnitError
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP, decimal_text, exact_amount
 from dpstream.core.privacy.convert import approximate_to_zcdp, pure_to_zcdp, replace_from_add_remove
 
-__all__ = ["UNITS", "Limit", "Total", "budget_from_dict", "compose", "in_unit", "shown_amount"]
-
 #: Units that an account can be in.
 UNITS = ("event", "event-replace", "individual", "individual-replace", "user", "record", "record-replace")
 #: A guarantee for the first unit says this much about the second: a removal and an insertion.

@@ -20,8 +20,6 @@ from dpstream.stream.store.sealed_history import PINNED, account_pin
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.store_database import file_errors
 
-__all__ = ["Membership", "check_account"]
-
 #: The note's name begins like the database's: the state directory holds no other files.
 _NOTE = f"{DATABASE}.charge"
 _ID_BYTES = 16

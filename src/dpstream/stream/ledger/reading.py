@@ -40,16 +40,6 @@ from dpstream.stream.store.sealed_history import (
 from dpstream.stream.store.store_database import StoreDatabase
 from dpstream.stream.store.stored import as_position, is_forgotten, key_of_sources, unknown_notice
 
-__all__ = [
-    "Ledger",
-    "Spend",
-    "read_identity",
-    "read_ledger",
-    "read_source_position",
-    "verify_ledger",
-    "verify_releases",
-]
-
 #: Publication states of steps whose manifest is among the releases.
 _KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawing", "withdrawn")
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["most_that_change", "pair_alike"]
-
 #: Records that are compared each with each; more are cut into parts of neighbours.
 _COMPARED = 1024
 

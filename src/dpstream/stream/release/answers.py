@@ -20,17 +20,6 @@ from dpstream.stream.release.estimates import Missing, Published, error_words, s
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "MAX_ANSWER_CELLS",
-    "NOT_MEASURED",
-    "Answer",
-    "ErrorKind",
-    "impossible_answer",
-    "measured_answer",
-    "with_bias",
-    "with_simulated",
-]
-
 #: How an error was found: from the law of the noise; as an upper bound on that; or by simulation. The words are those
 #: of verdicts; an answer has no predicted error, which is one from before there are data.
 ErrorKind = Literal["exact", "bound", "simulated"]

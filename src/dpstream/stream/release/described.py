@@ -13,8 +13,6 @@ from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, called, w
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["describe_tables"]
-
 
 def describe_tables(
     plan: StreamPlan, schema: Schema, name: str, path: str, *, with_ids: bool

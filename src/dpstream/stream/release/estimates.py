@@ -35,8 +35,6 @@ from dpstream.stream.release.measured_parts import (
     was_chosen,
 )
 
-__all__ = ["MAX_CELLS", "Combine", "Estimate", "Missing", "Published", "error_words", "sum_of_cells"]
-
 #: Most cells of an estimated marginal.
 MAX_CELLS = 2_000_000
 

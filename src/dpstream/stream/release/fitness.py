@@ -36,8 +36,6 @@ from dpstream.io.sinks.simulated_errors import (
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
 
-__all__ = ["Fitness", "fitness_of", "fitness_of_step", "unfit_rows", "unfit_table"]
-
 #: A number of records within so many of its standard errors of none may be noise alone.
 _FROM_NONE = 2.0
 #: A number of rows further than so many standard errors from the number that was counted is not explained by noise.

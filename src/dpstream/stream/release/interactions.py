@@ -30,8 +30,6 @@ from dpstream.stream.release.measured_parts import (
     was_chosen,
 )
 
-__all__ = ["MOST_COLUMNS", "least_squares"]
-
 #: Of a marginal that is found by least squares: it has 2 to this power interactions.
 MOST_COLUMNS = 10
 

@@ -14,8 +14,6 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.tables.change_tables import LABEL
 from dpstream.stream.release.manifest import held_records, promise
 
-__all__ = ["Label", "label_of", "labelled"]
-
 Label = dict[str, Any]
 
 

@@ -25,18 +25,6 @@ from dpstream.stream.release.released_verdicts import averages_verdict, released
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "COUNTED",
-    "DRAWN",
-    "MANIFEST_FORMAT",
-    "StepFacts",
-    "accuracy_of",
-    "build_manifest",
-    "held_records",
-    "pretty_json",
-    "promise",
-]
-
 MANIFEST_FORMAT = 1
 
 #: How many rows a block has, where a table was drawn in blocks.

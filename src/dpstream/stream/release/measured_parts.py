@@ -14,26 +14,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import StoreDamagedError
+from dpstream.core.privacy._histogram_law import has_law
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
-from dpstream.core.privacy.weighted_law import WeightedSum, has_law
-
-__all__ = [
-    "CellsOf",
-    "Coefficients",
-    "Combined",
-    "Part",
-    "SumOf",
-    "Way",
-    "add_up",
-    "decoded",
-    "identity",
-    "misfit",
-    "projected",
-    "sign_pattern",
-    "was_chosen",
-]
+from dpstream.core.privacy.weighted_law import WeightedSum
 
 #: A marginal of more columns of two values is not put together from sums of signs.
 _MOST_SIGNS = 10

@@ -8,8 +8,6 @@ from typing import Any
 
 from dpstream.core.contracts.verdicts import EXACT, MODELLED, How
 
-__all__ = ["NumberOfRecords", "number_of_records", "when_measured"]
-
 
 @dataclass(frozen=True)
 class NumberOfRecords:

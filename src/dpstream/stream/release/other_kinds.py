@@ -14,8 +14,6 @@ from dpstream.io.sinks.release_reader import MeasuredStep, panel_labels
 from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.measured_parts import CellsOf, misfit
 
-__all__ = ["OtherKinds", "kinds_there"]
-
 
 @dataclass(frozen=True)
 class OtherKinds:

@@ -28,8 +28,6 @@ from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import file_errors
 from dpstream.stream.store.stored import is_forgotten, unknown_notice
 
-__all__ = ["Outlet"]
-
 _log = logging.getLogger("dpstream.streams")
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.

@@ -45,16 +45,6 @@ from dpstream.stream.release.record_segments import (
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = [
-    "PersistentRecords",
-    "Succession",
-    "carry",
-    "carry_codes",
-    "join_packed",
-    "records_before",
-    "split_packed",
-]
-
 Density = Callable[[Codes], NDArray[np.float64]]
 _PREFIX = "records/"
 #: Rounds of draws from the new model before the last few places are filled without looking at the old one.

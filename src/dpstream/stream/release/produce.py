@@ -29,8 +29,6 @@ from dpstream.stream.store.store_database import file_errors
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Carried", "ReleaseFiles", "make_files", "measurement_file", "rows_of"]
-
 
 @dataclass(frozen=True)
 class Carried:

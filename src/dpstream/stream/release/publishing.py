@@ -13,17 +13,6 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import ID, OP, content_sha256
 from dpstream.stream.release.persistent_records import Succession
 
-__all__ = [
-    "FULL_EVERY",
-    "MAX_ROWS",
-    "MAX_ROWS_WHOLE",
-    "Publishing",
-    "RecordKind",
-    "TableKind",
-    "keep_for_changes",
-    "record_facts",
-]
-
 RecordKind = Literal["fresh", "persistent"]
 TableKind = Literal["full", "changes", "both"]
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Codes
 
-__all__ = ["Rows", "Segment", "grown", "pack_segments", "unpack_segments", "whole"]
-
 _Ids = NDArray[np.int64]
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
-__all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Marginal", "Release"]
-
 #: Why an answer carries no interval.
 NO_INTERVAL = (
     "the plan does not measure these columns together at every step (or the stream began with another one's "

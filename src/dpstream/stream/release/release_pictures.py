@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.column import Column
 
-__all__ = ["PicturedRelease", "draw_release"]
-
 #: Bars of a column, and values of each of two columns; more are put together.
 _BARS: Final = 12
 _SQUARE: Final = 8

@@ -9,8 +9,6 @@ from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.core.showing import notebook_page
 from dpstream.stream.predecessor_cost import own_budget
 
-__all__ = ["estimate_html", "release_html", "spent_of"]
-
 _ROWS = 10
 #: Joins what the manifest says of released counts with the lines that a picture draws.
 _MEASURED = (

@@ -25,8 +25,6 @@ from dpstream.stream.release.number_of_records import number_of_records
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["average_words", "averages_verdict", "released_verdicts"]
-
 #: Columns whose averages a verdict names.
 _NAMED = 3
 

@@ -28,8 +28,6 @@ from dpstream.stream.store.store import Store
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["NotMadeError", "RemadeFiles"]
-
 
 class NotMadeError(StoreError):
     """A file of a committed step is gone, and cannot be made again with the committed bytes."""

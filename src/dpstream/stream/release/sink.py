@@ -11,8 +11,6 @@ from dpstream.io.sinks.publisher import Differences
 from dpstream.io.sinks.staged_file import Content
 from dpstream.io.sinks.table_files import BlockWriter
 
-__all__ = ["Sink"]
-
 
 class Sink(Protocol):
     """Where committed releases go (``dpstream.io.sinks.Publisher``). Calls may be repeated after a crash."""

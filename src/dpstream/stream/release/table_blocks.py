@@ -24,8 +24,6 @@ from dpstream.stream.store.staging import Staging
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["BLOCK", "decoded_blocks", "drawing", "whole_table", "write_blocks"]
-
 #: A larger table is drawn in blocks of so many rows; a smaller one at once, as all tables once were.
 BLOCK = 2**18
 

@@ -65,8 +65,6 @@ from dpstream.stream.store.store_database import (
 )
 from dpstream.stream.users import read_shards
 
-__all__ = ["archived_plan", "export_store", "import_store", "locked_store"]
-
 _FORMAT = 1
 _MAGIC = b"DPSTORE\n"
 _LENGTH = struct.Struct("<Q")

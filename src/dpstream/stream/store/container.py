@@ -18,8 +18,6 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json
 
-__all__ = ["CONTAINER_FORMAT", "array_block", "dump", "load"]
-
 CONTAINER_FORMAT = 1
 _MAGIC = b"DPSP"
 _HEAD = struct.Struct("<4sH32s")

@@ -34,8 +34,6 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.stream.store.sealing import UNSEALED, RowKey, Sealing
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store, file_errors
 
-__all__ = ["Cipher", "StateKey", "key_name", "sealing_for", "unlock", "write_key"]
-
 _PREFIX = "dpstream-key-1:"
 _KEY_BYTES = 32
 _CIPHER = "AES-256-GCM"

@@ -6,8 +6,6 @@ import re
 import warnings
 from pathlib import Path
 
-__all__ = ["NetworkFileSystemWarning", "network_file_system", "warn_of_network"]
-
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = re.compile(
     r"nfs4?|cifs|smb(?:fs|2|3)|9p|afs|ncpfs|vboxsf|vmhgfs|drvfs|glusterfs|fuse\.(?:sshfs|rclone|glusterfs|s3fs|"

@@ -12,8 +12,6 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.stream.store.filesystem import warn_of_network
 
-__all__ = ["STAGED", "USERS", "FolderLock", "StateDirectory", "StatePermissionWarning", "repair_mode"]
-
 #: The folder of large files that wait to be published (``staging.py``).
 STAGED = "staged"
 #: The folder of users' counters, where they are files (``sharded_users.py``); it may be a link to another one.

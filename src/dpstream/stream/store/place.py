@@ -9,8 +9,6 @@ from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
 from dpstream.stream.store.sqlite import SQLiteBackend
 from dpstream.stream.store.store_database import StoreBackend, StoreDatabase
 
-__all__ = ["backend_for", "has_store", "is_moved", "refuse_moved"]
-
 
 def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     """The backend of a state directory; with a server, the directory holds the witness only.

@@ -38,8 +38,6 @@ from dpstream.stream.store.store_database import (
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresBackend", "PostgresDatabase", "PostgresServer", "schema_name"]
-
 #: How long a lock is waited for: the server notices within moments that a killed client is gone.
 _PATIENCE = 2.0
 _LEAST_VERSION = 120000

@@ -24,16 +24,6 @@ from dpstream.core.tables import KeyedChanges, MultisetHash, PresentTable
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = [
-    "PRESENT",
-    "PresentChange",
-    "any_departed",
-    "read_present",
-    "reseal_present",
-    "verify_present",
-    "write_present",
-]
-
 #: What the key of the sums is derived for.
 PRESENT = b"present records"
 _KEY_BYTES = 16

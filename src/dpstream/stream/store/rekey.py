@@ -27,8 +27,6 @@ from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.store import POSITION, staged_files
 from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
-__all__ = ["rekey_store", "stored_key"]
-
 #: Table, column of bytes, kind, and the columns that name the row.
 _VALUES = (
     ("reservation", "content", "reservation", ("step",)),

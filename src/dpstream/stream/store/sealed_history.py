@@ -20,43 +20,6 @@ from dpstream.core.paths import parse_json, read_bytes
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, damaged_store, file_errors
 
-__all__ = [
-    "BEGUN",
-    "CLEANED",
-    "COUNTERS",
-    "DISCARDED",
-    "FAILED",
-    "HEAD",
-    "LEFT",
-    "PINNED",
-    "PINNED_LATER",
-    "RESEALED",
-    "Head",
-    "Heads",
-    "SealedHistory",
-    "account_pin",
-    "as_written_now",
-    "checked_steps",
-    "derive",
-    "first_seal",
-    "head_problem",
-    "is_half_rekeyed",
-    "is_unspent",
-    "read_history",
-    "read_log",
-    "read_meta",
-    "row_seal",
-    "sealed_pin",
-    "step_seal",
-    "stored_plan",
-    "stored_seals",
-    "time_problems",
-    "time_seal",
-    "undecided_failure",
-    "utc_now",
-    "write_log",
-]
-
 HEAD = "head.json"
 #: The same witness among the releases, where a restored state directory does not reach it. Seals only: how often a step
 #: failed is not for readers.

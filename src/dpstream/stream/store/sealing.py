@@ -6,8 +6,6 @@ import base64
 
 from dpstream.core.errors import StoreDamagedError
 
-__all__ = ["UNSEALED", "RowKey", "Sealing"]
-
 #: What names a row: a step, a file's name, a user's mark.
 RowKey = int | str | bytes
 

@@ -28,8 +28,6 @@ from dpstream.stream.store.store_database import (
     statements,
 )
 
-__all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase", "create_file"]
-
 DATABASE = "stream.sqlite"
 
 _APPLICATION_ID = 0x64707374  # "dpst"

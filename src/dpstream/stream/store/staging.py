@@ -25,8 +25,6 @@ from dpstream.io.sinks.staged_file import StagedFile, file_sha256
 from dpstream.stream.store.lock import STAGED
 from dpstream.stream.store.sealing import UNSEALED, Sealing
 
-__all__ = ["FileToStage", "Staging"]
-
 _NAME = re.compile(r"step-(\d{6,})-(.+)")
 #: Bytes that are written at once.
 _CHUNK = 2**20

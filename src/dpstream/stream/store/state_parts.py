@@ -24,8 +24,6 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.stream.store import container
 from dpstream.stream.store.store_database import StoreDatabase
 
-__all__ = ["STATE", "PackedState", "read_state", "split_state", "verify_state", "write_state"]
-
 #: What the key of the names is derived for.
 STATE = b"parts of the state"
 #: Smaller arrays stay in the row of ``state``, in bytes.

@@ -11,8 +11,6 @@ from dpstream.io.sinks.staged_file import Content
 from dpstream.stream.store.present_rows import PresentChange
 from dpstream.stream.store.state_parts import PackedState
 
-__all__ = ["RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
-
 #: Stands where the kind of a failure stands, in a store that a copy replaced.
 RESTORED = "a restored copy"
 

@@ -59,8 +59,6 @@ from dpstream.stream.store.store_database import (
 from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.users import read_shards, verify_events, write_events
 
-__all__ = ["DATABASE", "POSITION", "Store", "note_restored", "staged_files"]
-
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
 POSITION = 1024
 

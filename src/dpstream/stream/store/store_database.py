@@ -15,20 +15,6 @@ from typing import Any, Protocol
 from dpstream.core.errors import StoreDamagedError, StoreError, StoreFormatError
 from dpstream.stream.store.sealing import Sealing
 
-__all__ = [
-    "DEFINITIONS",
-    "STORE_FORMAT",
-    "STORE_TABLES",
-    "StoreBackend",
-    "StoreDatabase",
-    "StoredRows",
-    "create_tables",
-    "damaged_store",
-    "file_errors",
-    "require_format",
-    "statements",
-]
-
 #: A store of another format is refused.
 STORE_FORMAT = 13
 

@@ -30,8 +30,6 @@ from dpstream.stream.store.stored import (
     unknown_notice,
 )
 
-__all__ = ["StreamStatus", "compare_releases", "read_status", "wrong_state"]
-
 
 @dataclass(frozen=True)
 class StreamStatus:

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
     from dpstream.core.tables import PresentTable
 
-__all__ = [
-    "StoreReader",
-    "as_position",
-    "is_forgotten",
-    "key_of_sources",
-    "largest_cost",
-    "published_files",
-    "read_decisions",
-    "unknown_notice",
-]
-
 
 class StoreReader:
     """The reading half of ``Store``, which opens and writes what is read here."""

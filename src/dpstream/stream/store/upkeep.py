@@ -33,8 +33,6 @@ from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase
 from dpstream.stream.store.stored import is_forgotten, unknown_notice
 from dpstream.stream.users import dropped, read_shards, verify_events
 
-__all__ = ["CheckedStore", "check_store"]
-
 _STEP = re.compile(r"step-(\d{6,})")
 
 

@@ -24,8 +24,6 @@ from dpstream.tools.family_tools import tool_of
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MOST_STEPS", "ComparisonTooLongError", "compare_mechanisms"]
-
 #: Steps that are run where nothing else is said: what comes later changes little of which mechanism is better.
 MOST_STEPS = 100
 #: More runs, and more records, are never needed to tell 10 % from nothing.

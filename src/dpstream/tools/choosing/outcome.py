@@ -10,8 +10,6 @@ from typing import Any
 
 from dpstream.tools.errors.contract import Resemblance
 
-__all__ = ["NO_DIFFERENCE", "ComparedMechanisms", "MechanismErrors", "Recommendation", "recommend"]
-
 #: Errors that differ by less than this share of the smaller one count as equal: other invented tables, and other noise,
 #: move them as much.
 NO_DIFFERENCE = 0.10

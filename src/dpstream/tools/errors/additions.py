@@ -8,8 +8,6 @@ import numpy as np
 
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 
-__all__ = ["Grouping", "choose", "never_falling", "without"]
-
 #: Records -> for each way of grouping them the group of each record, and how many groups there are.
 Grouping = Callable[[Codes], Sequence[tuple[Ints, int]]]
 #: A step's records are chosen in so many rounds; after each it is counted again what is lacking.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import ExpectedTable, StartTable
     from dpstream.project import Config
 
-__all__ = ["FamilySimulation", "Guess", "Invented", "InventedTable", "Observation", "Released", "Resemblance"]
-
 #: What the columns of an imagined table are like: all values alike and independent; skewed, and dependent on each
 #: other; or those of the public table that the stream begins with.
 Resemblance = Literal["uniform", "correlated", "like the base"]

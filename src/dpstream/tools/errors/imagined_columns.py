@@ -12,8 +12,6 @@ import numpy as np
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
-__all__ = ["Draw", "correlated_columns", "like_records", "uniform_columns"]
-
 #: A number of records and a generator -> codes, shape (records, columns).
 Draw = Callable[[int, np.random.Generator], Codes]
 #: Ranges from which each column's skew and each pair's dependence are drawn: standard deviations of logarithms of

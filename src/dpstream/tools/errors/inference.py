@@ -21,14 +21,12 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks import read_measurements, read_table
+from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.tools.errors.contract import Observation
 from dpstream.tools.errors.relations import Relation, known_together
 from dpstream.tools.errors.simulation import Simulation
-from dpstream.tools.errors.spread import t_factor
 from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.synthetic_side import read_codes
-
-__all__ = ["Estimate", "Statistic", "difference", "estimate", "least_squares", "mean"]
 
 #: Records as codes, and their weights -> one number, or several.
 Statistic = Callable[[Codes, Floats], Floats]

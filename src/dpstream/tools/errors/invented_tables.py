@@ -35,8 +35,6 @@ from dpstream.tools.evaluate.synthetic_side import read_codes
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["TABLES_SIMULATION", "Changes", "changes_of", "imagined_changes", "totals_of"]
-
 #: For each step: who comes, who leaves, where those stood who leave, and the table at its end.
 Changes = Iterator[tuple[Codes, Codes, Ints, Codes]]
 #: Rows of a run's table at most; larger ones stand for more than one record each.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.tools.evaluate.array_types import Floats
 
-__all__ = ["LABEL", "check_questions", "publish_errors", "step_facts"]
-
 LABEL = "by simulation"
 _FORMAT = 1
 #: Cells whose errors are published one by one; the smallest marginals come first.

@@ -15,8 +15,6 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.tools.evaluate.array_types import Floats
 
-__all__ = ["Relation", "known_together"]
-
 #: Kinds of counts that say how columns go together in a table; those of deletes are a part of it that is left out.
 _OF_TABLES = ("inserts", "net", "present")
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
     from dpstream.project import Config
 
-__all__ = ["LEAST_RUNS", "Simulation", "doubling_steps", "simulate_errors"]
-
 #: Fewer tell nothing about a spread; more are never needed.
 LEAST_RUNS, MOST_RUNS = 2, 1000
 #: Of invented streams and of kept runs: another one makes all runs again.

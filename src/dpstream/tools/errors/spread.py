@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.tools.errors.contract import InventedTable, Observation
 from dpstream.tools.errors.simulation import Simulation
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.metrics import total_variation
-
-__all__ = ["SIZES", "StepErrors", "root_mean_square", "t_factor"]
 
 #: Classes of cells by their invented number of records: each begins here and ends before the next one.
 SIZES = (0, 1, 5, 20, 100, 1000, 10_000, 100_000)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Codes", "Floats", "Ints"]
-
 #: Records as codes, shape (records, columns).
 Codes = NDArray[np.int32]
 Floats = NDArray[np.float64]

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.tools.evaluate.array_types import Codes
 
-__all__ = ["EvaluationProgress", "OfflineCeiling"]
-
 #: Is given how many of the steps to be evaluated are done, and how many there are.
 EvaluationProgress = Callable[[int, int], None]
 

@@ -22,24 +22,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.tools.evaluate.evaluation import Evaluation
 
-__all__ = [
-    "MEASURES",
-    "PAGE",
-    "SUMMARIES",
-    "EvaluationProgress",
-    "EvaluationRequest",
-    "EvaluationResult",
-    "FamilyEvaluation",
-    "SummaryTable",
-    "blank",
-    "csv_bytes",
-    "json_bytes",
-    "measures_told",
-    "number",
-    "summary_text",
-    "write_result_files",
-]
-
 SUMMARIES: Final = ("summary.md", "summary.json")
 #: The page of an evaluation, in its folder; and its measures, where there are some.
 PAGE: Final = "evaluation.html"

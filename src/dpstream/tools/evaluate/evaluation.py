@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
-__all__ = ["Evaluation", "StepEvaluation", "choose_steps", "evaluate_run"]
-
 _LATE = {
     "next-step": "Late records were released in a later step; the truth here has them in the step of their own time.",
     "drop-and-count-nothing": "Late records were dropped by the run; the truth here has them.",

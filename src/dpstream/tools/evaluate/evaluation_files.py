@@ -35,15 +35,6 @@ from dpstream.tools.evaluate.utility import Utility
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = [
-    "ANY_TABLES_EVALUATION",
-    "FILES",
-    "TABLES_EVALUATION",
-    "result_of",
-    "tables_summary",
-    "write_evaluation",
-]
-
 FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json")
 #: The errors of papers in words; with mean and largest.
 _ERRORS: Final = {

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dpstream.tools.evaluate.judgement import Judgement
 
-__all__ = ["Drawing", "draw_evaluation"]
-
 Drawing = Literal["measures", "errors", "changes", "groups"]
 _DRAWINGS: Final = ("measures", "errors", "changes", "groups")
 #: Grey for what is real, colours for what is not; of the measures' marks.

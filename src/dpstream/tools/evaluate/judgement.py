@@ -33,8 +33,6 @@ from dpstream.tools.evaluate.trends import Trends
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["JudgedPair", "Judgement", "broken_rules", "judge"]
-
 #: Draws of samples of real records; of large tables fewer, whose errors hardly differ from draw to draw.
 _DRAWS: Final = 5
 _LARGE: Final = 200_000

@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LABEL"]
-
 #: On screen and in every file: such a number was computed from the private table itself, without noise.
 LABEL: Final = "evaluation only, not releasable"

@@ -18,8 +18,6 @@ from dpstream.tools.evaluate.prediction import SEED
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
 
-__all__ = ["LearnedTarget", "learn_targets", "lost_share", "split_records"]
-
 _TEST_SHARE: Final = 0.3
 #: Records that train and that test, at most; columns that are predicted; values of a column that are told apart.
 _MOST_ROWS: Final = 20_000

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
 
-__all__ = ["Measure", "measure_headings", "measure_rows", "verdict_words"]
-
 
 @dataclass(frozen=True)
 class Measure:

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 
-__all__ = ["METRICS", "WorkloadErrors", "churn", "errors_or_blank", "total_variation", "workload_errors"]
-
 #: Keys of ``WorkloadErrors.as_dict``, in the order in which people read them.
 METRICS: Final = (
     "AvgWE",

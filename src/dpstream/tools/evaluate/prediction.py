@@ -20,8 +20,6 @@ from dpstream.tools.evaluate.array_types import Codes
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["MOST_ROWS", "SEED", "Prediction", "PredictionScore", "check_prediction_target", "train_and_test"]
-
 #: Of the split and of the classifiers.
 SEED: Final = 20240901
 #: Training tables are cut to this many rows (drawn at random): more of them hardly change a score.

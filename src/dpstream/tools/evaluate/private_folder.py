@@ -10,14 +10,6 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = [
-    "PRIVATE_MARKER",
-    "check_private_folder",
-    "open_private_folder",
-    "releases_around",
-    "write_private",
-]
-
 #: Says what the folder holds, and that dpstream made it.
 PRIVATE_MARKER: Final = "NOT-RELEASABLE.txt"
 #: Every folder of releases has one, whichever stream wrote it.

@@ -17,8 +17,6 @@ from dpstream.stream.release.number_of_records import number_of_records
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MOST_STEPS", "Accuracy", "Folder", "StepFacts", "Told", "open_folder", "releases_of", "thin"]
-
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
 MOST_STEPS = 200
 

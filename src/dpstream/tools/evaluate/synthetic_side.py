@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from dpstream.stream import Release
     from dpstream.tools.evaluate.utility import Marginals
 
-__all__ = [
-    "PublishedSteps",
-    "ReleasedModels",
-    "ReleasedTables",
-    "Synthetic",
-    "SyntheticStep",
-    "alike_as_missing",
-    "alike_together",
-    "open_releases",
-    "read_codes",
-]
-
 Synthetic = Literal["tables", "models"]
 
 

@@ -22,18 +22,6 @@ from dpstream.tools.evaluate.prediction import SEED
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = [
-    "GROUPS",
-    "GroupError",
-    "TableComparison",
-    "compare_tables",
-    "compared_sets",
-    "k_marginal_score",
-    "propensity",
-    "unique_share",
-    "unseen_share",
-]
-
 #: Groups by their true size: smallest, largest, and how that is said.
 GROUPS: Final = (
     (1, 9, "1 to 9 records"),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Domain
 
-__all__ = ["CLEAR", "ColumnCounts", "MovedValue", "Trends", "find_trends"]
-
 #: The smallest change of a true share that counts: one percent of the table.
 CLEAR: Final = 0.01
 #: Steps between which changes are compared, at most, and values whose course is kept.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.project import Config
 
-__all__ = ["old_stream", "record_rule"]
-
 
 def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:
     """The predecessor's configuration, and the last step that it published.

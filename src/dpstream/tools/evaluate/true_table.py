@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.project.base_options import BaseOptions
 
-__all__ = ["TrueStep", "TrueTable", "encoded_steps", "true_steps"]
-
 #: Rows counted in one go; batches are often far smaller, and a call for each would be most of the cost.
 _BLOCK_ROWS = 2**18
 #: Sets of cliques whose running counts are kept.

@@ -19,8 +19,6 @@ from dpstream.tools.evaluate.metrics import total_variation
 if TYPE_CHECKING:
     from dpstream.tools.evaluate.prediction import Prediction
 
-__all__ = ["Marginals", "Utility", "association", "cramers_v", "pairwise"]
-
 #: Counts of some cliques, flat in C order: of a table, of a model, or of the truth.
 Marginals = Callable[[Sequence[Clique]], Sequence[NDArray[Any]]]
 

@@ -27,8 +27,6 @@ from dpstream.tools.report.sections_promise import promise
 if TYPE_CHECKING:
     from dpstream.project.publication_section import Publication
 
-__all__ = ["REPORT_MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of", "frame"]
-
 #: Stands near the top of every page: what may be replaced by a newer one.
 REPORT_MARKER = "<!-- a report by dpstream -->"
 _NO_SCRIPT = "Heat maps, sliders and tables of values need JavaScript (nothing is loaded from anywhere)."

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, percent, significant
 
-__all__ = ["ChartLine", "Charts", "Unit", "polyline", "round_marks", "spoken"]
-
 #: Lines that can be told apart, by colour, dashes and their names.
 MOST_LINES = 5
 #: Of a drawing: its own units, which stretch.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 #: Tables that are read of a long stream, if its reader does not ask for more.
 MOST_TABLES = 40
 
-__all__ = ["ReportedRun", "collect", "released_alike", "released_codes"]
-
 
 @dataclass(frozen=True, eq=False)
 class ReportedRun(Told):

@@ -10,8 +10,6 @@ from functools import cached_property
 from dpstream.io.sources.calendar import period_grid
 from dpstream.tools.evaluate.run_folder import Told
 
-__all__ = ["Calendar", "calendar_of"]
-
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),

@@ -22,8 +22,6 @@ from dpstream.tools.report.evaluation_sections import (
 )
 from dpstream.tools.report.markup import Child, Html, element, integer, join, table
 
-__all__ = ["evaluation_page"]
-
 #: Says what the file is.
 _MARKER = "<!-- an evaluation by dpstream -->"
 _WARNING = " Computed from the private table, without noise. Do not publish this page or send it on."

@@ -16,17 +16,6 @@ from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, fold, integer, join, percent, table
 
-__all__ = [
-    "broken_section",
-    "changes_section",
-    "columns_section",
-    "errors_section",
-    "groups_section",
-    "learning_section",
-    "measures_table",
-    "reading_section",
-]
-
 _SAMPLES = "two real samples"
 _ONCE = "one offline run"
 

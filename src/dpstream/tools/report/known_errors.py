@@ -13,8 +13,6 @@ from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import integer
 
-__all__ = ["beside_verdicts", "measured_words", "reach_of_counts"]
-
 #: Of so many counts the range on the card holds the truth.
 _PART = 0.95
 

@@ -8,21 +8,6 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "Child",
-    "Html",
-    "element",
-    "fold",
-    "integer",
-    "interval_table",
-    "join",
-    "percent",
-    "raw",
-    "script_json",
-    "significant",
-    "table",
-]
-
 _VOID = frozenset({"meta", "br", "hr", "input"})
 
 

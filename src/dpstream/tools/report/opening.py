@@ -25,8 +25,6 @@ from dpstream.tools.report.sections_promise import factor_words
 if TYPE_CHECKING:
     from dpstream.project.publication_section import Publication
 
-__all__ = ["banner", "conclusions", "opening", "table_of_verdicts", "title_of"]
-
 
 def banner(run: Told, private: bool, unfit: str | None) -> Html:
     """What nobody may overlook: private truth on the page, noise that can be predicted, rows that nobody can use."""

@@ -10,8 +10,6 @@ from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import Html, element, integer, table
 from dpstream.tools.report.sections_time import rows_over_time, states
 
-__all__ = ["PLAIN_PAGE"]
-
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = Told(folder.manifest, folder.states, folder.facts())

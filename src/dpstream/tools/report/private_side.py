@@ -15,8 +15,6 @@ from dpstream.tools.evaluate.synthetic_side import alike_together
 from dpstream.tools.evaluate.true_table import TrueStep, true_steps
 from dpstream.tools.report.collect import ReportedRun
 
-__all__ = ["Compared", "Truth", "collect_truth"]
-
 
 @dataclass(frozen=True, repr=False)
 class Compared:

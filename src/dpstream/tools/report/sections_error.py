@@ -21,8 +21,6 @@ from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.private_side import Truth
 
-__all__ = ["errors", "weak"]
-
 _WORST = 12
 #: Mean distance from 0 of a normal variable of standard deviation 1.
 _MEAN_DISTANCE = math.sqrt(2.0 / math.pi)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.markup import Html, element, fold, table
 
-__all__ = ["files_section"]
-
 _WHAT = {
     "table": "what was released; any program reads it",
     "changes": "what is new or different since the step before",

@@ -13,8 +13,6 @@ from dpstream.stream.predecessor_cost import own_budget
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.markup import Html, element, fold, integer, join, table
 
-__all__ = ["factor_words", "promise"]
-
 #: Beyond this epsilon the bound has more than 13 digits, and says nothing.
 _HARDLY_A_BOUND = 30
 

@@ -25,8 +25,6 @@ from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant
 from dpstream.tools.report.private_side import Truth
 
-__all__ = ["changed", "chosen_pairs", "columns", "heat_json", "pairs"]
-
 _BARS = 12
 #: Right ends of the axes of bars.
 _SCALES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)

@@ -18,8 +18,6 @@ from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.markup import Html, element, integer, join, table
 from dpstream.tools.report.private_side import Truth
 
-__all__ = ["releases", "rows_over_time", "states"]
-
 #: Columns that get a chart of their own: those that moved most.
 MOST_COLUMNS = 6
 _VALUES = 4

@@ -11,8 +11,6 @@ from dpstream.tools.report.assembly import frame
 from dpstream.tools.report.markup import Html, element, fold
 from dpstream.tools.report.opening import table_of_verdicts
 
-__all__ = ["statement_page"]
-
 #: Says what the file is.
 _MARKER = "<!-- a privacy statement by dpstream -->"
 #: Long lists of clauses, which open.

@@ -13,8 +13,6 @@ from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import integer
 from dpstream.tools.report.private_side import collect_truth
 
-__all__ = ["TABLES_PAGE"]
-
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     if private and folder.config is not None:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from dpstream.tools.simulate.example import Example, StepColumns, choose_rows, with_odd_values, without_end
 
-__all__ = ["CENSUS"]
-
 SEX = np.array(["female", "male"])
 EDUCATION = np.array(["none", "school", "college", "bachelor", "master", "doctorate"])
 MARITAL = np.array(["single", "married", "divorced", "widowed"])

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from dpstream.tools.simulate.example import Example, StepColumns, choose, last_day, without_end
 
-__all__ = ["OPENS_AT", "RIDES"]
-
 #: A Monday: the first day of the first week.
 _START = np.datetime64("2001-01-01")
 #: Week, counted from 0, in which a new quarter opens.

@@ -22,8 +22,6 @@ from dpstream.tools.simulate.example import (
     with_odd_values,
 )
 
-__all__ = ["CHANGE_AT", "EVICTIONS", "EVICTIONS_BY_ZIP", "FIRST_DAY"]
-
 #: A Monday: the first day of the first week.
 FIRST_DAY = np.datetime64("2001-01-01")
 #: Week, counted from 0, in which notices for unpaid rent are suspended.

@@ -20,18 +20,6 @@ from dpstream.core.paths import check_target
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Example",
-    "StepColumns",
-    "StepDraws",
-    "choose",
-    "choose_rows",
-    "last_day",
-    "with_odd_values",
-    "without_end",
-    "write_arrow",
-]
-
 #: Column name -> values of one step; object arrays hold None where a value is missing.
 StepColumns = dict[str, NDArray[Any]]
 #: ``(rows per step, generator)`` -> frames without end; frame ``t`` does not depend on how many follow.

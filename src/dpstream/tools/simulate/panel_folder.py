@@ -9,8 +9,6 @@ import numpy as np
 from dpstream.tools.simulate.example import write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 
-__all__ = ["HORIZON", "NAME", "config_text", "readme_text", "write_panel"]
-
 NAME = "panel"
 #: The horizon of the configuration; a panel pays for a fixed number of periods.
 HORIZON = 12

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["PovertyPanel"]
-
 
 @dataclass(frozen=True)
 class PovertyPanel:

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Categorical, Schema
 
-__all__ = ["COLUMNS", "DELETE", "INSERT", "UPDATE", "Stock", "StockStep"]
-
 #: What happens to a key; positions in ``("insert", "update", "delete")``.
 INSERT, UPDATE, DELETE = 0, 1, 2
 

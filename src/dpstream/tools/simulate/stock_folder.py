@@ -17,8 +17,6 @@ from dpstream.tools.simulate.stock import COLUMNS, DELETE, INSERT, Stock, StockS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NAME", "config_text", "end_line", "readme_text", "record", "write_stock"]
-
 NAME = "stock"
 #: Steps in one file of the change feed.
 _STEPS_PER_FILE = 13

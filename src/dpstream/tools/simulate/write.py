@@ -20,8 +20,6 @@ from dpstream.tools.simulate.example import Example, StepColumns, write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 from dpstream.tools.simulate.stock import Stock
 
-__all__ = ["EXAMPLES", "simulate"]
-
 #: All example streams by name.
 EXAMPLES: dict[str, Example] = {
     example.name: example for example in (EVICTIONS, EVICTIONS_BY_ZIP, CENSUS, RIDES)

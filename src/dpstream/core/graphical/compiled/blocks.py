@@ -28,8 +28,6 @@ from dpstream.core.graphical.compiled.sampling import _below, _uniform
 if TYPE_CHECKING:
     from dpstream.core.graphical.model import Model
 
-__all__ = ["DealtBlocks", "DrawnBlocks", "draw_blocks"]
-
 
 def draw_blocks(models: Sequence[Model], shares: NDArray[np.int64], seed: int, size: int) -> DrawnBlocks:
     """A table of ``shares[k]`` records of each model, in random order, as makers of blocks of ``size`` records.

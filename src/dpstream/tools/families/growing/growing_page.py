@@ -21,8 +21,6 @@ from dpstream.tools.report.opening import conclusions
 from dpstream.tools.report.sections_time import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 
-__all__ = ["GROWING_PAGE"]
-
 #: Releases that are read, and features that are listed.
 _MOST_TABLES, _MOST_FEATURES = 40, 30
 #: Bands of more features would lie over each other.

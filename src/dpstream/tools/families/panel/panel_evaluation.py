@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
+from dpstream.core.tables.contribution import ID_BYTES, read_owners
 from dpstream.core.tables.report_tables import called, periods_of, wide_name
 from dpstream.families.panel import (
     AtLeast,
@@ -29,7 +30,6 @@ from dpstream.families.panel.queries import digits
 from dpstream.families.panel.seats import seat
 from dpstream.io.sinks import read_table
 from dpstream.project.pending import named_step
-from dpstream.stream.contribution import ID_BYTES, read_owners
 from dpstream.tools.evaluate.contract import (
     EvaluationRequest,
     EvaluationResult,
@@ -46,8 +46,6 @@ from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
     from dpstream.project import Config
-
-__all__ = ["PANEL_EVALUATION", "PanelError", "evaluate_panel", "released_people", "true_people"]
 
 #: Thresholds that are compared at most.
 _MOST = 12

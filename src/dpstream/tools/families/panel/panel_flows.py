@@ -18,8 +18,6 @@ from dpstream.tools.families.panel.panel_staying import staying
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table
 
-__all__ = ["Columns", "QuestionWords", "columns_of", "flows_section"]
-
 #: Names of the reported columns with the labels of their codes.
 Columns = Sequence[tuple[str, tuple[str, ...]]]
 

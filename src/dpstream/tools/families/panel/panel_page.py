@@ -18,9 +18,6 @@ from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
 from dpstream.tools.report.sections_time import states
 
-__all__ = ["PANEL_PAGE"]
-
-
 #: Questions that get a chart; the others are in the table.
 _MOST_CHARTS = 12
 

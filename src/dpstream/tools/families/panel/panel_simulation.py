@@ -29,8 +29,6 @@ from dpstream.tools.families.panel.panel_evaluation import released_people
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["PANEL_SIMULATION", "panel_codes", "panel_view", "panel_weights"]
-
 Symbols = NDArray[np.int64]
 
 

@@ -21,8 +21,6 @@ from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.markup import Html, element, interval_table, join, percent
 
-__all__ = ["measured_staying", "staying"]
-
 #: Of the intervals of a curve, all together.
 _CONFIDENCE = 0.95
 #: Shares of fewer people say little.

@@ -18,8 +18,6 @@ from dpstream.tools.families.points.point_view import PointView
 from dpstream.tools.report.charts import polyline, round_marks
 from dpstream.tools.report.markup import Html, element, significant
 
-__all__ = ["Frame", "frame_of", "read_outline"]
-
 #: Kilometres of a degree of latitude.
 _DEGREE = 111.2
 #: Of an outline: points that are drawn at most, and its own units along a side.

@@ -11,9 +11,6 @@ from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.families.points.point_maps import LEVELS, Leaves, levels
 from dpstream.tools.report.markup import Html, element, integer, significant
 
-__all__ = ["axis_words", "drawn_map", "drawn_partition", "drawn_profile", "scale"]
-
-
 #: Side of a drawing in its own units.
 _UNITS = 1000
 #: A cell smaller than this share of a side has no room for its number.

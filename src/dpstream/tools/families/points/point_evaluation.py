@@ -11,7 +11,7 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.array_types import Codes
-from dpstream.tools.evaluate.contract import EvaluationProgress
+from dpstream.tools.evaluate.called import EvaluationProgress
 from dpstream.tools.evaluate.evaluation import choose_steps
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.prediction import SEED
@@ -22,14 +22,6 @@ from dpstream.tools.families.points.transport import Distance, w1
 
 if TYPE_CHECKING:
     from dpstream.project import Config
-
-__all__ = [
-    "MOST_CATEGORIES_COMPARED",
-    "CellError",
-    "PointEvaluation",
-    "PointStep",
-    "evaluate_points",
-]
 
 #: Steps that are evaluated where none are asked for.
 _STEPS = 12

@@ -27,8 +27,6 @@ from dpstream.tools.families.points.transport import Distance
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["POINTS_EVALUATION", "point_measures"]
-
 #: Depths whose cells are judged: quarters or so, and neighbourhoods.
 _DEPTHS: Final = (2, 6)
 

@@ -15,20 +15,6 @@ import numpy as np
 from dpstream.families.points.space import Space
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
-__all__ = [
-    "LEVELS",
-    "MOST_PAIRS",
-    "Leaves",
-    "density",
-    "is_map",
-    "leaves",
-    "levels",
-    "pairs_of",
-    "profile",
-    "top_share",
-]
-
-
 #: Steps of the colour scale beside "nothing".
 LEVELS = 9
 #: Pairs of coordinates that are drawn at most.

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.project import Config
 
-__all__ = ["PointRun", "PointTable", "PointTruth", "collect_point_truth", "collect_points"]
-
-
 #: Tables that are read: points are many, and pictures few.
 MOST_TABLES = 8
 #: For the distances of a page: samples, and how many.

@@ -30,8 +30,6 @@ from dpstream.tools.families.points.transport import w1
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["POINTS_SIMULATION", "point_view"]
-
 #: For each step: the points that come, and all so far.
 Arrivals = Iterable[tuple[Codes, Codes]]
 #: Depths of the cells by which a step's points are chosen.

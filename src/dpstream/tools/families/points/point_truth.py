@@ -16,8 +16,6 @@ from dpstream.tools.families.points.point_view import PointView
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["true_codes", "uniform_places"]
-
 
 def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> list[Codes]:
     """All records up to each of some steps, as codes of ``view``; private.

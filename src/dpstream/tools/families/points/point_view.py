@@ -15,8 +15,6 @@ from dpstream.core.schema.fine import FineColumn
 from dpstream.families.points.space import Space
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 
-__all__ = ["PointView"]
-
 
 @dataclass(frozen=True)
 class PointView:

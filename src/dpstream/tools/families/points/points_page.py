@@ -10,8 +10,6 @@ from dpstream.tools.families.points.point_releases import collect_point_truth, c
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import integer
 
-__all__ = ["POINTS_PAGE"]
-
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = collect_points(folder)

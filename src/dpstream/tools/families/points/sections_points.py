@@ -33,9 +33,6 @@ from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.sections_time import states
 
-__all__ = ["categories", "limits", "partition", "releases", "where"]
-
-
 #: Squares along a side of a map, and of the large one: powers of 2, as cells are. Parts of one coordinate.
 _SIDE, _LARGE_SIDE = 32, 64
 _PARTS = 128

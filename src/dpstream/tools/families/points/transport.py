@@ -34,19 +34,6 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.families.points.partition import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
-__all__ = [
-    "Distance",
-    "Sampled",
-    "assignment",
-    "dyadic_bound",
-    "grid_distance",
-    "largest_marginal",
-    "line",
-    "sampled",
-    "w1",
-]
-
-
 #: Pairs of points that a linear program may have.
 _MOST_PAIRS = 40_000
 #: Cells' indices have to fit 62 bits.

@@ -16,8 +16,6 @@ from dpstream.tools.evaluate.prediction import SEED
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["OFFLINE_CEILING"]
-
 #: Units that a run on a table of records knows; of other ones a record stands for itself.
 _UNITS: Final = ("event", "event-replace", "user")
 
