@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -180,3 +182,10 @@ def as_given(step: Any, model: Model) -> tuple[KeyedBatch | Snapshot, Model | No
         return given_batch, model.events(used, rules, changed)
     except RefusedHere:
         return given_batch, None
+
+
+def test_a_key_and_a_user_of_one_name_have_different_hashes() -> None:
+    column = pa.chunked_array([pa.array(["12"])])
+    user = hashlib.blake2b(b"12", digest_size=16, key=b"secret", person=b"user").digest()
+    record = hashlib.blake2b(b"12", digest_size=16, key=b"secret", person=b"record").digest()
+    assert hash_keys(column, b"secret", "test").astype(">u8").tobytes() == record != user
