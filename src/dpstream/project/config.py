@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dpstream.core.contracts import Family, Given, PublicPrior, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Record, Unit
+from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
@@ -26,7 +26,7 @@ from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.expect_section import Expected, expected_words, read_expected
 from dpstream.project.keyed_sections import asks_for_record, default_mechanism, read_record
 from dpstream.project.keys import SECTIONS
-from dpstream.project.mechanism import named_family, read_recipe
+from dpstream.project.mechanism import facts_for, named_family, read_recipe
 from dpstream.project.places import check_account, check_database, check_places
 from dpstream.project.prior_section import check_prior_taken, read_prior
 from dpstream.project.publication_section import Publication, read_publication
@@ -164,23 +164,22 @@ class Config:
             deletions=options.deletions,
             horizon=budget.horizon,
         )
-        # Only a record's stay makes a mechanism depend on what is guessed of who leaves.
-        turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
         accuracies, priors = section("accuracy"), section("prior")
-        given = Given(
-            schema.domain,
+        headline, share = read_headline(accuracies)
+        given = facts_for(
             schema,
-            options.deletions,
-            budget.stated,
-            turnover,
-            budget.horizon,
-            options.period_name,
-            *read_headline(accuracies),
+            unit,
             budget.budget,
-            None if turnover is None or expected is None else expected.records_per_step,
-            read_season(stream, options),
-            _prior(priors, base, schema, absent) if "prior" in document else None,
-            None if expected is None else expected.records_per_step,
+            expected,
+            deletions=options.deletions,
+            horizon=budget.horizon,
+            stated=budget.stated,
+            step_name=options.period_name,
+            headline=headline,
+            headline_share=share,
+            season=read_season(stream, options),
+            prior=_prior(priors, base, schema, absent) if "prior" in document else None,
+            cancels=options.cancels,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dpstream.core.contracts import Family, Given, StreamRecipe
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, EARLIER_DEFAULT, family_of, mechanisms
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Budget, Record, Unit
+from dpstream.core.schema import Schema
+from dpstream.project.expect_section import Expected
 from dpstream.project.keys import keys_of
 from dpstream.project.reader import Section
 
@@ -48,15 +52,42 @@ def read_recipe(
     return family.read(name, section, given)
 
 
+def facts_for(
+    schema: Schema,
+    unit: Unit,
+    budget: Budget,
+    expected: Expected | None,
+    *,
+    deletions: bool,
+    horizon: int | None,
+    **others: Any,
+) -> Given:
+    """What a recipe may take from the rest of a configuration, or from the arguments of ``dpstream.open``.
+
+    Args:
+        expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
+        others: further fields of ``Given``.
+    """
+    stays = expected if isinstance(unit, Record) else None
+    return Given(
+        schema.domain,
+        schema,
+        deletions,
+        turnover=None if stays is None else stays.turnover,
+        horizon=horizon,
+        budget=budget,
+        records_per_step=None if stays is None else stays.records_per_step,
+        first_records=None if expected is None else expected.records_per_step,
+        **others,
+    )
+
+
 def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> ConfigError:
-    """An option of another mechanism. Where the file names none, it may have been written for an earlier default."""
+    """An option of another mechanism; where the file names none, of another than the default."""
     if section.has("name"):
         return section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
     having = keys_of("mechanism")[key].mechanisms
-    if EARLIER_DEFAULT in having:
-        remedy = f'name = "{EARLIER_DEFAULT}", which was the default before'
-    else:
-        remedy = " or ".join(f'name = "{other}"' for other in having)
+    remedy = " or ".join(f'name = "{other}"' for other in having)
     return section.wrong(
         key,
         f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",

@@ -64,10 +64,7 @@ def check_departures_every(value: int | None) -> None:
 
 def _departures_every(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
     at_census = "at censuses only"
-    if not section.has("departures_every"):
-        section.note("departures_every", at_census, default=True, reason=DEPARTURES_EVERY.reason)
-        return None
-    value = section.raw("departures_every")
+    value = section.raw("departures_every") if section.has("departures_every") else "expected"
     if value == "census":
         section.note("departures_every", at_census, default=False)
         return None
@@ -76,15 +73,20 @@ def _departures_every(section: SectionReader, given: Given, found: Mapping[str, 
             raise section.wrong("departures_every", f"{shown(value)} is no number of steps", _DEPARTURES)
         return section.count("departures_every")
     if given.records_per_step is None or given.budget is None:
-        raise section.wrong(
-            "departures_every",
-            '"expected" rests on records_per_step of [expect], and this file has none',
-            'a whole number of steps, "census", or [expect] in place of turnover',
-        )
+        if section.has("departures_every"):
+            raise section.wrong(
+                "departures_every",
+                '"expected" rests on records_per_step of [expect], and this file has none',
+                'a whole number of steps, "census", or [expect] in place of turnover',
+            )
+        section.note("departures_every", at_census, default=True, reason="turnover stands for [expect]")
+        return None
     wait = expected_wait(given.budget, found["departures_share"], given.records_per_step, found["turnover"])
     here = at_census if wait is None else "every step" if wait == 1 else f"every {wait} steps"
     why = f"about {given.records_per_step} records leave in a step ([expect])"
-    section.note("departures_every", f"expected: {here}, because {why}", default=False)
+    section.note(
+        "departures_every", f"expected: {here}", default=not section.has("departures_every"), reason=why
+    )
     return wait
 
 
@@ -154,12 +156,11 @@ DEPARTURES_EVERY = Option(
     "Who left is counted at every census, and so many steps after the last count; a stay pays for one count however "
     "many there are. `expected`: as soon as the guess records_per_step of [expect] says that many more left than a "
     "count's noise; `census`: at censuses only.",
-    "streams that began before there was this key go on as they were; drafts of new ones set `expected`",
-    "census",
+    "counts that follow each other too closely would say little beside their noise",
+    "expected; census where the file has turnover in place of [expect]",
     read=_departures_every,
     fragment={"anyOf": [COUNT, {"enum": ["expected", "census"]}]},
 )
-NOISE = options.NOISE.but()
 TOTALS = Option(
     meaning="How numbers of records are followed between censuses: `simple` by levels alone; `full` keeps how errors "
     "of numbers and of hazards depend on each other, and lets the rate of newcomers drift as fast as they say.",

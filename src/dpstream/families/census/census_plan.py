@@ -60,7 +60,7 @@ from dpstream.families.census.totals_filter import (
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit, check_prior
+from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit, check_prior
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
@@ -105,7 +105,6 @@ class Census(Recipe["CensusPlan"]):
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
     departures_every: int | None = option(None, options.DEPARTURES_EVERY)
-    noise: NoiseOf = option("apart", options.NOISE)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
     prior: PublicPrior | None = None
@@ -193,7 +192,7 @@ class CensusPlan(StreamPlan):
             turnover=turnover,
             schedule=CensusSchedule(gap, own.ratio, levels, every_count, self.last_step),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
-            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells, noise=own.noise),
+            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
             headline=headline_cliques(own.workload.domain, own.headline),
             headline_share=own.headline_share,
         )
@@ -273,9 +272,7 @@ class CensusPlan(StreamPlan):
             "leaving_by_value": own.leaving_by_value,
             "iterations": own.iterations,
             "max_cells": own.max_cells,
-            # Facts of streams that count at censuses only stay as they were before there was this option.
             **({} if every is None else {"departures_every": every}),
-            **({} if own.noise == "apart" else {"noise": own.noise}),
             **headline_options(own.headline, own.headline_share),
             **({} if own.prior is None else {"prior": dict(own.prior.facts)}),
         }

@@ -30,12 +30,15 @@ def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, An
     if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
         section.note("period_names", ", ".join(listed), default=False)
         return tuple(listed)
-    if not section.flag("period_names", False) or given.horizon is None:
+    wanted = section.has("period_names")
+    if given.horizon is None or (wanted and not section.flag("period_names", True)):
         return None
     names, periods = [], range(1, given.horizon + 1)
     for period in periods:
         with located(section.place("period_names")):
             name = None if given.step_name is None else given.step_name(period)
+        if name is None and not wanted:
+            return None
         if name is None:
             raise section.wrong(
                 "period_names",
@@ -87,15 +90,15 @@ WEIGHTS = Option(
     "true, false",
     "Whether published tables have a weight for each synthetic person and period, which takes the padding out of "
     "weighted sums. No column may be called `weight` then. A stream keeps what it began with.",
-    "streams that began before there was this key go on as they were; drafts of new ones set it",
+    "the padding would bias every count",
 )
 PERIOD_NAMES = Option(
     "true, false, or a list of names, one for each period of the horizon",
     "Whether published tables call periods by their names (`poor_2005-04`) or by their numbers (`poor_1`). With true "
     "the names are those of the calendar, or what stands for the period in the columns of the source. A stream keeps "
     "what it began with.",
-    "streams that began before there was this key go on as they were; drafts of new ones set it",
-    "false",
+    "readers know periods by their names",
+    "true; numbers where periods have no names",
     read=_period_names,
     fragment={"anyOf": [{"type": "boolean"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
 )

@@ -90,7 +90,7 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
     window: int = option(of=WINDOW)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
-    weights: bool = option(False, WEIGHTS)
+    weights: bool = option(True, WEIGHTS)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> WindowStreamPlan:
@@ -256,7 +256,7 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
     split: Split = option("error", SPLIT)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
-    weights: bool = option(False, WEIGHTS)
+    weights: bool = option(True, WEIGHTS)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> CumulativeStreamPlan:

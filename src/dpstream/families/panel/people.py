@@ -165,13 +165,12 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         )
 
     def _release_options(self) -> dict[str, Any]:
-        """Options of published tables. Streams without one began before it was there: their facts stay."""
-        weights = {"weights": True} if self.weights else {}
-        named = {} if self.period_names is None else {"period_names": list(self.period_names)}
-        return {**weights, **named}
+        """Options of published tables."""
+        names = None if self.period_names is None else list(self.period_names)
+        return {"weights": self.weights, "period_names": names}
 
     def about_rows(self) -> str:
-        """See ``StreamPlan.about_rows``. Empty without weights: files of streams without them stay as they are."""
+        """See ``StreamPlan.about_rows``."""
         return WEIGHING if self.weights and self.core.padding else ""
 
     def _padding_words(self, padding: int) -> str:
@@ -182,7 +181,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             return WEIGHING
         return (
             "The rows hold padding (invented people) and no weights: counts over the published table are no answers; "
-            "take those of the manifests. A new stream publishes weights with weights = true."
+            "take those of the manifests."
         )
 
     # The stream.
