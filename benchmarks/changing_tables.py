@@ -77,9 +77,6 @@ READ: dict[str, Callable[[str], Any]] = {
     "levels": lambda word: word if word == "unlimited" else int(word),
     "iterations": int,
     "max_cells": int,
-    "estimates": str,
-    "how_many": str,
-    "noise": str,
     "first_records": int,
     "departures_every": lambda word: int(word) if word.isdigit() else word,
 }

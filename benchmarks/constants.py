@@ -37,8 +37,6 @@ from dpstream.io.sinks.simulated_errors import t_factor
 LONG = "about 4 minutes of one core"
 #: Order, records, steps.
 STREAMS = (("shuffled", 10_000, 30), ("both", 12_000, 24))
-#: As ``dpstream init`` drafts it.
-DRAFTED = {"noise": "joint", "estimates": "joined", "how_many": "predicted"}
 #: Every so many steps the release is compared with the truth.
 _EVERY = 4
 _FAMILY = "dpstream.families.tabular"
@@ -92,7 +90,7 @@ def errors_along(
     sizes = np.array([own.domain.cells(clique) for clique in workload.cliques])
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
     season = {"season": Fraction(SEASON)} if ORDERS.get(order, (False,))[0] else {}
-    plan = Pooled(workload, **{**DRAFTED, **season, **more}).calibrate(
+    plan = Pooled(workload, **season, **more).calibrate(
         budget if isinstance(budget, Budget) else PureDP.of(budget), horizon=steps
     )
     state, randomness = plan.start(), Randomness.seeded(f"{order} {seed}")

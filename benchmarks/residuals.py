@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from constants import DRAFTED, compared, errors_along
+from constants import compared, errors_along
 from inserted_streams import SIZES
 from made_by import write_result
 
@@ -222,8 +222,7 @@ def streams(runs: int) -> Iterator[str]:
             pooled_run.RunMeasurements = Residuals if own else pooled_measure.RunMeasurements  # type: ignore[misc]
             pooled_run.with_margins = _margins if own else pooled_margins.with_margins
             along = [
-                errors_along(order, records, steps, seed, ZCDP.of(Fraction(rho)), **DRAFTED)
-                for seed in range(runs)
+                errors_along(order, records, steps, seed, ZCDP.of(Fraction(rho))) for seed in range(runs)
             ]
             found.append(np.mean(along, axis=1))
         yield f"{f'{order}, rho {rho}':26}{compared(*found)}"
