@@ -43,12 +43,12 @@ def test_a_file_says_the_turnover_or_what_it_expects() -> None:
 
 
 def test_a_file_says_how_often_departures_are_counted_or_what_it_expects() -> None:
-    assert read(Fraction(12), 5000).departures_every is None  # as before there was this key
+    assert read(Fraction(12), 5000).departures_every == 1
     assert read(Fraction(12), 5000, departures_every="census").departures_every is None
     assert read(Fraction(12), 5000, departures_every="expected").departures_every == 1
     _, section = read_with_section(Fraction(12), 5000, departures_every="expected")
     (told,) = (used.value for used in section.used if used.key == "departures_every")
-    assert told.startswith("expected: every step, because")
+    assert told == "expected: every step"
     assert read(Fraction(100), 100, departures_every="expected").departures_every == 9
     assert (
         read(Fraction(12), 10, departures_every="expected").departures_every is None

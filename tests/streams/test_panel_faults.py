@@ -28,7 +28,9 @@ def reports(step: int) -> Batch:
 
 def subject(kind: str) -> Subject:
     recipe = (
-        PanelWindow(SCHEMA, window=2, people=40) if kind == "window" else PanelCumulative(SCHEMA, people=40)
+        PanelWindow(SCHEMA, window=2, people=40, weights=False)
+        if kind == "window"
+        else PanelCumulative(SCHEMA, people=40, weights=False)
     )
     plan = recipe.calibrate(rho="1/2", unit=Individual("replace"), horizon=STEPS)
     publish = "changes" if kind == "window" else "both"

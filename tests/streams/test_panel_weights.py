@@ -170,18 +170,17 @@ def test_plan_and_codebook_warn_first(tmp_path: Path) -> None:
     assert plan.explain().warning.startswith("The rows hold padding")
     label = json.loads((tmp_path / "releases" / "step-000001" / "table.csv-metadata.json").read_text())
     assert "The rows hold padding" in label["dc:description"]
-    without, _ = made("window", JOBS[:2], "1/10", "replace")
+    without, _ = made("window", JOBS[:2], "1/10", "replace", weights=False)
     assert "no weights" in without.explain().warning
-    assert "weights" not in without.options()
     assert plan.options() == {**without.options(), "weights": True}
 
 
 def test_a_column_that_is_called_weight_is_refused_with_weights_only() -> None:
     schema = Schema((Boolean("weight"),))
     terms: dict[str, Any] = {"rho": "1", "unit": Individual("replace"), "horizon": 3}
-    PanelWindow(schema, 2).calibrate(**terms)
+    PanelWindow(schema, 2, weights=False).calibrate(**terms)
     with pytest.raises(ConfigError, match="'weight' has the name of the column of weights"):
-        PanelWindow(schema, 2, weights=True).calibrate(**terms)
+        PanelWindow(schema, 2).calibrate(**terms)
 
 
 #: Of a stream that began without weights: what its last two steps published when it was stored.

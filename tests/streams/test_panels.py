@@ -37,6 +37,7 @@ def plan(
     horizon: int = 6,
     **options: Any,
 ) -> Any:
+    options = {"weights": False, **options}
     recipe = PanelWindow(schema, 3, **options) if kind == "window" else PanelCumulative(schema, **options)
     return recipe.calibrate(rho=rho, unit=Individual(relation), horizon=horizon)  # type: ignore[arg-type]
 
@@ -303,7 +304,7 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
     schema = Schema(
         (Boolean("poor"), Categorical("job", ["none", "part", "full"]), Integer("age", edges=[0, 20, 99]))
     )
-    made = PanelWindow(schema, 2).calibrate(rho=QUIET, unit=Individual(), horizon=3)
+    made = PanelWindow(schema, 2, weights=False).calibrate(rho=QUIET, unit=Individual(), horizon=3)
     generator = np.random.default_rng(1)
     jobs = generator.integers(0, 3, (3, 200))
     sink = Publisher(tmp_path / "releases")

@@ -37,8 +37,14 @@ CASES: dict[str, tuple[Callable[[], StreamPlan], Schema]] = {
         lambda: PMWG(FLAGS.domain, alpha="1/5", start=50, hard_questions=2).calibrate(epsilon=4),
         FLAGS,
     ),
-    "window": (lambda: PanelWindow(ONE, 2).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
-    "cumulative": (lambda: PanelCumulative(ONE).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
+    "window": (
+        lambda: PanelWindow(ONE, 2, weights=False).calibrate(rho=1, unit=Individual(), horizon=4),
+        ONE,
+    ),
+    "cumulative": (
+        lambda: PanelCumulative(ONE, weights=False).calibrate(rho=1, unit=Individual(), horizon=4),
+        ONE,
+    ),
     "points": (lambda: Points(PLANE).calibrate(epsilon=4, unit=Event("replace")), PLANE),
 }
 
