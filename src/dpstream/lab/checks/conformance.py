@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter, Counter, CounterState, LinearMap
-from dpstream.core.counters.counter import MAX_INCREMENT, check_count
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import MAX_INCREMENT, FactoredCounter, check_count
 from dpstream.core.errors import DpstreamError, HorizonError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import FactoredCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
