@@ -123,7 +123,7 @@ def test_streams_that_are_summed_without_care_are_found(
     kind: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mends taken out: whom a unit is about is not compared, and nobody looks whether a base went on."""
-    monkeypatch.setattr(predecessor, "broken_borders", lambda *_: ())
+    monkeypatch.setattr(predecessor, "broken_borders", lambda *_, **__: ())
     for module in (base_reading, account_file):
         monkeypatch.setattr(module, "require_same_unit", lambda *_: None)
     text = ""

@@ -7,12 +7,13 @@ its state: the predecessor's folder may go. Where it stays, each opening looks w
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_reading import base_facts, base_table, read_predecessor
 from dpstream.stream.ledger.limit import budget_from_dict
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
 
 # A ``config`` here is a ``Config``, whose module imports this one.
+
+
+class PredecessorWarning(UserWarning):
+    """The borders between the streams before this one cannot be looked at."""
 
 
 def find_base(
@@ -57,7 +62,7 @@ def find_base(
         facts = base_facts(
             options, predecessor, config.plan(), config.schema(), config.source_options, before
         )
-    broken = broken_borders(config, options, facts)
+    broken = broken_borders(config, options, facts, started=known)
     return Base(facts, partial(_table, config, options, facts["manifest_sha256"]), known, broken)
 
 
@@ -95,19 +100,32 @@ def require_all_published(old: Any) -> None:
         )
 
 
-def broken_borders(config: Any, options: BaseOptions, facts: Mapping[str, Any]) -> tuple[Broken, ...]:
+def broken_borders(
+    config: Any, options: BaseOptions, facts: Mapping[str, Any], *, started: bool
+) -> tuple[Broken, ...]:
     """Why what ``facts`` say of this stream and the earlier ones together does not hold: an earlier stream has
     published a step after a border, or has drawn again what a later one began with.
 
     Public folders show that where they still are; those before the last one are found through ``[base] config``.
-    Without a folder there is nothing to compare.
+    Without a folder there is nothing to compare. Nor is there where a later version, or a public file that has gone,
+    makes the earlier stream's file invalid: a stream that was ``started`` goes on then, with a warning.
 
     Errors:
-        ConfigError: ``[base] config`` is the file of another stream.
+        DpstreamError: the stream was not started, and ``[base] config`` is invalid or the file of another stream.
     """
     found = list(_since(options.releases, facts))
     if options.config is not None and options.config.is_file():
-        found += _before(config, options, facts["stream"])
+        try:
+            found += _before(config, options, facts["stream"])
+        except DpstreamError as error:
+            if not started:
+                raise
+            warnings.warn(
+                f"{options.place} config: what the streams before {facts['stream']!r} have published since cannot be "
+                f"looked at: {error}",
+                PredecessorWarning,
+                stacklevel=2,
+            )
     # Where all budgets are added up, a record may be in all of the streams.
     added = facts["composition"]["rule"] == "sum"
     return tuple(one for one in found if one.again is not None or not added)
