@@ -12,7 +12,7 @@ import httpx
 import pytest
 from offices import EVIL, PASSWORD, Office
 
-from dpstream.service.connections import Connection
+from dpstream.service.releases.connections import Connection
 
 
 @pytest.fixture(scope="module")

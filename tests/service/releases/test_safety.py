@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import StoreDamagedError
-from dpstream.service.connections import FeedConnection
 from dpstream.service.releases import Place
+from dpstream.service.releases.connections import FeedConnection
 
 SECRET = b"nobody may read this"
 NOBODY = 65534

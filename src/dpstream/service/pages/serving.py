@@ -18,13 +18,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from dpstream.core.errors import ConfigError, DpstreamError, InputError, RefusedError
-from dpstream.service.connections import Connection
 from dpstream.service.desk import Desk, NotAllowedError
 from dpstream.service.pages import people_views, stream_views
 from dpstream.service.pages.documents import Documents
 from dpstream.service.pages.guard import Guard, WithoutTexts, seal
 from dpstream.service.pages.visits import Route, TooLargeError, Visit, cookie_name, link, read_form
 from dpstream.service.pages.words import environment
+from dpstream.service.releases.connections import Connection
 
 if TYPE_CHECKING:
     from dpstream.service.desk import Person

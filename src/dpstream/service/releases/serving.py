@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from dpstream.core.errors import ConfigError
-from dpstream.service.connections import FeedConnection
+from dpstream.service.releases.connections import FeedConnection
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
