@@ -49,6 +49,7 @@ from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import outside_heads
 from dpstream.stream.store.state_parts import STATE, split_state
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
@@ -111,7 +112,7 @@ class Stream:
             key=key,
             renew=membership is None,
             published=None if sink is None else sink.published,
-            releases=None if sink is None else sink.directory,
+            outside=outside_heads(None if sink is None else sink.directory),
         )
         self._keyed = KeyedRecords(plan, schema, self._store)
         try:
