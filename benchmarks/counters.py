@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import certify
 from dpstream.core.counters import CalibratedCounter, Counter, HybridCounter, TreeCounter
 from dpstream.core.counters import counter_by_name as by_name
 from dpstream.core.counters.intervals import Interval
@@ -28,7 +29,6 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import certify
 
 HORIZONS = (10, 100, 1000, 10_000)
 WIDTHS = (1, 100, 10_000, 100_000)

@@ -260,7 +260,9 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
     """Intervals of 95 % hold in nine of ten cases at least, whatever the guess; measured: 0.94 to 0.99.
 
     40 runs a guess. Censuses of a run hang together, so a run counts as two cases: a guess that holds in 95 of 100
-    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone.
+    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone,
+    where nobody leaves and one in four is expected to, is too small at every second of the later censuses (measured:
+    0.53 in them, and 0.93 with the doubt).
     """
     held = []
     for guess in GUESSES:
@@ -273,7 +275,7 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
         held.append(inside.mean())
     assert np.mean(held) >= 0.9
     monkeypatch.setattr(Bookkeeping, "_doubt", lambda self, state: 0.0)
-    assert np.mean([covered(guess, 40)[0].mean() for guess in GUESSES[:3]]) < 0.85
+    assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.7
 
 
 @pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])

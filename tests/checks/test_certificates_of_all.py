@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpstream.checks import certify, read_cell, read_map
+from dpstream.checks.certificate import Echelon, IntegerSystem, run_on_tape
 from dpstream.core.counters import (
     COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
@@ -27,9 +29,6 @@ from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.lab.checks import certify, read_cell, read_map
-from dpstream.lab.checks.lattice import Echelon, IntegerSystem
-from dpstream.lab.checks.tape import run_on_tape
 
 PURE, RHO = PureDP.of("0.7"), ZCDP.of("1/3")
 HORIZONS = (100, 257, 1500)

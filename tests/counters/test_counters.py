@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify, check_counter
+from dpstream.checks.certificate import run_on_tape
 from dpstream.core.counters import (
     COUNTER_NAMES,
     PURE_COUNTER_NAMES,
@@ -40,8 +42,6 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual
-from dpstream.lab.checks import NoiseTape, certify, check_counter
-from dpstream.lab.checks.tape import run_on_tape
 
 BUDGETS: list[Budget] = [PureDP.of("0.7"), ZCDP.of("1/3")]
 UNITS = [Event(), Event("replace")]

@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify
+from dpstream.checks.certificate import measured_on_tape, run_on_tape
+from dpstream.checks.conformance import two_sample_p_values
 from dpstream.core.counters import (
     Counter,
     KaryTreeCounter,
@@ -28,9 +31,6 @@ from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitEr
 from dpstream.core.privacy.budget import ZCDP, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import NoiseTape, certify
-from dpstream.lab.checks.law_of_errors import two_sample_p_values
-from dpstream.lab.checks.tape import measured_on_tape, run_on_tape
 from dpstream.stream.watched import WatchedRandomness
 
 PURE = PureDP.of(1)

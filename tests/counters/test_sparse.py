@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify
 from dpstream.core.counters import SimpleCounter, SparseCounter, TreeCounter, counter_by_name
 from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
 from dpstream.core.errors import (
@@ -22,7 +23,6 @@ from dpstream.core.errors import (
     StoreDamagedError,
 )
 from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, Noise, PureDP, Randomness
-from dpstream.lab.checks import NoiseTape, certify
 
 ONE = PureDP.of(1)
 TICKS = 4

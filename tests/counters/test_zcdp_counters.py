@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify, check_counter, read_cell
 from dpstream.core.counters import (
     BLTCounter,
     Counter,
@@ -25,7 +26,6 @@ from dpstream.core.counters.lagbins import LagBins
 from dpstream.core.counters.propagation import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
-from dpstream.lab.checks import NoiseTape, certify, check_counter, read_cell
 
 RHO = ZCDP.of("1/2")
 UNITS = [Event(), Event("replace")]

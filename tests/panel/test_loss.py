@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpstream.checks import certify
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.counters.counter import LinearMap
 from dpstream.core.errors import BudgetError
@@ -24,7 +25,6 @@ from dpstream.families.panel.thresholds import moved_loss, person_factor
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.panel_audit import exact_panel, history_loss, panel_subjects, sampled_panel
 from dpstream.lab.audits.panel_controls import broken_unpaired_counters
-from dpstream.lab.checks import certify
 
 REPLACE = Individual("replace")
 SUBJECTS = {subject.name: subject for subject in panel_subjects()}

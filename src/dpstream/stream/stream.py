@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -46,9 +45,11 @@ from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
 from dpstream.stream.release.remade_files import RemadeFiles
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import outside_heads
 from dpstream.stream.store.state_parts import STATE, split_state
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
 _TAKEN_BACK = ("withdrawing", "withdrawn", "rejected")
-_log = logging.getLogger("dpstream.streams")
 
 
 class Stream:
@@ -112,7 +112,7 @@ class Stream:
             key=key,
             renew=membership is None,
             published=None if sink is None else sink.published,
-            releases=None if sink is None else sink.directory,
+            outside=outside_heads(None if sink is None else sink.directory),
         )
         self._keyed = KeyedRecords(plan, schema, self._store)
         try:
@@ -388,7 +388,7 @@ class Stream:
         held = self._store.reservation()
         if held is None:
             self._store.reserve(wanted, place)
-            _log.info("step %d: reserved", step)
+            log_step(StepEvent.RESERVED, step, ": reserved")
         elif (held.step, held.batch_id) != (step, batch_id) or not content.is_stored_as(held.content):
             raise other_batch(held, batch_id)
         return wanted, held is not None
@@ -491,7 +491,7 @@ class Stream:
         # A step that is published is witnessed by its release; of one that is held only the heads know.
         self._store.write_head(lasting=prepared.publication == "held")
         step = prepared.reservation.step
-        _log.info("step %d: committed", step)
+        log_step(StepEvent.COMMITTED, step, ": committed")
         try:
             self._publish_pending()
         except InputError as error:  # it would say that nothing was spent
@@ -525,7 +525,7 @@ class Stream:
     def _repeated(self, known: Step, content: BatchContent) -> Release:
         if not content.is_stored_as(known.content):
             raise other_records(known)
-        _log.info("step %d: repeated, the stored release is given", known.step)
+        log_step(StepEvent.REPEATED, known.step, ": repeated, the stored release is given")
         return self._release(known)
 
     def _release(self, committed: Step) -> Release:

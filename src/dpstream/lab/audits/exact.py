@@ -1,6 +1,6 @@
 """Exact audits: losses that are computed, not estimated.
 
-* Counters: their certificate (``dpstream.lab.checks``), which runs the code on a tape of unit impulses.
+* Counters: their certificate (``dpstream.checks``), which runs the code on a tape of unit impulses.
 * Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores. Each score falls, stays or
   rises, starting from ties, ladders and large gaps.
 * Above-threshold: the running code on every value of its noise, weighed by the probability of the noise.
@@ -22,6 +22,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter
 from dpstream.core.counters.forest import CalibratedForest
 from dpstream.core.privacy import ZCDP, AboveThreshold, Budget, Event, Noise, PureDP, Randomness
@@ -41,7 +42,6 @@ from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.sparse_audit import audit_sparse
 from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
 from dpstream.lab.audits.transcripts import transcript_loss
-from dpstream.lab.checks import NoiseTape, certify
 
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
     "short": (1, 2, 7, 16, 33, 64, 300),

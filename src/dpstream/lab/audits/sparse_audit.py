@@ -18,11 +18,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify
 from dpstream.core.counters import CounterState, SimpleCounter, SparseCounter
 from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness
 from dpstream.lab.audits.finding import AuditFinding, AuditProgress, Largest
-from dpstream.lab.checks import NoiseTape, certify
 
 _TICKS = 3
 #: The increments of the tiny streams.

@@ -26,7 +26,7 @@ from dpstream.core import durable
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json, read_bytes, shown_path
 from dpstream.core.privacy.budget import Budget
-from dpstream.stream.identity import canonical_json, require_same_unit, whose_unit
+from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import utc_now
@@ -211,8 +211,7 @@ class Account:
         Errors: those of ``charge``.
         """
         charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
-        mine = whose_unit(facts)
-        if state.charges and all(charge.whose != mine for charge in state.charges):
+        if state.charges and not any(is_same_unit(facts, charge.whose) for charge in state.charges):
             first = state.charges[0]
             require_same_unit(facts, first.whose, first.stream, str(self.path))
         self._admit(state, charged)

@@ -23,14 +23,17 @@ from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account_file import Account, Pin
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.store.encryption import StateKey, unlock
-from dpstream.stream.store.place import backend_for, has_store
+from dpstream.stream.store.place import backend_for, has_store, questions_path, questions_server
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     Head,
+    Heads,
     account_pin,
     checked_steps,
     first_seal,
     head_problem,
+    outside_heads,
+    outside_heads_of_questions,
     read_history,
     read_log,
     read_meta,
@@ -153,31 +156,24 @@ def verify_ledger(
     """Recompute everything that is known of a ledger, and say what is wrong, in one sentence each.
 
     Looks at the store's structure and seals, the head file, sums against the plan, the manifests in the store and
-    among the ``releases``, their catalogue, and the stream's charge in its ``account``. A run may be under way.
+    among the ``releases``, their catalogue, and the stream's charge in its ``account``; and at the store of its
+    questions. A run may be under way.
 
     Errors:
         ConfigError: there is no stream, or no account. StoreError: the disk or the server fails.
     """
     folder = None if releases is None else Path(releases)
-    head_file = Head(Path(path), folder)
     # Before the view of the store: what is written meanwhile is ahead of that view.
     before = set() if folder is None else published_steps(folder)
     try:
-        head = head_file.read(str(path))
-    except StoreDamagedError as error:
-        return [error.what]
-    try:
+        head = Head(Path(path), outside_heads(folder)).read(str(path))
         with _view(path, server, key) as db:
-            meta = read_meta(db)
-            findings = _check_chain(db, meta)
-            wrong = head_problem(head, *stored_seals(db, first_seal(meta)))
-            about_head = [] if wrong is None else [wrong]
-            if findings:
-                return findings + about_head
-            findings = about_head + _check_rows(db)
-            ledger = _ledger(db, meta)
-            read_log(db, meta["key"])
-            findings += time_problems(db, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
+            findings, sound = _check_store(db, head)
+            if not sound:
+                return findings
+            ledger = _ledger(db, read_meta(db))
+            findings += _check_plan(ledger) + _check_manifests(db, ledger)
+        findings += _check_questions(Path(path), folder, server, key)
     except StoreDamagedError as error:
         return [error.what]
     if folder is not None:
@@ -244,6 +240,33 @@ def _view(path: str | Path, server: PostgresServer | None, key: StateKey | None)
             yield db
     finally:
         db.close()
+
+
+def _check_store(db: StoreDatabase, head: Heads | None) -> tuple[list[str], bool]:
+    """What is wrong with seals, witnesses and rows, and whether the seals of the steps are right."""
+    meta = read_meta(db)
+    findings = _check_chain(db, meta)
+    wrong = head_problem(head, *stored_seals(db, first_seal(meta)))
+    about_head = [] if wrong is None else [wrong]
+    if findings:
+        return findings + about_head, False
+    findings = about_head + _check_rows(db)
+    read_log(db, meta["key"])
+    return findings + time_problems(db, meta), True
+
+
+def _check_questions(
+    state: Path, releases: Path | None, server: PostgresServer | None, key: StateKey | None
+) -> list[str]:
+    """What is wrong with the store of the stream's questions, where it has one or had one."""
+    path = questions_path(state)
+    head = Head(path, outside_heads_of_questions(state, releases))
+    heads = head.read(str(path))
+    if not has_store(path, server=questions_server(server)):
+        left = heads is not None or any(witness.exists() for witness in head.outside)
+        return ["the store of the questions is gone, and its witness is there"] if left else []
+    with _view(path, questions_server(server), key) as db:
+        return [f"the questions: {finding}" for finding in _check_store(db, heads)[0]]
 
 
 def _ledger(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:

@@ -137,7 +137,8 @@ class StateDirectory:
             )
 
     def _is_ours(self, name: str) -> bool:
-        return name in (STAGED, USERS) or name.removeprefix(".").startswith((self.database.name, "head.json"))
+        ours = (self.database.name, "head.json", "questions.json")
+        return name in (STAGED, USERS) or name.removeprefix(".").startswith(ours)
 
 
 class FolderLock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
@@ -13,16 +13,25 @@ from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING
 from dpstream.stream.sharded_users import problem_of_files, user_folder
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, unlock
-from dpstream.stream.store.place import backend_for, is_moved
+from dpstream.stream.store.place import (
+    backend_for,
+    has_store,
+    is_moved,
+    questions_path,
+    questions_server,
+)
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.present_rows import PRESENT, verify_present
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
+    HEAD,
     Head,
     Heads,
     derive,
     head_problem,
     is_half_rekeyed,
+    outside_heads,
+    outside_heads_of_questions,
     read_history,
     read_meta,
     stored_seals,
@@ -62,7 +71,8 @@ def check_store(
     server: PostgresServer | None = None,
     key: StateKey | None = None,
 ) -> CheckedStore:
-    """Read everything: structure, seals, head, stored bytes, and what is published. Changes nothing.
+    """Read everything: structure, seals, head, stored bytes, what is published, and the store of questions. Changes
+    nothing.
 
     Needs no lock. The witnesses are read before the store, so that a step that is committed meanwhile does not
     look like a store that was rolled back.
@@ -70,8 +80,27 @@ def check_store(
     Errors:
         ConfigError: there is no stream. StoreError: the database cannot be reached.
     """
+    checked = _check_one(path, releases, outside_heads(releases), server, key)
+    outside, asked = outside_heads_of_questions(path, releases), questions_path(path)
+    if has_store(asked, server=questions_server(server)) or any(
+        witness.exists() for witness in (asked / HEAD, *outside)
+    ):
+        # Answers are nowhere but in the store.
+        questions = _check_one(asked, None, outside, questions_server(server), key)
+        found = (f"the questions: {problem}" for problem in questions.problems)
+        checked = replace(checked, problems=(*checked.problems, *found))
+    return checked
+
+
+def _check_one(
+    path: Path,
+    releases: Path | None,
+    outside: tuple[Path, ...],
+    server: PostgresServer | None,
+    key: StateKey | None,
+) -> CheckedStore:
     published = _published(releases)
-    head, problems = Head(path, releases), []
+    head, problems = Head(path, outside), []
     before: Heads | None = None
     try:
         before = head.read(str(head.path))

@@ -5,22 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks.certificate import (
+    NoiseTape,
+    RecordedMap,
+    certify,
+    read_map,
+    run_on_tape,
+)
+from dpstream.core.contracts import Packed
 from dpstream.core.counters import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.core.counters.counter import MAX_INCREMENT, check_count
 from dpstream.core.counters.factored import FactoredCounter
-from dpstream.core.errors import DpstreamError, HorizonError
+from dpstream.core.errors import ConfigError, DpstreamError, HorizonError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks.certificate import certify
-from dpstream.lab.checks.law_of_errors import error_p_values, two_sample_p_values
-from dpstream.lab.checks.tape import NoiseTape, RecordedMap, read_map, run_on_tape
+from dpstream.core.tables import count_marginals
+from dpstream.families.growing import BlackBox, Counts, Database, ReleasedTable
 
 #: Probability that ``check_counter`` rejects a correct counter (only the check of the errors is random).
 FALSE_ALARM = 1e-8
@@ -348,3 +356,279 @@ def _stops(counter: CalibratedCounter, horizon: int) -> bool:
     except HorizonError:
         return _equal(before, state)
     return False
+
+
+# Tests whether a counter's errors follow the law that its matrix predicts.
+#
+# The error of an estimate is an integer combination of independent integer noises, so its law is known
+# exactly (by characteristic functions on a grid). Cells are independent, so one run of many cells gives many
+# errors. Pearson's chi-square compares them with the law.
+
+
+_LEAST_EXPECTED = 50.0
+_MOST_BINS = 24
+
+
+def error_p_values(predicted: LinearMap, errors: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The p-values of the errors at each tick, and of the differences between neighbouring ticks.
+
+    Args:
+        predicted: the counter's matrices for these ticks.
+        errors: estimates minus exact running sums, shape (ticks, cells).
+
+    Returns:
+        ``2 ticks - 1`` p-values: first of the errors, then of the differences.
+    """
+    decoder = predicted.decoder
+    rows = np.concatenate([decoder, np.diff(decoder, axis=0)])
+    samples = np.concatenate([errors, np.diff(errors, axis=0)])
+    laws = _Laws(predicted.scales, rows)
+    return np.array([_p_value(laws.pmf(row), sample) for row, sample in zip(rows, samples, strict=True)])
+
+
+def two_sample_p_values(expected: NDArray[np.int64], errors: NDArray[np.int64]) -> NDArray[np.float64]:
+    """As ``error_p_values``, but for a second sample, shape (ticks, cells), in place of a law (chi-square,
+    homogeneity)."""
+    first = np.concatenate([expected, np.diff(expected, axis=0)])
+    second = np.concatenate([errors, np.diff(errors, axis=0)])
+    return np.array([_same_law(one, other) for one, other in zip(first, second, strict=True)])
+
+
+def _same_law(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+    from scipy.stats import chi2
+
+    both = np.sort(np.concatenate([one, other]))
+    most = min(_MOST_BINS, int(len(both) / (4 * _LEAST_EXPECTED)))
+    edges = np.unique(both[np.linspace(0, len(both) - 1, most + 1)[1:-1].astype(np.int64)])
+    counts = np.array(
+        [np.bincount(np.searchsorted(edges, sample), minlength=len(edges) + 1) for sample in (one, other)]
+    )
+    counts = counts[:, counts.sum(axis=0) > 0]
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
+    if counts.shape[1] < 2:
+        return 1.0  # both are the same constant
+    return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), counts.shape[1] - 1))
+
+
+class _Laws:
+    """Computes the laws of integer combinations of noises, modulo a power of two that exceeds 80 standard
+    deviations."""
+
+    def __init__(self, scales: tuple[Noise, ...], rows: NDArray[np.int64]) -> None:
+        self._kinds = list(dict.fromkeys(scales))
+        self._kind_of = np.array([self._kinds.index(noise) for noise in scales])
+        variances = np.array([self._kinds[kind].variance for kind in self._kind_of])
+        widest = float(np.sqrt(((rows.astype(np.float64) ** 2) @ variances).max()))
+        self.size = 1 << max(8, int(np.ceil(np.log2(80 * widest + 80))))
+        points = np.arange(self.size) - self.size // 2
+        self._transforms = [
+            np.fft.fft(np.fft.ifftshift(np.asarray(kind.pmf(points), dtype=np.float64))).real
+            for kind in self._kinds
+        ]
+        self._frequencies = np.arange(self.size)
+
+    def pmf(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probabilities of ``-size/2 .. size/2 - 1`` for the combination with these coefficients."""
+        product = np.ones(self.size)
+        for kind, transform in enumerate(self._transforms):
+            mine = np.abs(row[self._kind_of == kind])
+            for coefficient, count in zip(*np.unique(mine[mine > 0], return_counts=True), strict=True):
+                product *= transform[int(coefficient) * self._frequencies % self.size] ** int(count)
+        result: NDArray[np.float64] = np.fft.fftshift(np.fft.ifft(product).real)
+        return np.maximum(result, 0.0)
+
+
+def _p_value(pmf: NDArray[np.float64], sample: NDArray[np.int64]) -> float:
+    from scipy.stats import chi2
+
+    cumulative = np.cumsum(pmf) / pmf.sum()
+    edges = _edges(cumulative, len(sample))
+    if not len(edges):
+        return 1.0  # the law is nearly constant, or the sample is too small
+    expected = np.diff(np.concatenate([[0.0], cumulative[edges], [1.0]])) * len(sample)
+    bins = np.searchsorted(edges, sample + len(pmf) // 2, side="left")
+    observed = np.bincount(bins, minlength=len(expected))
+    return float(chi2.sf(((observed - expected) ** 2 / expected).sum(), len(edges)))
+
+
+def _edges(cumulative: NDArray[np.float64], runs: int) -> list[int]:
+    """The last value of each bin but the last one. Each bin has at least ``_LEAST_EXPECTED`` expected runs."""
+    least = _LEAST_EXPECTED / runs
+    bins = min(_MOST_BINS, int(1 / least))
+    edges: list[int] = []
+    reached = 0.0
+    for edge in np.unique(np.searchsorted(cumulative, np.arange(1, max(bins, 1)) / max(bins, 1))):
+        mass = float(cumulative[edge])
+        if mass - reached >= least and 1.0 - mass >= least:
+            edges.append(int(edge))
+            reached = mass
+    return edges
+
+
+# The conformance suite for black boxes, also for a user's own mechanism.
+
+#: Probability that ``check_black_box`` rejects a black box that keeps its budget (only the check of the loss is random
+#: in that way).
+_BUDGET = PureDP(Fraction(1))
+_SIZES = (1, 2, 50)
+
+
+@dataclass(frozen=True)
+class _BlackBoxSubject:
+    box: BlackBox[Any]
+    column: int
+    t: int
+    runs: int
+    seed: int
+
+    def database(self, t: int, *, replaced: bool = False) -> Database:
+        """A database of ``t`` equal records, half of which differ in one column; ``replaced``: one more differs."""
+        reads = self.box.reads
+        codes = np.zeros((t, len(reads.domain)), np.int32)
+        codes[: t // 2, self.column] = 1
+        if replaced:
+            codes[-1, self.column] = 1
+        if not isinstance(reads, Counts):
+            codes.flags.writeable = False
+            return Database(t, records=codes)
+        counts = tuple(count_marginals(codes, reads.domain, reads.cliques))
+        for values in counts:
+            values.flags.writeable = False
+        return Database(t, counts)
+
+    def run(self, data: Database, seed: object) -> ReleasedTable:
+        released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}"))
+        if not isinstance(released, ReleasedTable):
+            raise ConfigError(
+                f"{self.box.name} does not release a table",
+                where="check_black_box",
+                allowed="a black box whose ``run`` gives a ReleasedTable",
+            )
+        return released
+
+
+def check_black_box(box: BlackBox[Any], *, t: int = 20, runs: int = 1000, seed: int = 1) -> ConformanceReport:
+    """Run all checks of a black box that are possible from outside, on small invented databases.
+
+    Guarantee: none about privacy, since a mechanism that passes may still lose more than its budget. A mechanism that
+    keeps its budget is rejected with probability ``FALSE_ALARM`` at most.
+
+    Args:
+        box: the black box.
+        t: the number of records of the two neighbours whose releases are compared.
+        runs: the number of runs on each neighbour, at epsilon = 1. More runs show a smaller excess.
+        seed: the seed of the noise, so that a report can be repeated.
+
+    Errors:
+        ConfigError: the black box reads no column with two values, or ``t`` or ``runs`` is too small.
+
+    Cost: two times ``runs`` runs.
+    """
+    if t < 2 or runs < 100:
+        raise ConfigError(
+            "too little to see anything", where="check_black_box", allowed="t from 2, runs from 100"
+        )
+    subject = _BlackBoxSubject(box.fitted(0.5), _column(box), t, runs, seed)
+    return ConformanceReport(box.name, tuple(_results(subject)), "black box")
+
+
+def _column(box: BlackBox[Any]) -> int:
+    """The first column with at least two values that the black box reads (ConfigError: there is none)."""
+    reads, columns = box.reads, set(range(len(box.reads.domain)))
+    if isinstance(reads, Counts):
+        columns = {i for clique in reads.cliques for i in clique}
+    wide = [i for i in sorted(columns) if reads.domain.sizes[i] > 1]
+    if not wide:
+        raise ConfigError(
+            "the black box reads no column with two values",
+            where="check_black_box",
+            allowed="a black box that does",
+        )
+    return wide[0]
+
+
+def _results(subject: _BlackBoxSubject) -> Iterator[CheckResult]:
+    for name, check in _CHECKS.items():
+        try:
+            problem, detail = check(subject)
+        except (DpstreamError, ArithmeticError, ValueError, TypeError, LookupError) as error:
+            problem, detail = True, f"it stopped with {type(error).__name__}: {error}"
+        yield CheckResult(name, not problem, detail)
+
+
+Outcome = tuple[bool, str]
+
+
+def _runs_at_every_size(subject: _BlackBoxSubject) -> Outcome:
+    """The black box runs at every size and gives distributions. Its data are read-only, so writing to them fails."""
+    for t in _SIZES:
+        data = subject.database(t)
+        share = subject.run(data, "size").shares([(subject.column,)])[0]
+        if not (share >= 0).all() or abs(float(share.sum()) - 1.0) > 1e-6:
+            return True, f"at {t} records its shares are not a distribution"
+    return False, f"a distribution at {', '.join(map(str, _SIZES))} records"
+
+
+def _repeats(subject: _BlackBoxSubject) -> Outcome:
+    """The same database and randomness give the same release, whatever ran before and whatever other randomness is."""
+    data = subject.database(subject.t)
+    first = subject.run(data, "same").pack()
+    subject.run(subject.database(subject.t, replaced=True), "between")
+    if not _equal_packs(first, subject.run(data, "same").pack()):
+        return True, "the same database and the same randomness gave two different releases"
+    return False, "a release depends on the database and the given randomness only"
+
+
+def _packs(subject: _BlackBoxSubject) -> Outcome:
+    released = subject.run(subject.database(subject.t), "packed").pack()
+    if not _equal_packs(released, subject.box.unpack(released).pack()):
+        return True, "unpack(pack) gives another release"
+    return False, "unpack(pack) gives the same release"
+
+
+def _loses_no_more(subject: _BlackBoxSubject) -> Outcome:
+    """The loss seen in one statistic: half of the runs choose a tail, and the others judge it by binomial limits."""
+    sides = []
+    for replaced in (False, True):
+        data, name = subject.database(subject.t, replaced=replaced), "replaced" if replaced else "base"
+        shares = [
+            subject.run(data, f"{name}/{i}").shares([(subject.column,)])[0] for i in range(subject.runs)
+        ]
+        sides.append(np.array([share[1] - share[0] for share in shares]))
+    half = subject.runs // 2
+    largest = max(
+        _bound(a, b, half) for a, b in (sides, sides[::-1], [-s for s in sides], [-s for s in sides[::-1]])
+    )
+    limit = float(_BUDGET.epsilon)
+    what = f"the loss is at least {largest:.3g}" if largest > 0 else "no loss was seen"
+    return largest > limit, f"{what}; allowed is {limit:g} ({subject.runs} runs on each of two databases)"
+
+
+def _bound(a: NDArray[np.float64], b: NDArray[np.float64], half: int) -> float:
+    """A lower bound on ``log(P_a(s >= h) / P_b(s >= h))``, with an error of at most a quarter of ``FALSE_ALARM``."""
+    from scipy.special import betaincinv
+
+    thresholds = np.unique(np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.0, 1.0, 65)))
+
+    def limits(x: NDArray[np.float64], y: NDArray[np.float64], h: float, error: float) -> float:
+        hits, misses = int((x >= h).sum()), int((y >= h).sum())
+        low = betaincinv(hits, len(x) - hits + 1, error) if hits else 0.0
+        high = betaincinv(misses + 1, len(y) - misses, 1 - error) if misses < len(y) else 1.0
+        return math.log(low / high) if low > 0 else -math.inf
+
+    best = max(thresholds.tolist(), key=lambda h: limits(a[:half], b[:half], h, 1e-3))
+    # Four directions with two limits each share the error.
+    return limits(a[half:], b[half:], best, FALSE_ALARM / 8)
+
+
+def _equal_packs(one: Packed, other: Packed) -> bool:
+    same = one.meta == other.meta and one.arrays.keys() == other.arrays.keys()
+    return same and all(np.array_equal(array, other.arrays[name]) for name, array in one.arrays.items())
+
+
+_CHECKS: dict[str, Callable[[_BlackBoxSubject], Outcome]] = {
+    "runs at every size, on read-only data": _runs_at_every_size,
+    "depends on data and randomness only": _repeats,
+    "packs whole": _packs,
+    "loses no more than it may": _loses_no_more,
+}

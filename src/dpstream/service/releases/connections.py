@@ -1,4 +1,4 @@
-"""Connections of browsers: whoever connects and says nothing keeps nobody else out."""
+"""Connections of browsers and of readers of the feed: whoever connects and says nothing keeps nobody else out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     import asyncio
 
-#: Connections that have sent no whole request, at most. Another one ends the oldest: a browser sends at once.
-SILENT = 400
-#: Requests beside these; more are refused until some are answered.
-BUSY = 200
 _NUMBERS = itertools.count()
 
 
@@ -24,6 +20,11 @@ class Connection(H11Protocol):
     uvicorn's own limit counts connections that have sent nothing, and never ends these: a few hundred of them, which
     need no login, would be all that the service has.
     """
+
+    #: Connections that have sent no whole request, at most. Another one ends the oldest: a browser sends at once.
+    most_silent = 400
+    #: Requests beside these; more are refused until some are answered.
+    most_busy = 200
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -37,6 +38,13 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """One more."""
         waiting = [one for one in self.connections if isinstance(one, Connection) and one.silent]
-        if len(waiting) >= SILENT:
+        if len(waiting) >= self.most_silent:
             min(waiting, key=lambda one: one.number).transport.abort()
         super().connection_made(transport)
+
+
+class FeedConnection(Connection):
+    """A connection of the feed, whose readers are programs that keep theirs open between requests."""
+
+    most_silent = 2000
+    most_busy = 1000
