@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Model
-from dpstream.core.graphical.compiled.blocks import draw_blocks
+from dpstream.core.graphical.compiled.sampling import draw_blocks
 from dpstream.core.graphical.junction_tree import junction_tree
 from dpstream.core.schema.domain import Domain
 
