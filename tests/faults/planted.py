@@ -386,7 +386,7 @@ FAULTS = (
     Fault(
         "keys",
         "a key that came back is not refused",
-        "stream/keyed_records.py",
+        "stream/admission.py",
         "        if self._final:\n            self._refuse_returns(before, changes, where)\n",
         "",
         ("streams/test_keyed.py", "streams/test_keyed_rules.py"),

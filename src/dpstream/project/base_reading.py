@@ -19,7 +19,7 @@ from dpstream.project.start_table import ColumnSource, MappedTable
 from dpstream.stream.identity import require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Broken, Together, own_budget, together
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

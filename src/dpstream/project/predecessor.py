@@ -17,7 +17,7 @@ from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_reading import base_facts, base_table, read_predecessor
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Base, Broken
-from dpstream.stream.refusals import broken_border
+from dpstream.stream.stream import broken_border
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
