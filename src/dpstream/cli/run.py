@@ -279,7 +279,7 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
-    from dpstream.project.predecessor import require_border
+    from dpstream.project.base import require_border
 
     _ask_state(config, config.state_dir if state is None else Path(state))
     base = config.base(state)

@@ -43,7 +43,7 @@ from dpstream.core.errors import (
     UnconfirmedError,
 )
 from dpstream.io.sources import UnreadableError
-from dpstream.project.predecessor import require_border
+from dpstream.project.base import require_border
 from dpstream.service.desk.board import known_held, read_facts, write_board
 from dpstream.service.desk.decisions import LogChangedError, write_head
 from dpstream.service.desk.facts import Task, now

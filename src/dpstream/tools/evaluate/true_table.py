@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
-    from dpstream.project.base_options import BaseOptions
+    from dpstream.project.base import BaseOptions
 
 #: Rows counted in one go; batches are often far smaller, and a call for each would be most of the cost.
 _BLOCK_ROWS = 2**18

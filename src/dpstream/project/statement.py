@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urljoin
 
+import dpstream
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
+from dpstream.core.errors import ConfigError
+from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
-from dpstream.project.plan_description import guarantee, told_base
-from dpstream.project.planning import expected_facts
+from dpstream.io.sinks import read_catalogue, read_manifest, read_table
+from dpstream.project.planning import expected_facts, guarantee, told_base
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
+
 
 #: The delta at which a rho is told as (epsilon, delta), as in the plan.
 _DELTA = "1e-9"
@@ -346,3 +352,314 @@ def as_progress(facts: dict[str, Any]) -> Progress:
         any(one["how"] == PREDICTED and one["use"] == "columns" for one in facts["verdicts"]),
         facts["holds"],
     )
+
+
+_REGISTRY_FORMAT = 1
+#: How the names of Arrow's types begin, and the types of schema.org.
+_TYPES = {
+    "bool": "sc:Boolean",
+    "int": "sc:Integer",
+    "uint": "sc:Integer",
+    "float": "sc:Float",
+    "double": "sc:Float",
+    "datetime": "sc:DateTime",
+    "date": "sc:Date",
+    "timestamp": "sc:DateTime",
+}
+#: Rows of a table that is read for its columns.
+_FEW = 10_000
+_MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "json": "application/json"}
+#: Terms of Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), as far as they are used.
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "isLiveDataset": "cr:isLiveDataset",
+    "recordSet": "cr:recordSet",
+    "source": "cr:source",
+}
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest table of a folder of releases.
+
+    Attributes:
+        manifest: of its step.
+        file: of the table, beside the manifest.
+        columns: names and types of schema.org.
+    """
+
+    manifest: dict[str, Any]
+    file: str
+    columns: tuple[tuple[str, str], ...]
+
+
+def newest_release(folder: Path) -> Newest | None:
+    """Of a folder of releases; None where nothing is released, or no whole table.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
+    """
+    if not (folder / "catalogue.json").is_file():
+        return None
+    steps = [
+        int(one["step"]) for one in read_catalogue(folder)["steps"] if one["state"] == "full" and one["kept"]
+    ]
+    if not steps:
+        return None
+    manifest = read_manifest(folder, max(steps))
+    names = [name for name in manifest["files"] if name.startswith("table.") and "metadata" not in name]
+    return Newest(manifest, names[0], _columns(folder, manifest)) if names else None
+
+
+def _columns(folder: Path, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Names and types, from the codebook; of a small table from itself: that of a classifier has its own columns."""
+    if int(manifest["rows_in_table"]) <= _FEW:
+        table = read_table(folder, int(manifest["step"]), ids=True)
+        return tuple((field.name, _type(str(field.type))) for field in table.schema)
+    fields = parse_json((folder / "codebook.json").read_bytes())["resources"][0]["schema"]["fields"]
+    return tuple((field["name"], _type(field["type"].replace("number", "double"))) for field in fields)
+
+
+def _type(arrow: str) -> str:
+    """
+    >>> _type("dictionary<values=string, indices=int32, ordered=0>"), _type("int64"), _type("timestamp[us]")
+    ('sc:Text', 'sc:Integer', 'sc:DateTime')
+    """
+    return next((kind for start, kind in _TYPES.items() if arrow.startswith(start)), "sc:Text")
+
+
+def registry(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
+    """What a public registry of deployments asks for: product, unit, loss, accounting, implementation."""
+    plan, told = config.plan(), config.publication
+    base = told_base(config, plan)
+    budget = covered(plan.budget, base)
+    epsilon, delta = loss_of(config, budget)
+    pure = isinstance(budget, PureDP)
+    stated = (
+        {"epsilon": decimal_text(budget.epsilon)}
+        if isinstance(budget, PureDP)
+        else {"rho": decimal_text(budget.rho)}
+    )
+    facts, manifest = config.facts(), None if newest is None else newest.manifest
+    return {
+        "format": _REGISTRY_FORMAT,
+        "kind": "deployment of differential privacy",
+        "statement": {"version": told.version, "date": date},
+        "product": {
+            "name": config.name,
+            "title": told.title or config.name,
+            "description": told.description,
+            "publisher": told.publisher,
+            "contact": told.contact,
+            "url": told.url,
+            "license": told.license,
+            "type": "synthetic records, published again and again",
+            "releases": progress.steps,
+            "last_period": progress.last_period,
+            "columns": list(config.schema().names),
+        },
+        "decision": {"decided_by": told.decided_by, "reason": told.reason},
+        "unit": {
+            "name": plan.unit.name,
+            "words": plan.unit.describe(),
+            "relation": plan.unit.relation,
+            "person_level": isinstance(plan.unit, Individual) or plan.unit.name == "user",
+        },
+        "trust_model": {
+            "name": "central",
+            "words": "The owner's program reads the original records and adds the noise before anything leaves it.",
+        },
+        "loss": {
+            "definition": "pure" if pure else "zCDP",
+            **stated,
+            "implies": {"epsilon": float(f"{epsilon:.6g}"), "delta": delta or "0"},
+            "covers": "all releases of the stream together, past and future",
+            "words": guarantee(config, plan),
+            "guess": odds_told(config, plan),
+        },
+        "accounting": {
+            "composition": None if manifest is None else manifest["spent"]["composition"],
+            "spent": None if manifest is None else manifest["spent"]["total"],
+            "planned": str(
+                Fraction(plan.budget.epsilon if isinstance(plan.budget, PureDP) else plan.budget.rho)
+            ),
+            "parts": facts["parts"],
+            "base": base,
+        },
+        "implementation": {
+            "name": "dpstream",
+            "version": dpstream.__version__,
+            "mechanism": facts["mechanism"],
+            "options": facts["options"],
+            "noise": "exact discrete distributions, drawn with the operating system's randomness",
+            "made_with_test_seed": progress.seeded,
+        },
+        "accuracy": {"verdicts": list(progress.verdicts), "unfit": progress.unfit},
+        "not_covered": list(limits_told(config, plan)),
+    }
+
+
+def croissant(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
+    """Croissant 1.0 (schema.org with terms of ML Commons) of the newest table."""
+    found = _needed(config, newest, "Croissant")
+    manifest, file, facts = found.manifest, found.file, found.manifest["files"][found.file]
+    told, label = config.publication, manifest["label"]
+    return _without_none(
+        {
+            "@context": _CONTEXT,
+            "@type": "sc:Dataset",
+            "conformsTo": "http://mlcommons.org/croissant/1.0",
+            **_described(config, manifest),
+            "datePublished": date,
+            "version": f"{manifest['step']}.0.0",
+            "isLiveDataset": True,
+            "license": told.license,
+            "url": told.url,
+            "creator": None
+            if told.publisher is None
+            else {"@type": "sc:Organization", "name": told.publisher},
+            "citeAs": f"{label['title']}; stream {manifest['stream_id']}, dpstream {manifest['program']['version']}",
+            "distribution": [
+                {
+                    "@type": "cr:FileObject",
+                    "@id": file,
+                    "name": file,
+                    "contentUrl": _at(config, manifest, file),
+                    "contentSize": f"{facts['bytes']} B",
+                    "encodingFormat": _media(file),
+                    "sha256": facts["sha256"],
+                }
+            ],
+            "recordSet": [
+                {
+                    "@type": "cr:RecordSet",
+                    "@id": "records",
+                    "name": "records",
+                    "description": label["words"],
+                    "field": [
+                        {
+                            "@type": "cr:Field",
+                            "@id": f"records/{quote(column)}",
+                            "name": column,
+                            "dataType": kind,
+                            "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+                        }
+                        for column, kind in found.columns
+                    ],
+                }
+            ],
+        }
+    )
+
+
+def dcat(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
+    """DCAT 3 (W3C) of the newest table, as JSON-LD."""
+    manifest, told = _needed(config, newest, "DCAT").manifest, config.publication
+    described = _described(config, manifest)
+    period = str(manifest["period"] or "").split("/")
+    dated = len(period) == 2
+    grid = config.source_options.grid
+    # The table holds what came since the stream began, not the newest period alone.
+    begin = None if grid is None or not dated else grid.period(1)
+    first = period[0] if begin is None else str(begin[0])
+    return _without_none(
+        {
+            "@context": {
+                "dcat": "http://www.w3.org/ns/dcat#",
+                "dct": "http://purl.org/dc/terms/",
+                "foaf": "http://xmlns.com/foaf/0.1/",
+                "spdx": "http://spdx.org/rdf/terms#",
+                "vcard": "http://www.w3.org/2006/vcard/ns#",
+                "xsd": "http://www.w3.org/2001/XMLSchema#",
+            },
+            "@type": "dcat:Dataset",
+            "@id": told.url or f"urn:dpstream:{manifest['stream_id']}",
+            "dct:title": described["name"],
+            "dct:description": described["description"],
+            "dct:identifier": manifest["stream_id"],
+            "dct:issued": {"@value": date, "@type": "xsd:date"},
+            "dcat:version": str(manifest["step"]),
+            "dct:provenance": {
+                "@type": "dct:ProvenanceStatement",
+                "dct:description": manifest["guarantee"]["words"],
+            },
+            "dct:publisher": None
+            if told.publisher is None
+            else {"@type": "foaf:Agent", "foaf:name": told.publisher},
+            "dct:license": told.license,
+            "dcat:contactPoint": None
+            if told.contact is None
+            else {"@type": "vcard:Kind", "vcard:fn": told.contact},
+            "dct:temporal": {
+                "@type": "dct:PeriodOfTime",
+                "dcat:startDate": {"@value": first, "@type": "xsd:date"},
+                "dcat:endDate": {"@value": period[-1], "@type": "xsd:date"},
+            }
+            if dated
+            else None,
+            "dcat:distribution": [
+                {
+                    "@type": "dcat:Distribution",
+                    "dct:title": file,
+                    "dcat:downloadURL": {"@id": _at(config, manifest, file)},
+                    "dcat:mediaType": _media(file),
+                    "dcat:byteSize": facts.get("bytes"),
+                    "spdx:checksum": {
+                        "@type": "spdx:Checksum",
+                        "spdx:algorithm": "spdx:checksumAlgorithm_sha256",
+                        "spdx:checksumValue": facts["sha256"],
+                    },
+                }
+                for file, facts in manifest["files"].items()
+            ],
+        }
+    )
+
+
+#: What makes each record, by the name of its format.
+RECORDS: Final[Mapping[str, Callable[[Config, Progress, Newest | None, str], dict[str, Any]]]] = {
+    "registry": registry,
+    "croissant": croissant,
+    "dcat": dcat,
+}
+
+
+def _needed(config: Config, newest: Newest | None, what: str) -> Newest:
+    if newest is not None:
+        return newest
+    raise ConfigError(
+        f"{what} describes a released table, and there is none",
+        where=str(config.output.dir),
+        allowed=f"dpstream run {config.path} first; or --format registry",
+    )
+
+
+def _media(file: str) -> str:
+    return _MEDIA.get(file.rsplit(".", 1)[-1], "application/octet-stream")
+
+
+def _described(config: Config, manifest: Mapping[str, Any]) -> dict[str, str]:
+    told = config.publication
+    about = "" if told.description is None else f"{told.description} "
+    return {"name": told.title or config.name, "description": f"{about}{manifest['label']['words']}"}
+
+
+def _at(config: Config, manifest: Mapping[str, Any], file: str) -> str:
+    """A file's address, or its place in the folder of releases where the owner names no address."""
+    url, path = config.publication.url, f"step-{int(manifest['step']):06d}/{file}"
+    return path if url is None else urljoin(url.rstrip("/") + "/", path)
+
+
+def _without_none(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: one for key, one in value.items() if one is not None}
