@@ -497,7 +497,7 @@ FAULTS = (
     Fault(
         "tables",
         "a level of the census comes again before a stay of that level could have ended",
-        "families/census/census_schedule.py",
+        "families/census/census_terms.py",
         "    return [step] * (level + 1) + list(last[level + 1 :])",
         "    return [*last[:level], step, *last[level + 1 :]] if level < len(last) else [step] * (level + 1)",
         ("census",),
