@@ -37,7 +37,6 @@ SECTIONS: dict[str, str] = {
     "output": "Where releases go; public.",
     "statement": "What the owner says to readers in `dpstream statement` and its files for catalogues; public, and not "
     "part of what the stream is pinned to.",
-    "report": "What `dpstream report` draws besides; public, and not part of what the stream is pinned to.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
     "the guide on evolution). Without the section a stream begins empty.",

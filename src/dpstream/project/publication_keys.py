@@ -56,14 +56,4 @@ PUBLICATION_KEYS: tuple[Key, ...] = (
         "Where the releases can be had.",
         fragment={**TEXT, "pattern": WEB_ADDRESS},
     ),
-    Key(
-        "report",
-        "outline",
-        "a GeoJSON file, with coordinates in degrees",
-        "not set",
-        "no map is known",
-        "A public outline (borders, a coast) that is drawn under the maps of points whose coordinates are latitude and "
-        "longitude. It has to be public: its lines stand on the page.",
-        fragment=TEXT,
-    ),
 )
