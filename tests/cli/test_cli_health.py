@@ -25,7 +25,7 @@ from dpstream.cli.health import ATTENTION, UNFIT
 from dpstream.cli.logs import JsonLog
 from dpstream.core import durable
 from dpstream.project import Config
-from dpstream.project.health import is_running
+from dpstream.project.status import is_running
 from dpstream.stream import Stream
 from dpstream.stream.step_log import StepEvent, log_step
 
@@ -260,7 +260,7 @@ def test_a_run_at_work_is_seen_without_touching_its_lock(tmp_path: Path) -> None
             pytest.skip("this file system's lock cannot be told from its number")
         assert "a run is at work" in dpstream("status", config, "--health").stdout
         code = (
-            "import pathlib; from dpstream.project.health import is_running; "
+            "import pathlib; from dpstream.project.status import is_running; "
             f"print(is_running(pathlib.Path({str(state)!r})))"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,9 +17,8 @@ from dpstream.core.privacy.budget import Amount, amounts
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import Publisher
-from dpstream.project.keyed_sections import DEFAULT_KEYED
-from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.sections import DEFAULT_KEYED, read_recipe
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.arguments import check_text
 
