@@ -184,7 +184,7 @@ FAULTS = (
     Fault(
         "counters",
         "the tick that ends a block spends the whole budget again",
-        "core/counters/block.py",
+        "core/counters/intervals.py",
         "            return Interval(None, _ALL if size == 1 else _HALF)",
         "            return Interval(None, _ALL)",
         ("counters", "checks"),
@@ -192,7 +192,7 @@ FAULTS = (
     Fault(
         "counters",
         "closed partitions: the ticks inside the last block use a third too much",
-        "core/counters/block.py",
+        "core/counters/intervals.py",
         "        return Interval(0, _TWO_THIRDS if position > size * (size - 1) else _THIRD)",
         "        return Interval(0, _TWO_THIRDS)",
         ("counters", "checks"),
@@ -497,7 +497,7 @@ FAULTS = (
     Fault(
         "tables",
         "a level of the census comes again before a stay of that level could have ended",
-        "families/census/census_schedule.py",
+        "families/census/census_terms.py",
         "    return [step] * (level + 1) + list(last[level + 1 :])",
         "    return [*last[:level], step, *last[level + 1 :]] if level < len(last) else [step] * (level + 1)",
         ("census",),

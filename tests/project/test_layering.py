@@ -231,7 +231,7 @@ def test_who_still_knows_a_family_is_listed() -> None:
         ),
         ("core/privacy/noise.py", "from dpstream.core.schema.domain import Domain", "imports core.schema"),
         ("core/privacy/noise.py", "from ..schema import Domain", "core.privacy imports core.schema"),
-        ("core/counters/binary_tree.py", "def f():\n    import dpstream.core.tables", "imports core.tables"),
+        ("core/counters/intervals.py", "def f():\n    import dpstream.core.tables", "imports core.tables"),
         (
             "core/graphical/fit.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpstream.families import tabular",

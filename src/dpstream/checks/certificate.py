@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter
-from dpstream.core.counters.counter import check_count
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import FactoredCounter, check_count
 from dpstream.core.errors import ConfigError
 from dpstream.core.foreign import from_extra
 from dpstream.core.privacy.budget import PureDP

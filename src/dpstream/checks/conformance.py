@@ -20,8 +20,7 @@ from dpstream.checks.certificate import (
 )
 from dpstream.core.contracts import Packed
 from dpstream.core.counters import CalibratedCounter, Counter, CounterState, LinearMap
-from dpstream.core.counters.counter import MAX_INCREMENT, check_count
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import MAX_INCREMENT, FactoredCounter, check_count
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError
 from dpstream.core.foreign import from_extra
 from dpstream.core.privacy.budget import Budget, PureDP

@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import PresentRecords
+from dpstream.core.contracts import Packed, PresentRecords
 from dpstream.core.graphical import Model
-from dpstream.families.census.attrition import Aged
-from dpstream.families.census.census_release import CensusSynthesis, mixture
-from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.census_report import CensusReport, counted_total
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.census_terms import CensusTerms
-from dpstream.families.census.census_words import Told
-from dpstream.families.census.cohorts import Cohort, Shapes
-from dpstream.families.census.counted_total import counted_total
-from dpstream.families.census.shape_tracker import Expected, ShapeTracker
+from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of, with_census
+from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, Shapes, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
+from dpstream.families.tabular.table_release import ModelSynthesis
+
+# What a step gives: a mixture of the cohorts' models, and what is known of its number of records.
+
+
+@dataclass(frozen=True)
+class CensusSynthesis(ModelSynthesis):
+    """A mixture of models, and what its manifest says of its errors (public, JSON-able)."""
+
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    def accuracy(self) -> dict[str, Any]:
+        """For the manifest."""
+        return dict(self.told)
+
+    def pack(self) -> Packed:
+        """Models side by side, and what is told."""
+        packed = super().pack()
+        return Packed({**packed.meta, "told": dict(self.told)}, packed.arrays)
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> CensusSynthesis:
+        """The inverse of ``pack``."""
+        plain = ModelSynthesis.unpack(packed)
+        own = {item.name: getattr(plain, item.name) for item in fields(ModelSynthesis)}
+        return cls(**own, told=packed.meta["told"])
+
+
+def mixture(
+    parts: list[tuple[Model, float]], total: float, total_error: float | None, told: Mapping[str, Any]
+) -> CensusSynthesis:
+    """Models with their numbers of records, which need not add up to the total."""
+    held = [(model, number) for model, number in parts if number > 0.0] or parts[-1:]
+    whole = sum(number for _, number in held)
+    weights = tuple(number / whole for _, number in held) if whole > 0.0 else None
+    models = tuple(model.with_total(total) for model, _ in held)
+    census = int(told["last_census"]["step"])
+    return CensusSynthesis(
+        models, total, total_error=total_error, weights=weights, measured_up_to=census, told=told
+    )
+
 
 #: Cohorts that a level keeps apart; older ones are folded.
 _MOST_COHORTS = 16
@@ -32,24 +68,20 @@ _FARTHEST = 2.0
 
 
 @dataclass(frozen=True)
-class Books:
-    """Books each census that was taken, and makes the release.
+class Bookkeeping:
+    """Bookkeeping each census that was taken, and makes the release.
 
     Guarantee: reads noisy counts and public facts only; where the owner declared presence public, also the number of
     records that are there.
 
     Attributes:
         run_of: the plan of a level's census.
-        tracker, leaving_by_value, full: the options of ``Census`` (``full``: ``totals = "full"``).
     """
 
     terms: CensusTerms
     schedule: CensusSchedule
     shapes: Shapes
     run_of: Callable[[int], AIMPlan]
-    tracker: bool
-    leaving_by_value: bool
-    full: bool
 
     def enter(self, state: CensusState, level: int, run: AIMRun) -> None:
         """Book a census that was taken. Everything here is public."""
@@ -57,7 +89,7 @@ class Books:
         self._open(state, level)
         if level > 0:
             self._learn(state, level, run, steps)
-        expected = self._expected(state, level, steps) if level > 0 and self.tracker else None
+        expected = self._expected(state, level, steps) if level > 0 else None
         number, variance = self._number(state, level, run, steps)
         for lower in range(level):
             state.totals[lower].empty()
@@ -68,12 +100,15 @@ class Books:
         own.variance += variance
         total, noise = counted_total(self.run_of(level), run)
         state.counted[level] = (seen + total, spread + noise)
-        shape, model = self._shape(state, level, run, max(number, 1.0), expected)
+        tracker = state.trackers[level]
+        tracker.add(state.step, run.measurements, max(number, 1.0), expected)
         if state.seen is not None:
             records = max(run.total, 1.0)
             own_counts = self.shapes.measured(run.measurements, records)
             state.seen.add(own_counts, self.shapes.followed.cells.sizes, records)
-        cohort = self.shapes.cohort(level, (after, state.step), number, shape, model, state.seen)
+        cohort = self.shapes.cohort(
+            level, (after, state.step), number, tracker.estimates(state.step), state.seen
+        )
         state.latest[level] = cohort.model
         if level == 0:
             state.newest = cohort.shown
@@ -93,8 +128,7 @@ class Books:
                 turnover = math.exp(-state.totals[-1].log_hazard)
             state.totals.append(LevelTotal.fresh(turnover))
             state.latest.append(None)
-            if self.tracker:
-                state.trackers.append(ShapeTracker.fresh(self.shapes.followed.cells))
+            state.trackers.append(ShapeTracker.fresh(self.shapes.followed.cells))
 
     def _number(self, state: CensusState, level: int, run: AIMRun, steps: int) -> tuple[float, float]:
         """How many records a census found, with its variance; exact where presence is public."""
@@ -111,7 +145,7 @@ class Books:
             state.newcomers.add(measured, hazard, steps, burst=jump and measured[0] > number)
         if self.terms.public_presence:
             return measured
-        if not jump and (level > 0 or (self.full and state.step > 1)):
+        if not jump and state.step > 1:
             measured = blend(measured, expected)
         return max(measured[0], 1.0), measured[1]
 
@@ -143,18 +177,6 @@ class Books:
         distance, noise = self._apart(state)
         return max(noise + distance**2 - sum(own.variance for own in state.totals), 0.0)
 
-    def _shape(
-        self, state: CensusState, level: int, run: AIMRun, records: float, expected: Expected | None
-    ) -> tuple[tuple[Any, Any], Model | None]:
-        """Shares and variances of all followed marginals; and the run's own model where shapes are not tracked."""
-        if not self.tracker:
-            # The run's model knows nothing of headlines.
-            model = None if self.terms.headline else run.model
-            return self.shapes.measured(run.measurements, records), model
-        tracker = state.trackers[level]
-        tracker.add(state.step, run.measurements, records, expected)
-        return tracker.estimates(state.step), None
-
     def _expected(self, state: CensusState, level: int, steps: int) -> Expected | None:
         """What the records that lower levels counted look like by now, and newcomers with them.
 
@@ -181,14 +203,12 @@ class Books:
 
     def _learn(self, state: CensusState, level: int, run: AIMRun, steps: int) -> None:
         """What became of the columns of those who were counted at lower levels: which values leave sooner."""
-        if not self.leaving_by_value:
-            return
         lower = [cohort for cohort in state.cohorts if cohort.level < level]
         came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]
-        parts = [Aged(cohort.model, cohort.size, cohort.exposure) for cohort in lower]
+        parts = [AgedCohort(cohort.model, cohort.size, cohort.exposure) for cohort in lower]
         newest = state.latest[0]
         if newest is not None:
-            parts.append(Aged(newest, came, 0.0))
+            parts.append(AgedCohort(newest, came, 0.0))
         whole = sum(part.weight for part in parts)
         if whole <= 0.0:
             return
@@ -231,7 +251,7 @@ class Books:
     def release(self, state: CensusState, present: PresentRecords, *, census: bool) -> CensusSynthesis:
         """The cohorts as they are expected to be by now, and those who came since the last census."""
         since = state.step - last_of(state.last, 0)
-        steps, told = state.step - self.schedule.last_count(state.step, state.last), Told(self.terms)
+        steps, told = state.step - self.schedule.last_count(state.step, state.last), CensusReport(self.terms)
         hazard = math.exp(state.totals[0].log_hazard)
         newest = state.latest[0] if state.newest is None else state.newest
         assert newest is not None, "step 1 is a census of level 0"
@@ -262,5 +282,5 @@ class Books:
         came = int(present.count(((),), last_of(state.last, 0))[0].sum())
         parts.append((newest, float(came)))
         total = came + round(sum(own.size for own in state.totals)) - sum(state.left)
-        told = Told(self.terms).accuracy(state.step, state.last, 0.0, None)
+        told = CensusReport(self.terms).accuracy(state.step, state.last, 0.0, None)
         return mixture(parts, float(total), 0.0, told)
