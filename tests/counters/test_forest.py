@@ -26,7 +26,7 @@ from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitEr
 from dpstream.core.privacy.budget import ZCDP, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.stream.watched import WatchedRandomness
+from dpstream.stream.stream import WatchedRandomness
 
 PURE = PureDP.of(1)
 

@@ -210,7 +210,7 @@ def sink_of(
         Tee,
     )
     from dpstream.io.sinks.sink_kinds import SINKS
-    from dpstream.stream.release.described import describe_tables
+    from dpstream.stream.release.manifest import describe_tables
 
     folder = Publisher(directory, format=output.format)
     feed: Feed

@@ -28,7 +28,7 @@ from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 from dpstream.project.base import base_table, read_predecessor
 from dpstream.stream.identity import plan_hash
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
 from dpstream.tools.family_tools import tool_of
 
