@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dpstream
 from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError
+from dpstream.core.version import __version__
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.charts import Charts
@@ -185,7 +185,7 @@ def _footer(run: Told, tables: int) -> list[str]:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
     return [
-        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']} of the "
+        f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the "
         f"stream {run.manifest['stream']}. "
         f"{read} were read; all of them match their published hashes.",
         "Every number on this page is computed from the releases and from public declarations.",
