@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.graphical import Measurement, Model, TreeSizes, fit, tree_cells
-from dpstream.core.graphical.compiled.sampling import draw_blocks
+from dpstream.core.graphical import Measurement, Model, TreeSizes, draw_blocks, fit, tree_cells
 from dpstream.core.graphical.junction_tree import junction_tree
 from dpstream.core.schema.domain import Clique, Domain, Impossible
 

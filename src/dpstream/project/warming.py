@@ -39,8 +39,7 @@ def _sources() -> None:
 
 
 def _graphical() -> None:
-    from dpstream.core.graphical import Measurement, Model, fit, tree_cells_each
-    from dpstream.core.graphical.compiled.sampling import draw_blocks
+    from dpstream.core.graphical import Measurement, Model, draw_blocks, fit, tree_cells_each
 
     measured = [Measurement(pair, np.arange(1.0, 1 + _DOMAIN.cells(pair)), 1.0) for pair in _PAIRS]
     model = Model.uniform(_DOMAIN, 10.0)

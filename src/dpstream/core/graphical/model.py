@@ -6,11 +6,11 @@ The distribution (``Shape``) is calibrated once when first used, then asked for 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from dpstream.core.graphical.junction_tree import (
     ragged,
 )
 from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
+
+if TYPE_CHECKING:
+    from dpstream.core.graphical.compiled.sampling import DealtBlocks
 
 SpreadTable = tuple[NDArray[np.float64], tuple[int, ...]]
 
@@ -450,6 +453,37 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model(total={self._total:.6g}, cliques={list(self._cliques)})"
+
+
+def draw_blocks(models: Sequence[Model], shares: NDArray[np.int64], seed: int, size: int) -> DrawnBlocks:
+    """A table of ``shares[k]`` records of each model, in random order, as makers of blocks of ``size`` records.
+
+    A maker gives codes, shape (records, attributes), column-major; any thread may call it. Equal arguments give equal
+    blocks. Nothing is computed before the blocks are asked for.
+
+    Cost: the integers of all cells of all models, and to take a block's share a look at each of them.
+    """
+    return DrawnBlocks(tuple(models), np.array(shares, dtype=np.int64), seed, size)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnBlocks:
+    """See ``draw_blocks``."""
+
+    models: tuple[Model, ...]
+    shares: NDArray[np.int64]
+    seed: int
+    size: int
+
+    def __iter__(self) -> Iterator[Callable[[], NDArray[np.int32]]]:
+        return iter(self.dealt())
+
+    def dealt(self) -> DealtBlocks:
+        """The same blocks, after the last step that computes with the models' probabilities."""
+        from dpstream.core.graphical.compiled.sampling import deal_blocks
+
+        shapes = [(model.tree.arrays, model._shape.calibrated()[0]) for model in self.models]
+        return deal_blocks(shapes, self.shares, self.seed, self.size)
 
 
 def _finite(total: float) -> float:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,6 @@ from dpstream.core.compiling import njit
 from dpstream.core.graphical.compiled.inference import index_map
 from dpstream.core.graphical.compiled.inner import inner
 from dpstream.core.graphical.junction_tree import TreeArrays
-
-if TYPE_CHECKING:
-    from dpstream.core.graphical.model import Model
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -62,38 +58,16 @@ def draw(tree: TreeArrays, tables: NDArray[np.float64], rows: int, seed: np.uint
     return out.T
 
 
-def draw_blocks(models: Sequence[Model], shares: NDArray[np.int64], seed: int, size: int) -> DrawnBlocks:
-    """A table of ``shares[k]`` records of each model, in random order, as makers of blocks of ``size`` records.
-
-    A maker gives codes, shape (records, attributes), column-major; any thread may call it. Equal arguments give equal
-    blocks. Nothing is computed before the blocks are asked for.
-
-    Cost: the integers of all cells of all models, and to take a block's share a look at each of them.
-    """
-    return DrawnBlocks(tuple(models), np.array(shares, dtype=np.int64), seed, size)
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnBlocks:
-    """See ``draw_blocks``."""
-
-    models: tuple[Model, ...]
-    shares: NDArray[np.int64]
-    seed: int
-    size: int
-
-    def __iter__(self) -> Iterator[Callable[[], NDArray[np.int32]]]:
-        return iter(self.dealt())
-
-    def dealt(self) -> DealtBlocks:
-        """The same blocks, after the last step that computes with the models' probabilities."""
-        state, decks = _state(self.seed), []
-        for model, share in zip(self.models, self.shares, strict=True):
-            tables, _ = model._shape.calibrated()
-            cells = np.empty(len(tables), dtype=np.int64)
-            _deal_cells(model.tree.arrays, tables, int(share), state, cells)
-            decks.append((model.tree.arrays, cells))
-        return DealtBlocks(tuple(decks), self.shares, state, self.seed, self.size)
+def deal_blocks(
+    shapes: Sequence[tuple[TreeArrays, NDArray[np.float64]]], shares: NDArray[np.int64], seed: int, size: int
+) -> DealtBlocks:
+    """The records of each cell: of calibrated trees and their tables. See ``draw_blocks``."""
+    state, decks = _state(seed), []
+    for (tree, tables), share in zip(shapes, shares, strict=True):
+        cells = np.empty(len(tables), dtype=np.int64)
+        _deal_cells(tree, tables, int(share), state, cells)
+        decks.append((tree, cells))
+    return DealtBlocks(tuple(decks), shares, state, seed, size)
 
 
 @dataclass(frozen=True, eq=False)
