@@ -8,6 +8,8 @@ stage's starting point. Its dual is a ridge-penalised maximum-likelihood problem
 
 smooth and strongly convex, solved by L-BFGS with the Hessian's diagonal as preconditioner. The duality
 gap of the stage is ``sum_f weight_f/2 |gradient_f|^2``: a certificate, at no cost.
+
+Arguments: ``TreeArrays`` and ``FactorArrays`` of ``junction_tree``.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
