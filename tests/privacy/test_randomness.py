@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness, permute_and_flip
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Noise, Randomness, permute_and_flip
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 
 pytestmark = pytest.mark.entropy(
-    "false alarms below 1e-7: the fairness of 64 bits and of 6 bounds, repeated words"
+    "false alarms below 1e-7: the fairness of 64 bits and of 6 bounds, repeated words, equal noise of two cells"
 )
 
 
@@ -92,6 +93,22 @@ def test_every_bit_is_used_and_fair(statistics: Any) -> None:
     for bit in range(64):
         ones = int(((words >> np.uint64(bit)) & np.uint64(1)).sum())
         assert abs(ones - 10_000) < 6.5 * 70.8  # 1e-10 each
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        DiscreteLaplace(Fraction(10**12)),
+        DiscreteGaussian(Fraction(10**24)),
+        HistogramsNoise(Fraction(10**12), (3, 3)),
+    ],
+    ids=["laplace", "gaussian", "joint"],
+)
+def test_no_two_cells_share_a_draw(noise: AnyNoise) -> None:
+    """Wide laws give equal or opposite values to two of eighteen cells with a probability below 1e-9."""
+    source = Randomness.system()
+    drawn = [source.measure(np.zeros(6, np.int64), noise) for _ in range(3)]
+    assert len(np.unique(np.abs(np.concatenate(drawn)))) == 18
 
 
 def test_seeded_streams_repeat_and_say_so() -> None:
