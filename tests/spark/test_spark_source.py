@@ -135,7 +135,9 @@ def test_a_file_that_is_gone_before_and_after_a_pass_is_refused(spark: Any, fold
         FoundFiles([one], "here").check()
     (folder / "visits" / "one.parquet").unlink()
     for one in (frame, elsewhere):
-        with pytest.raises(UnreadableError, match=r"^here: a file of the table was removed while .*run again"):
+        with pytest.raises(
+            UnreadableError, match=r"^here: a file of the table was removed while .*run again"
+        ):
             FoundFiles([one], "here")
 
 

@@ -261,7 +261,7 @@ class Publisher:
         return self._directory / _ATTEMPTS / secrets.token_hex(8)
 
     def _sweep(self) -> None:
-        """Remove what interrupted attempts left, at whatever step. The folder of releases, which grows, is not listed."""
+        """Remove what interrupted attempts left, at whatever step, without a listing of all releases."""
         attempts = self._directory / _ATTEMPTS
         try:
             attempts.rmdir()
@@ -270,7 +270,7 @@ class Publisher:
         except OSError:
             for left in attempts.iterdir():
                 gone = self._attempt()
-                # Moved first: where another process is at work on it after all, that one publishes all of it, or nothing.
+                # Moved first: where another process is at work on it after all, that one publishes all or nothing.
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(left, gone)
                     shutil.rmtree(gone)
