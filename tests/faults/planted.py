@@ -270,7 +270,10 @@ FAULTS = (
         "a release is published before it is committed",
         "stream/stream.py",
         "        self._store.commit_step(prepared)\n        self._state",
-        "        self._publish_pending()\n        self._store.commit_step(prepared)\n        self._state",
+        "        if self._outlet is not None and prepared.publication == 'pending':\n"
+        "            files = {**prepared.files, 'manifest.json': prepared.manifest}\n"
+        "            self._outlet._sink.publish(prepared.reservation.step, files)\n"
+        "        self._store.commit_step(prepared)\n        self._state",
         ("streams/test_faults.py",),
     ),
     Fault(
