@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from census_stays import Stay, batches, crowd
 
+from dpstream.core.contracts import ExpectedTable
 from dpstream.core.graphical import estimate_total
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, PresentBatch, Workload
+from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.books import Books
 from dpstream.families.census.counted_total import counted_total, largest_variance
@@ -289,3 +290,42 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
     assert np.mean(held) >= 0.9
     monkeypatch.setattr(Books, "_doubt", lambda self, state: 0.0)
     assert np.mean([covered(guess, 40)[0].mean() for guess in GUESSES[:3]]) < 0.85
+
+
+@pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])
+def test_predictions_hold_who_came_and_left_since_the_last_census(leaving: float) -> None:
+    """Numbers that come and leave in a step differ by .3 of their mean. Control: with varies = 0 the prediction is
+    the last census's noise, as it was before."""
+    steps, size, came, varies = 60, 4000, 200, 0.3
+    recipe = Census(Workload.all_k_way(TINY, 1), turnover=Fraction(size, came), iterations=1)
+    plan = recipe.calibrate(epsilon=4)
+    off, at = [], []
+    for repeat in range(3):
+        generator, state = np.random.default_rng(repeat), plan.start()
+        table, fresh = PresentTable.empty(TINY), 0
+        for step in range(1, steps + 1):
+            more, less = np.maximum(0.0, generator.normal(1.0, varies, 2) * (came, came * leaving)).astype(
+                int
+            )
+            if step == 1:
+                more, less = size, 0
+            gone = generator.choice(table.keys[:, 0], less, replace=False) if less else np.empty(0, np.uint64)
+            keys = np.zeros((more + less, 2), np.uint64)
+            keys[:, 0] = np.concatenate([np.sort(gone), np.arange(fresh, fresh + more)])
+            codes = generator.integers(0, 2, (more, 2)).astype(np.int32)
+            fresh += more
+            table, departed = table.after(KeyedChanges(keys, np.arange(more + less) >= less, codes), step)
+            release = plan.step(
+                state, PresentBatch(PresentView(table, departed)), Randomness.seeded(f"{repeat}/{step}")
+            )
+            if step > 25 and state.last[0] < step:
+                off.append(release.total - len(table))
+                at.append(step)
+    truth = float(np.sqrt(np.mean(np.square(off))))
+
+    def predicted(share: float) -> float:
+        errors = plan.expected_errors(at, ExpectedTable(size, came, "steady", varies=share))
+        return float(np.sqrt(np.mean([one.total**2 for one in errors if one.total is not None])))
+
+    assert 0.75 < predicted(varies) / truth < 1.35
+    assert predicted(0.0) / truth < 0.4, "who came since is left out"

@@ -56,10 +56,11 @@ def read_expected(
     varies = VARIES
     if given and section.has("varies"):
         varies = section.number("varies", VARIES)
-        if varies > _MOST_VARIES or isinstance(unit, Record | Individual):
+        if varies > _MOST_VARIES or isinstance(unit, Individual):
             raise section.wrong("varies", f"varies = {varies:g} cannot be used")
     if isinstance(unit, Record):
-        return _of_records(section, mechanism, given)
+        followed = _of_records(section, mechanism, given)
+        return None if followed is None else replace(followed, table=replace(followed.table, varies=varies))
     if not given:
         return None
     size, coming = section.count("size"), section.count("records_per_step")

@@ -170,11 +170,12 @@ _SECTION_KEYS: tuple[Key, ...] = (
     Key(
         "expect",
         "varies",
-        "a number from 0 to 10 (not where records or people are followed)",
+        "a number from 0 to 10 (not where people are followed)",
         f"{VARIES:g}",
         "months of real streams differ by .2 to .5",
         "By which share the number of records that come differs from one step to the next, as a rule. Where several "
-        "steps are measured together, plan predicts from it how far the number of records is off in between.",
+        "steps are measured together, and between censuses, plan predicts from it how far off the number of records "
+        "is.",
         fragment={"type": "number", "minimum": 0, "maximum": 10},
     ),
     Key(

@@ -47,8 +47,9 @@ _WISH = re.compile(r"\s*(?P<what>.+?)\s+within\s+(?P<share>[0-9]{1,6}([.][0-9]{1
 _WORDS = (
     "standard errors of measured sums, from the law of their noise, for a table of the expected size. Shares are of "
     "the expected number of records (total), or of a typical count: that number divided by the marginal's cells. "
-    "What a model adds to the sums is not included. Where steps are measured together, the error of the number of "
-    "records holds what is not measured yet, if steps differ by {varies:.0%} ([expect] varies)."
+    "What a model adds to the sums is not included. Between two measurements the error of the number of records holds "
+    "what is not measured yet, if steps differ by {varies:.0%} ([expect] varies); where flows grow or have a season, "
+    "it may be twice as large."
 )
 _ADAPTIVE = "Of marginals that are selected as the data say, nothing is predicted."
 
@@ -356,7 +357,8 @@ def _share_of_all(config: Config, budget: Budget, step: int, wishes: Sequence[Wi
 
 def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
     found = verdicts_from(one.size, one.total, one.marginals, PREDICTED, records=records)
-    told = only_good_news(found) if one.at_most else found
+    # What came since is no bound: the number of records has an error of its own.
+    told = (found[0], *only_good_news(found[1:])) if one.at_most else found
     # Before there are releases there is nothing whose errors could be simulated.
     return tuple(
         now if now.word != NOT_KNOWN else replace(now, words=_not_yet(now, bound))

@@ -256,7 +256,7 @@ class CensusPlan(StreamPlan):
         return predicted_errors(self.terms, steps)
 
     def expected_errors(self, steps: Any, expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
-        """Of the number of records and of the columns as counted, at censuses: at most so large."""
+        """Of the number of records, with what came and left since the last census; of the columns as counted then."""
         return expected_errors(self.terms, steps, expected)
 
     def options(self) -> dict[str, Any]:

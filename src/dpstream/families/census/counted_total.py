@@ -105,7 +105,8 @@ def predicted_errors(plan: CensusTerms, steps: Sequence[int]) -> tuple[Predicted
 def expected_errors(
     plan: CensusTerms, steps: Sequence[int], expected: ExpectedTable
 ) -> tuple[ExpectedErrors, ...]:
-    """As ``predicted_errors``, and of a cell of every column; both at most, as the last census counted them.
+    """Of the number of records at each step, with those who came and left since the last census; of a cell of every
+    column as that census counted it, at most.
 
     Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
     """
@@ -114,7 +115,7 @@ def expected_errors(
         ExpectedErrors(
             one.step,
             expected.size_at(one.step),
-            one.total,
+            math.hypot(one.total or 0.0, math.sqrt(_uncounted(plan, one.step, expected))),
             tuple(
                 MarginalError((name,), cells, math.sqrt(variance))
                 for name, cells, variance in zip(
@@ -129,6 +130,25 @@ def expected_errors(
         )
         for one in totals
     )
+
+
+def _uncounted(plan: CensusTerms, step: int, expected: ExpectedTable) -> float:
+    """The variance that records bring which came or left after they were last counted.
+
+    Their number in each step differs from that in the steps between the last two censuses by ``expected.varies`` of
+    it, independently: u steps after L counted ones this adds v^2 r^2 (u + u^2 / L), for those who came and, since the
+    last count of departures, for those who left.
+    """
+    if plan.public_presence:
+        return 0.0
+    steps = plan.noise_of_counts.steps
+    index = bisect_right(steps, step) - 1
+    census, before = steps[index], steps[index - 1] if index else 0
+    since = [step - census]
+    if plan.turnover is not None:
+        since.append(step - plan.schedule.last_count(step, [census]))
+    several = sum(number + number**2 / (census - before) for number in since)
+    return (expected.varies * expected.records_per_step) ** 2 * several
 
 
 def _variances(plan: CensusTerms, step: int) -> NDArray[np.float64]:
