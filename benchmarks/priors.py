@@ -30,7 +30,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.project import Config
 from dpstream.stream import Batch
-from dpstream.stream.frames import encode_batch
+from dpstream.stream.admission import encode_batch
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.simulate import simulate
 

@@ -32,7 +32,7 @@ from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, 
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import Publisher
 from dpstream.stream.release import table_blocks
-from dpstream.stream.release.label import labelled
+from dpstream.stream.release.manifest import labelled
 from dpstream.stream.store.staging import Staging
 
 LABEL: dict[str, Any] = {"title": "benchmark", "words": "synthetic"}

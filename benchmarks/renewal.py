@@ -28,9 +28,9 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.project import Config
-from dpstream.project.start_table import ColumnSource, MappedTable
+from dpstream.project.base import ColumnSource, MappedTable
 from dpstream.stream import Batch
-from dpstream.stream.frames import encode_batch
+from dpstream.stream.admission import encode_batch
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.simulate import simulate
 

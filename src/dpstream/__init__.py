@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpstream import counters, growing, panel, points, tabular
+    from dpstream.checks import certify
     from dpstream.core import errors
     from dpstream.core.errors import DpstreamError
     from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Record, User
     from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
     from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot, Workload
     from dpstream.io.sinks import Publisher
-    from dpstream.lab.checks import certify
     from dpstream.project import Config
     from dpstream.project.front import open
     from dpstream.stream import Answer, Batch, Marginal, Release, Stream
@@ -99,7 +99,7 @@ _HOME = {
     "User": "dpstream.core.privacy",
     "Workload": "dpstream.core.tables",
     "ZCDP": "dpstream.core.privacy",
-    "certify": "dpstream.lab.checks",
+    "certify": "dpstream.checks",
     "open": "dpstream.project.front",
     "read": "dpstream.stream.public_release",
 }

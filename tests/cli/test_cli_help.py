@@ -93,7 +93,7 @@ def test_a_missing_configuration_is_one_line(verb: str, tmp_path: Path) -> None:
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     config = simulate("census", 1, tmp_path)
     code = (
-        "import dpstream.project.plan_description as d\n"
+        "import dpstream.project.planning as d\n"
         "def broken(config, at): raise RuntimeError('planted')\n"
         "d.describe = broken\n"
         "from dpstream.cli import main\n"

@@ -9,7 +9,7 @@ from config_files import DEFAULTS, load
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Event, InsertedRecord, Record
-from dpstream.project.plan_description import describe
+from dpstream.project.planning import describe
 
 UNIT = 'unit = "record"'
 FEED = DEFAULTS["source"] + '\nkey_column = "id"\nop_column = "op"'

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import InsertedRecord, PureDP, handled_as
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 
 CONFIG = """\

@@ -190,7 +190,7 @@ def test_both_stores_move_together(config: Path) -> None:
 
     home, questions = config.parent, ("--questions",)
     for which, name in (((), "a"), (questions, "q")):
-        assert store("check", *which) == 0
+        assert store("check") == 0
         assert store("export", *which, "--move", "--out", str(home / name)) == 0
     assert ask(str(config), "smoker")[0] == 4  # moved away
     for which, name in (((), "a"), (questions, "q")):
@@ -223,7 +223,7 @@ def test_both_stores_get_another_key(config: Path) -> None:
     assert store("rekey", "--to", str(home / "k1")) == 0
     with_key("k1")
     assert ask(str(config), "smoker", "--json")[1] == first
-    assert store("check", "--questions") == 0
+    assert store("check") == 0
     assert store("rekey", "--to", str(home / "k2")) == 0
     assert store("rekey", "--questions", "--to", str(home / "k2")) == 0
     assert ask(str(config), "smoker")[0] == 4

@@ -28,7 +28,7 @@ from dpstream.core.tables import MultisetHash, count_marginals, counting
 from dpstream.io.sources import SourceOptions, formats, open_source
 from dpstream.io.sources import files as files_module
 from dpstream.stream import Batch
-from dpstream.stream.frames import encode_batch
+from dpstream.stream.admission import encode_batch
 
 BINS = {"other": "none of them", "missing": "nothing there"}
 LOOSE = Schema([Categorical("zip", ["north", "7", "a,b"], **BINS), Integer("age", min=0, max=300, **BINS)])

@@ -19,12 +19,12 @@ from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import Publisher
 from dpstream.stream import StateKey, Stream, verify_ledger
 from dpstream.stream.identity import plan_facts
-from dpstream.stream.release.produce import steps_to_keep
+from dpstream.stream.release.render import steps_to_keep
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.rekey import rekey_store, stored_key
+from dpstream.stream.store.sealed_history import outside_heads
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_status import wrong_state
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.store.upkeep import check_store, rekey_store, stored_key
 
 #: What is done to a life's own store; what of it is restored from a copy: ``FORGOTTEN``.
 OWN = ("move", "compact", "rekey")
@@ -98,7 +98,8 @@ def fail(home: Path, settings: Settings) -> None:
 def leave(home: Path, settings: Settings) -> None:
     """Move the stream away."""
     key = lives.key_of(settings)
-    export_store(home / "state", home / "moving", move=True, key=key, releases=home / "releases")
+    outside = outside_heads(home / "releases")
+    export_store(home / "state", home / "moving", move=True, key=key, outside=outside)
 
 
 #: What a restored copy does not know: what comes before the copy is made, and what after it.

@@ -17,10 +17,10 @@ from dpstream.core.privacy.budget import Amount, amounts
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import Publisher
-from dpstream.project.keyed_sections import DEFAULT_KEYED
-from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.sections import DEFAULT_KEYED, read_recipe
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
+from dpstream.stream.arguments import check_text
 
 _WHERE = "dpstream.open"
 _EVENT = Event()
@@ -47,6 +47,7 @@ def open(
     approve: bool = False,
     keep: Literal["all"] | int = "all",
     account: str | Path | None = None,
+    same_unit: str | None = None,
     key: StateKey | None = None,
     randomness: Randomness | None = None,
     **options: Any,
@@ -75,6 +76,8 @@ def open(
         approve: hold each release until ``stream.approve`` is called.
         keep: how many of the last steps keep their tables.
         account: a file in which several streams on one private source add up.
+        same_unit: of an account with a unit of users or of records: why one of this stream is one of the others, which
+            no column says here, such as "users are the column pid". Public.
         key: of an encrypted state.
         randomness: for tests; releases made with it say so.
         options: of the mechanism, as in ``[mechanism]`` of a file (``workload="all-3-way"``).
@@ -125,6 +128,8 @@ def open(
             limits.no_records[kind_of_records], where=f"{_WHERE} records", allowed="another kind"
         )
     publishing = Publishing(records=kind_of_records, publish=publish, approve=approve)  # type: ignore[arg-type]
+    if same_unit is not None:
+        check_text(same_unit, "same_unit", longest=500)
     plan = recipe.calibrate(amount, unit, horizon)
     return open_stream(
         plan,
@@ -135,6 +140,7 @@ def open(
         publish_to=Publisher(public),
         keep=keep,
         account=account,
+        source=None if same_unit is None else {"same_unit": same_unit},
         publishing=publishing,
         key=key,
     )

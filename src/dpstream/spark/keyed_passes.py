@@ -66,9 +66,6 @@ class KeyedPasses:
         assert isinstance(rows, SortedRows)
         return self._content[1].finish(rows.end(), key)
 
-    def in_order(self) -> None:
-        """None: older formats knew no keyed records."""
-
     def problems(self) -> list[Problem]:
         """What keeps the rows from being read, of all partitions at once; one pass."""
         found = self._run(bytes(HASH_KEY_BYTES), None)

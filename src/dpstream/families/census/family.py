@@ -39,7 +39,5 @@ CENSUS = Family(
             "a time_column, or the steps of the source",
         ),
     ),
-    # Not the default: files of streams that began before there was this key do not name it.
-    draft_deletes={"departures_every": "expected"},
     alternatives=_alternatives,
 )

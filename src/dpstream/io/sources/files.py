@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.core.objects import AnyPath
 from dpstream.core.schema import Schema
-from dpstream.core.schema.sample import other_separator
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import CountedFile, is_large
 from dpstream.io.sources.file_finding import FilesAsFound, changes_of, file_name, find_files
@@ -33,6 +32,7 @@ from dpstream.io.sources.positions import (
     still_first,
 )
 from dpstream.io.sources.read_block import Ahead, ReadBlock, ReadFile, chosen, read_block
+from dpstream.io.sources.sample import other_separator
 from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users

@@ -26,9 +26,9 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DpstreamError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
-from dpstream.project.base_reading import base_table, read_predecessor
+from dpstream.project.base import base_table, read_predecessor
 from dpstream.stream.identity import plan_hash
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
 from dpstream.tools.family_tools import tool_of
 

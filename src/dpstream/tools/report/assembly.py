@@ -25,7 +25,7 @@ from dpstream.tools.report.sections_files import files_section
 from dpstream.tools.report.sections_promise import promise
 
 if TYPE_CHECKING:
-    from dpstream.project.publication_section import Publication
+    from dpstream.project.sections import Publication
 
 #: Stands near the top of every page: what may be replaced by a newer one.
 REPORT_MARKER = "<!-- a report by dpstream -->"

@@ -23,7 +23,7 @@ from dpstream.tools.report.markup import Html, element, integer, join, percent
 from dpstream.tools.report.sections_promise import factor_words
 
 if TYPE_CHECKING:
-    from dpstream.project.publication_section import Publication
+    from dpstream.project.sections import Publication
 
 
 def banner(run: Told, private: bool, unfit: str | None) -> Html:
