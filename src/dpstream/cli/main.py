@@ -21,6 +21,7 @@ from dpstream.cli.interrupt import INTERRUPTED
 from dpstream.cli.shared import seen
 from dpstream.core.compiling import telling
 from dpstream.core.errors import DpstreamError
+from dpstream.core.version import __version__
 
 
 class Verbs(click.Group):
@@ -172,7 +173,7 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, *_: ob
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(dpstream.__version__, "--version", prog_name="dpstream", message="%(prog)s %(version)s")
+@click.version_option(__version__, "--version", prog_name="dpstream", message="%(prog)s %(version)s")
 @click.option(
     "--install-completion",
     is_flag=True,

@@ -398,7 +398,7 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
-        publication = read_publication(section("statement"), section("report"), base)
+        publication = read_publication(section("statement"))
         accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)

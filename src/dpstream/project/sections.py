@@ -812,11 +812,10 @@ def read_accuracy(section: Section) -> AccuracyOptions:
 
 @dataclass(frozen=True)
 class Publication:
-    """Both sections as values; None where the file does not say it.
+    """``[statement]`` as values; None where the file does not say it.
 
     Attributes:
         title, description, publisher, contact, decided_by, reason, version, license, url: texts of ``[statement]``.
-        outline: a public GeoJSON file that maps are drawn over.
     """
 
     title: str | None = None
@@ -828,19 +827,17 @@ class Publication:
     version: str | None = None
     license: str | None = None
     url: str | None = None
-    outline: Path | None = None
 
 
-def read_publication(statement: Section, report: Section, base: Path) -> Publication:
-    """Both sections; paths are relative to ``base``.
+def read_publication(statement: Section) -> Publication:
+    """The section ``[statement]``.
 
     Errors:
-        ConfigError: a value that is no text, an address that may not stand in a link, or an outline that is no file.
+        ConfigError: a value that is no text, or an address that may not stand in a link.
     """
     texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
     if "url" in texts and not re.fullmatch(WEB_ADDRESS, texts["url"]):
         raise statement.wrong("url", f"{shown(texts['url'])} is no address that a public page may link to")
     if "license" in texts and not re.fullmatch(LICENSE, texts["license"]):
         raise statement.wrong("license", f"{shown(texts['license'])} is not the name or address of a licence")
-    outline = report.file_path("outline", base, "file") if report.has("outline") else None
-    return Publication(**texts, outline=outline)
+    return Publication(**texts)

@@ -573,10 +573,8 @@ def _inverse_series(
 
 
 def _convolve(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    from scipy.fft import irfft, next_fast_len, rfft
-
-    length = next_fast_len(len(a) + len(b) - 1, real=True)
-    result: NDArray[np.float64] = irfft(rfft(a, length) * rfft(b, length), length)
+    length = 1 << (len(a) + len(b) - 2).bit_length()
+    result: NDArray[np.float64] = np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length), length)
     return result[: len(a) + len(b) - 1]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record, User
 from dpstream.core.tables.change_tables import ID, LABEL
 from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, called, wide_name
+from dpstream.core.version import __version__
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records, shown_public, shown_source
@@ -90,7 +90,7 @@ def build_manifest(
         "horizon": plan.horizon,
         "schema": pinned["schema"]["fingerprint"],
         "plan_hash": plan_hash,
-        "program": {"name": "dpstream", "version": dpstream.__version__},
+        "program": {"name": "dpstream", "version": __version__},
         "rows": _rows(facts.total),
         "rows_in_table": facts.rows,
         "sampling_seed": facts.sampling_seed,
