@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from census_stays import Stay, batches, crowd
 
+from dpstream.core.contracts import ExpectedTable
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, PresentBatch, Workload
+from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan
-from dpstream.families.census.books import Books
-from dpstream.families.census.counted_total import counted_total, largest_variance
+from dpstream.families.census.bookkeeping import Bookkeeping
+from dpstream.families.census.census_report import counted_total, largest_variance
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
 from dpstream.families.tabular import AIM
 from dpstream.families.tabular.aim import AIMPlan
@@ -40,7 +41,7 @@ def told(
     kind: type[CensusPlan] = CensusPlan,
 ) -> tuple[np.ndarray, float]:
     """Errors of the counted number in its standard errors, at the last step of many streams."""
-    recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1, tracker=False)
+    recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1)
     plan = kind(recipe, PureDP.of(1), Record(), None)
     ends, found, most = list(batches(crowd(2, steps, domain=domain), steps, domain)), [], 0.0
     true = len(ends[-1].present.table)
@@ -123,8 +124,7 @@ def test_a_census_that_expects_what_was_released_has_no_law() -> None:
     assert np.mean(found[True]) < -5.0 / math.sqrt(800)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
+def test_the_filter_follows_a_table_in_balance() -> None:
     """Records leave at a rate that is three times smaller than guessed; it is found, and the number with it."""
     generator = np.random.default_rng(4)
     level, true = LevelTotal.fresh(10.0), 5000
@@ -132,7 +132,7 @@ def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
     for _ in range(60):
         left = generator.binomial(true, 1.0 - math.exp(-1.0 / 30.0))
         true -= left
-        level.count(1, left + generator.laplace(0.0, 10.0), 200.0, full=full)
+        level.count(1, left + generator.laplace(0.0, 10.0), 200.0)
     assert level.size - true == pytest.approx(200.0, abs=4.0 * math.sqrt(60 * 200.0))
     if true > 300:
         assert math.exp(-level.log_hazard) == pytest.approx(30.0, rel=0.3)
@@ -141,22 +141,8 @@ def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
     assert variance > 0.0
 
 
-def test_the_simple_form_is_the_full_one_where_numbers_are_exact() -> None:
-    one, other = LevelTotal.fresh(8.0), LevelTotal.fresh(8.0)
-    for own in (one, other):
-        own.size = 400.0
-    one.count(3, 130.0, 50.0, full=False)
-    other.count(3, 130.0, 50.0, full=True)
-    assert one.size == other.size
-    assert one.log_hazard == other.log_hazard
-    assert one.log_variance == other.log_variance
-    assert other.covariance < 0.0  # who leaves faster than expected leaves fewer behind
-    assert one.covariance == 0.0
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_the_rate_of_newcomers_is_found(full: bool) -> None:
-    rate, generator = NewcomersRate(full), np.random.default_rng(5)
+def test_the_rate_of_newcomers_is_found() -> None:
+    rate, generator = NewcomersRate(), np.random.default_rng(5)
     assert rate.rate is None
     assert rate.present(0.1, 2) == (0.0, math.inf)
     rate.guess(1000.0)  # ten times too many
@@ -185,16 +171,15 @@ def test_released_numbers_say_that_their_errors_are_a_models() -> None:
             assert told_now["total_standard_error"] == (None if unit.relation == "add-remove" else 0.0)
 
 
-@pytest.mark.parametrize("totals", ["simple", "full"])
 @pytest.mark.parametrize("turnover", ["none", 30])
-def test_a_burst_of_departures_is_believed(totals: str, turnover: object) -> None:
+def test_a_burst_of_departures_is_believed(turnover: object) -> None:
     """600 of 1,000 leave at once, where hardly any are expected to: the released number follows, and stays there.
 
     The count of departures has a standard deviation of 3.5; the first census one of about 2. 40 is ten of both.
     """
     crowd_now = [Stay(key, 1, 4 if key < 600 else None, {1: (key % 2, key // 2 % 2)}) for key in range(1000)]
     options = {} if turnover == "none" else {"levels": 2}
-    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, totals=totals, iterations=2, **options)  # type: ignore[arg-type]
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, iterations=2, **options)  # type: ignore[arg-type]
     plan = recipe.calibrate(epsilon=4)
     state, randomness = plan.start(), Randomness.seeded("burst")
     for step, batch in enumerate(batches(crowd_now, 12, TINY), start=1):
@@ -241,7 +226,7 @@ def covered(
     """At each census, whether the true number lies in the 95 % interval, and how many standard errors of the counted
     number the released one is away from that, shape (runs, censuses); between censuses, the root mean square error."""
     records, leaving, turnover = guess
-    recipe = Census(Workload.all_k_way(TINY, 1), turnover=turnover, iterations=1, tracker=False)
+    recipe = Census(Workload.all_k_way(TINY, 1), turnover=turnover, iterations=1)
     plan, ends = recipe.calibrate(epsilon=1), balanced(records, leaving, steps)
     inside, apart, between = list[bool](), list[float](), list[float]()
     for number in range(runs):
@@ -264,7 +249,9 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
     """Intervals of 95 % hold in nine of ten cases at least, whatever the guess; measured: 0.94 to 0.99.
 
     40 runs a guess. Censuses of a run hang together, so a run counts as two cases: a guess that holds in 95 of 100
-    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone.
+    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone,
+    where nobody leaves and one in four is expected to, is too small at every second of the later censuses (measured:
+    0.53 in them, and 0.93 with the doubt).
     """
     held = []
     for guess in GUESSES:
@@ -276,5 +263,44 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
         assert between < 0.45 * guess[0], guess
         held.append(inside.mean())
     assert np.mean(held) >= 0.9
-    monkeypatch.setattr(Books, "_doubt", lambda self, state: 0.0)
-    assert np.mean([covered(guess, 40)[0].mean() for guess in GUESSES[:3]]) < 0.85
+    monkeypatch.setattr(Bookkeeping, "_doubt", lambda self, state: 0.0)
+    assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.7
+
+
+@pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])
+def test_predictions_hold_who_came_and_left_since_the_last_census(leaving: float) -> None:
+    """Numbers that come and leave in a step differ by .3 of their mean. Control: with varies = 0 the prediction is
+    the last census's noise, as it was before."""
+    steps, size, came, varies = 60, 4000, 200, 0.3
+    recipe = Census(Workload.all_k_way(TINY, 1), turnover=Fraction(size, came), iterations=1)
+    plan = recipe.calibrate(epsilon=4)
+    off, at = [], []
+    for repeat in range(3):
+        generator, state = np.random.default_rng(repeat), plan.start()
+        table, fresh = PresentTable.empty(TINY), 0
+        for step in range(1, steps + 1):
+            more, less = np.maximum(0.0, generator.normal(1.0, varies, 2) * (came, came * leaving)).astype(
+                int
+            )
+            if step == 1:
+                more, less = size, 0
+            gone = generator.choice(table.keys[:, 0], less, replace=False) if less else np.empty(0, np.uint64)
+            keys = np.zeros((more + less, 2), np.uint64)
+            keys[:, 0] = np.concatenate([np.sort(gone), np.arange(fresh, fresh + more)])
+            codes = generator.integers(0, 2, (more, 2)).astype(np.int32)
+            fresh += more
+            table, departed = table.after(KeyedChanges(keys, np.arange(more + less) >= less, codes), step)
+            release = plan.step(
+                state, PresentBatch(PresentView(table, departed)), Randomness.seeded(f"{repeat}/{step}")
+            )
+            if step > 25 and state.last[0] < step:
+                off.append(release.total - len(table))
+                at.append(step)
+    truth = float(np.sqrt(np.mean(np.square(off))))
+
+    def predicted(share: float) -> float:
+        errors = plan.expected_errors(at, ExpectedTable(size, came, "steady", varies=share))
+        return float(np.sqrt(np.mean([one.total**2 for one in errors if one.total is not None])))
+
+    assert 0.75 < predicted(varies) / truth < 1.35
+    assert predicted(0.0) / truth < 0.4, "who came since is left out"

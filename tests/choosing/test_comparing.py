@@ -272,11 +272,8 @@ def test_a_public_table_to_begin_with_decides(tmp_path: Path, monkeypatch: pytes
     assert "columns like those of the public table" in found.recommendation.words
 
 
-@pytest.mark.parametrize("word", ["expected", "census", "default"])
-def test_the_configured_census_is_compared_however_it_counts_who_left(tmp_path: Path, word: str) -> None:
-    """A draft says "expected", which rests on [expect]: a census made for a comparison has it too."""
-    own = "" if word == "default" else f'[mechanism]\nname = "census"\ndepartures_every = "{word}"\n'
-    config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + own + COLUMNS)
+def test_the_configured_census_is_compared(tmp_path: Path) -> None:
+    config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + COLUMNS)
     found = compare_mechanisms(config, runs=1, steps=2, seconds=600, against=["pooled"])
     assert found.mechanisms == ("census", "pooled")
     assert found.recommendation.configured == "census"

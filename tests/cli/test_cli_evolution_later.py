@@ -63,6 +63,21 @@ def test_a_predecessor_that_goes_on_stops_its_successor(ran: Ran, tmp_path: Path
     assert status(new)["steps"] == 2, "a damaged folder shows nothing"
 
 
+@pytest.mark.filterwarnings("default")
+def test_an_invalid_file_of_the_predecessor_stops_only_who_has_not_begun(ran: Ran, tmp_path: Path) -> None:
+    old, new = ran(tmp_path)
+    new.write_text(new.read_text().replace("[base]", f'[base]\nconfig = "{old.name}"'), encoding="utf-8")
+    text = old.read_text(encoding="utf-8")
+    old.write_text(text + "\n[later]\nkey = 1\n", encoding="utf-8")
+    assert "unknown key 'later'" in dpstream("run", new, "--until", 1, code=2).stderr
+    old.write_text(text, encoding="utf-8")
+    dpstream("run", new, "--until", 1)
+    old.write_text(text + "\n[later]\nkey = 1\n", encoding="utf-8")
+    result = dpstream("run", new)
+    assert re.search(r"warning: .* cannot be looked at: .*unknown key 'later'", result.stderr)
+    assert status(new)["steps"] == 2
+
+
 CHAIN = """
 [base]
 releases = "../{old}/releases"

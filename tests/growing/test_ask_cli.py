@@ -171,14 +171,12 @@ def test_every_key_arrives(config: Path) -> None:
 
 
 def test_its_page_is_the_one_of_its_releases(config: Path) -> None:
-    """The file gives what the public folder gives; the private comparison is for tables."""
+    """The file gives what the public folder gives."""
     visits(config, 1, 3000)
     for run, page in ((config.parent / "releases", "a.html"), (config, "b.html")):
         made = CliRunner().invoke(main, ["report", str(run), "--out", str(config.parent / page)])
         assert made.exit_code == 0, made.output
     assert (config.parent / "a.html").read_bytes() == (config.parent / "b.html").read_bytes()
-    private = ["report", str(config), "--private-data", "--out", str(config.parent / "c.html")]
-    assert "the stream is one that is asked" in CliRunner().invoke(main, private).stderr
 
 
 def test_both_stores_move_together(config: Path) -> None:
@@ -190,7 +188,7 @@ def test_both_stores_move_together(config: Path) -> None:
 
     home, questions = config.parent, ("--questions",)
     for which, name in (((), "a"), (questions, "q")):
-        assert store("check", *which) == 0
+        assert store("check") == 0
         assert store("export", *which, "--move", "--out", str(home / name)) == 0
     assert ask(str(config), "smoker")[0] == 4  # moved away
     for which, name in (((), "a"), (questions, "q")):
@@ -223,7 +221,7 @@ def test_both_stores_get_another_key(config: Path) -> None:
     assert store("rekey", "--to", str(home / "k1")) == 0
     with_key("k1")
     assert ask(str(config), "smoker", "--json")[1] == first
-    assert store("check", "--questions") == 0
+    assert store("check") == 0
     assert store("rekey", "--to", str(home / "k2")) == 0
     assert store("rekey", "--questions", "--to", str(home / "k2")) == 0
     assert ask(str(config), "smoker")[0] == 4

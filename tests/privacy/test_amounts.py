@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.core.privacy import ZCDP, PureDP, decimal_text, parse_unit
+from dpstream.core.privacy import ZCDP, Budget, PureDP, decimal_text, parse_unit
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,20 @@ def test_never_less_than_it_is(amount: Fraction) -> None:
     else:
         assert amount < Fraction(bound[1]) <= amount * (1 + Fraction(1, 10**5))
         assert Fraction(text.split(" ")[0]) == amount
+
+
+@given(
+    st.sampled_from([PureDP.of, ZCDP.of]),
+    st.fractions(min_value=Fraction(1, 10**9), max_value=1000),
+    st.lists(st.fractions(min_value=Fraction(1, 1000), max_value=1000), min_size=1, max_size=5),
+)
+def test_parts_of_a_split_add_up_in_proportion(
+    budget: Callable[[Fraction], Budget], amount: Fraction, weights: list[Fraction]
+) -> None:
+    whole = budget(amount)
+    parts = [part.epsilon if isinstance(part, PureDP) else part.rho for part in whole.split(*weights)]
+    assert sum(parts) == amount
+    assert [part * sum(weights) for part in parts] == [amount * weight for weight in weights]
 
 
 def test_replace_says_which_numbers_are_public() -> None:

@@ -19,7 +19,13 @@ from dpstream.core.privacy import User
 from dpstream.io.sinks import Publisher, read
 from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.store import store_database as database
+from dpstream.stream.store.sealed_history import _seal
 from dpstream.stream.store.upkeep import check_store
+
+
+def test_a_seal_knows_where_each_column_ends() -> None:
+    rows = [(b"ab", b"c"), (b"a", b"bc"), (b"abc",), (b"abc", b""), (1, 23), (12, 3), ("1", 23), (None, 3)]
+    assert len({_seal(b"key", b"start", row) for row in rows}) == len(rows)
 
 
 def test_places(tmp_path: Path) -> None:

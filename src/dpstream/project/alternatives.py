@@ -11,11 +11,10 @@ from dpstream.core.contracts.registry import family_of, mechanisms
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.core.schema.toml import load_toml
-from dpstream.project.accuracy_section import check_headline_taken, read_headline
 from dpstream.project.config import Config
-from dpstream.project.mechanism import facts_for, read_recipe
-from dpstream.project.prior_section import check_prior_taken
+from dpstream.project.public_knowledge import check_prior_taken, facts_for
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.sections import check_headline_taken, read_headline, read_recipe
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from dpstream.core.privacy.budget import Amount, amounts
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import Publisher
-from dpstream.project.expect_section import Expected, expected_words, read_expected
-from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of
-from dpstream.project.mechanism import facts_for, read_recipe
+from dpstream.project.public_knowledge import Expected, expected_words, facts_for, read_expected
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.sections import DEFAULT_KEYED, read_recipe
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
+from dpstream.stream.arguments import check_text
 
 _WHERE = "dpstream.open"
 _EVENT = Event()
@@ -50,6 +50,7 @@ def open(
     approve: bool = False,
     keep: Literal["all"] | int = "all",
     account: str | Path | None = None,
+    same_unit: str | None = None,
     key: StateKey | None = None,
     randomness: Randomness | None = None,
     **options: Any,
@@ -79,6 +80,8 @@ def open(
         approve: hold each release until ``stream.approve`` is called.
         keep: how many of the last steps keep their tables.
         account: a file in which several streams on one private source add up.
+        same_unit: of an account with a unit of users or of records: why one of this stream is one of the others, which
+            no column says here, such as "users are the column pid". Public.
         key: of an encrypted state.
         randomness: for tests; releases made with it say so.
         options: of the mechanism, as in ``[mechanism]`` of a file (``workload="all-3-way"``).
@@ -131,6 +134,8 @@ def open(
             limits.no_records[kind_of_records], where=f"{_WHERE} records", allowed="another kind"
         )
     publishing = Publishing(records=kind_of_records, publish=publish, approve=approve)  # type: ignore[arg-type]
+    if same_unit is not None:
+        check_text(same_unit, "same_unit", longest=500)
     plan = recipe.calibrate(amount, unit, horizon)
     return open_stream(
         plan,
@@ -140,8 +145,9 @@ def open(
         randomness=randomness,
         publish_to=Publisher(public),
         keep=keep,
-        declared_public=expected_words(expected),
         account=account,
+        declared_public=expected_words(expected),
+        source=None if same_unit is None else {"same_unit": same_unit},
         publishing=publishing,
         key=key,
     )

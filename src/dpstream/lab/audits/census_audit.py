@@ -25,9 +25,8 @@ from dpstream.core.contracts import NoisyCounts, PresentRecords
 from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.families.census.census_plan import CensusPlan
-from dpstream.families.census.census_schedule import last_of
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.census_terms import CensusTerms, last_of
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 from dpstream.lab.audits.census_stays import (
     CountedPlan,
@@ -58,7 +57,7 @@ _TRANSCRIPTS: dict[AuditLength, int] = {"short": 1, "long": 20}
 _ANY_TIMES: dict[AuditLength, tuple[int, int]] = {"short": (2, 12), "long": (12, 24)}
 _PLANS: dict[str, dict[str, Any]] = {
     "selections": {},
-    "nothing selected": {"max_cells": 1000, "totals": "simple"},
+    "nothing selected": {"max_cells": 1000},
     "headlines": {"max_cells": 13, "headline": (("a",), ("b", "c"))},
 }
 #: Pure DP only.

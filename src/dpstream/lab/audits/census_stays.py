@@ -27,6 +27,7 @@ from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import Cohort
 from dpstream.families.tabular.aim import AIMRun
+from dpstream.families.tabular.pooled_run import Followed
 
 _DOMAIN = Domain(("a",), (2,))
 _NOTHING = np.zeros(1)
@@ -106,15 +107,16 @@ class _Reader:
         return AIMRun(_model(), (), 1.0, 1.0, 0, Fraction(0))
 
 
+@dataclass(frozen=True)
 class _NoShapes:
     """Stands in for the fits, which these audits do not need."""
 
-    def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
-        return _NOTHING, _NOTHING
+    followed: Followed
 
-    def cohort(
-        self, level: int, window: tuple[int, int], size: float, known: Any, model: Any, seen: Any
-    ) -> Cohort:
+    def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
+        return np.zeros(2), np.full(1, np.inf)
+
+    def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, seen: Any) -> Cohort:
         return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _model())
 
     def renewed(self, cohort: Cohort, model: Model) -> Cohort:
@@ -145,7 +147,7 @@ class CountedPlan(CensusPlan):
     @property
     def shapes(self) -> Any:
         """A stand-in for the fits."""
-        return _NoShapes()
+        return _NoShapes(self.followed)
 
     def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
         """Record the exact count; the output is always 0."""
@@ -168,8 +170,6 @@ def counted_plan(
         turnover=2 * gap,
         levels=levels,
         ratio=ratio,
-        tracker=False,
-        leaving_by_value=False,
     )
     return kind(recipe, budget, unit or Record(), None)
 

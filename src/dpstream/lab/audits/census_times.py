@@ -12,9 +12,8 @@ import numpy as np
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import Randomness
 from dpstream.families.census.census_plan import CensusPlan
-from dpstream.families.census.census_schedule import CensusSchedule
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.census_terms import CensusSchedule, CensusTerms
 from dpstream.lab.audits.census_stays import CountedPlan
 
 _NEVER = 1 << 30

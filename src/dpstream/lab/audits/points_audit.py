@@ -21,6 +21,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import certify
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
@@ -41,7 +42,6 @@ from dpstream.lab.audits.points_controls import (
     quiet_rule,
 )
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
-from dpstream.lab.checks import certify
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: The confidence of each empirical bound.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape
 from dpstream.core.contracts import PrivateBatch, StartTable
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
@@ -33,7 +34,6 @@ from dpstream.lab.audits.transcript_tape import (
     in_order,
     noise_loss,
 )
-from dpstream.lab.checks import NoiseTape
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpstream.core.errors import ConfigError
-from dpstream.project.base_options import BaseOptions
-from dpstream.project.base_rules import column_rules
+from dpstream.project.base import BaseOptions, column_rules
 from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:

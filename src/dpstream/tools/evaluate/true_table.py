@@ -23,14 +23,14 @@ from dpstream.core.tables import EncodedBatch, count_marginals
 from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.project.keyed_check import KeyedCheck
 from dpstream.project.pending import named_step, period_text
-from dpstream.stream.frames import Batch, encode_batch
+from dpstream.stream.admission import Batch, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
-    from dpstream.project.base_options import BaseOptions
+    from dpstream.project.base import BaseOptions
 
 #: Rows counted in one go; batches are often far smaller, and a call for each would be most of the cost.
 _BLOCK_ROWS = 2**18

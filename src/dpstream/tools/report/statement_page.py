@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpstream.core.contracts.verdicts import Use
-from dpstream.project.statement_words import Statement
+from dpstream.project.statement import Statement
 from dpstream.stream.release.fitness import Fitness
 from dpstream.tools.report.assembly import frame
 from dpstream.tools.report.markup import Html, element, fold
