@@ -505,7 +505,7 @@ FAULTS = (
     Fault(
         "tables",
         "a level of points spends its sparse counter's share twice",
-        "families/points/cell_schedule.py",
+        "families/points/cells.py",
         "        scale = 1 / (self.spent(depth, level) * (1 - self.design.test_share))",
         "        scale = 1 / (self.spent(depth, level) * (1 + self.design.test_share))",
         ("points",),

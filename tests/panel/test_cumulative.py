@@ -17,8 +17,8 @@ from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonErr
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.panel import AtLeast, Cumulative, FixedWindow, People
+from dpstream.families.panel.cumulative import proxies
 from dpstream.families.panel.people_release import CumulativeSynthesis
-from dpstream.families.panel.thresholds import proxies
 
 REPLACE = Individual("replace")
 

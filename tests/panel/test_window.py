@@ -20,10 +20,9 @@ from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonErr
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.panel import AtLeast, Consecutive, FixedWindow, Pattern, People, Weighted
-from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel.extension import MAX_PEOPLE, extend, split_whole
 from dpstream.families.panel.people_release import WindowSynthesis
 from dpstream.families.panel.queries import digits
-from dpstream.families.panel.reports import MAX_PEOPLE
 
 REPLACE = Individual("replace")
 

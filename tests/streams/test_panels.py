@@ -16,7 +16,7 @@ from dpstream.core.errors import BudgetError, ConfigError, DataError, DpstreamEr
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.families.panel import AtLeast, FixedWindow, PanelCumulative, PanelWindow
-from dpstream.families.panel.seats import seat
+from dpstream.families.panel.people import seat
 from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing

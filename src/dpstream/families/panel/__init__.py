@@ -7,7 +7,7 @@ from dpstream.families.panel.panel_plans import (
     PanelWindow,
     WindowStreamPlan,
 )
-from dpstream.families.panel.people_history import People
+from dpstream.families.panel.people_release import People
 from dpstream.families.panel.queries import AtLeast, Consecutive, Pattern, Weighted, WindowQuery
 from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowAnswer, WindowRelease
 

@@ -15,20 +15,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core import counters
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
     Explanation,
+    Given,
     MarginalError,
     NoisyCounts,
+    Option,
     Packed,
     Part,
     Recipe,
+    SectionReader,
     Terms,
+    located,
+    marginal_query,
     option,
+    shown,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
+from dpstream.core.counters.cell_law import cell_law
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -43,18 +51,6 @@ from dpstream.families.panel.cumulative import (
     CumulativeState,
     Split,
 )
-from dpstream.families.panel.noisy_people import counted_patterns, counted_thresholds
-from dpstream.families.panel.options import (
-    COUNTED,
-    COUNTER,
-    FAILURE,
-    PEOPLE,
-    PERIOD_NAMES,
-    SPLIT,
-    THRESHOLDS,
-    WEIGHTS,
-    WINDOW,
-)
 from dpstream.families.panel.people import (
     PeoplePlan,
     PeopleState,
@@ -68,6 +64,147 @@ from dpstream.families.panel.people import (
 from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSynthesis, append_columns
 from dpstream.families.panel.queries import AtLeast
 from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowRelease, WindowState
+
+# The options of panels, in the order in which they are shown.
+
+
+def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+    if not section.has("counted"):
+        return None
+    listed = section.raw("counted")
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(isinstance(label, str | int) for label in listed)
+    ):
+        raise section.wrong("counted", f"{shown(listed)} is no list of values")
+    section.note("counted", ", ".join(str(label) for label in listed), default=False)
+    # Values are compared as labels: those of a boolean column are false and true.
+    return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
+
+
+def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
+    listed = section.raw("period_names")
+    if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+        section.note("period_names", ", ".join(listed), default=False)
+        return tuple(listed)
+    if not section.flag("period_names", False) or given.horizon is None:
+        return None
+    names, periods = [], range(1, given.horizon + 1)
+    for period in periods:
+        with located(section.place("period_names")):
+            name = None if given.step_name is None else given.step_name(period)
+        if name is None:
+            raise section.wrong(
+                "period_names",
+                f"nothing says how period {period} of {given.horizon} is called",
+                "a time_column, or period_columns with a number or for all periods; a list of names; or false",
+            )
+        names.append(name)
+    return None if names == [str(period) for period in periods] else tuple(names)
+
+
+COUNTER = counters.COUNTER_OPTION.but()
+WINDOW = Option(
+    "a number of periods from 1 to the horizon",
+    "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "
+    "and the padding, by the number of values.",
+)
+THRESHOLDS = Option(
+    "a number from 1 to the horizon",
+    'The largest number of times that is followed: "at least b so far" for b = 1, 2, ... up to it.',
+    "each threshold that is left out leaves its budget to the others",
+    "the horizon",
+)
+COUNTED = Option(
+    'a list of values of the column, such as ["late"]',
+    "The reports that are counted; all others, missing ones included, are not.",
+    "a boolean column says itself what is counted",
+    "true, of a boolean column",
+    read=_counted,
+    fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
+)
+SPLIT = Option(
+    meaning="How the budget is shared among the thresholds: by the error that it causes, or as published (`levels`).",
+    reason="it makes the sum of all variances the smallest",
+)
+FAILURE = Option(
+    "an exact number between 0 and 1",
+    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
+    "the bound holds for all periods at once in 95 of 100 streams",
+    "1/20",
+)
+PEOPLE = Option(
+    "a number of places from 1, with unit = individual-replace",
+    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
+    "no report, has the value `missing`, which every column then has to declare.",
+    "those who report in the first period are the panel",
+    "not set",
+)
+WEIGHTS = Option(
+    "true, false",
+    "Whether published tables have a weight for each synthetic person and period, which takes the padding out of "
+    "weighted sums. No column may be called `weight` then. A stream keeps what it began with.",
+    "streams that began before there was this key go on as they were; drafts of new ones set it",
+)
+PERIOD_NAMES = Option(
+    "true, false, or a list of names, one for each period of the horizon",
+    "Whether published tables call periods by their names (`poor_2005-04`) or by their numbers (`poor_1`). With true "
+    "the names are those of the calendar, or what stands for the period in the columns of the source. A stream keeps "
+    "what it began with.",
+    "streams that began before there was this key go on as they were; drafts of new ones set it",
+    "false",
+    read=_period_names,
+    fragment={"anyOf": [{"type": "boolean"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
+)
+
+
+# What each period of a panel measured: noisy numbers of people, as they are published beside the release.
+
+
+def counted_patterns(release: WindowRelease, names: Sequence[str]) -> tuple[NoisyCounts, ...]:
+    """The histogram of the newest window: people by what they reported in each of its periods, without padding."""
+    if release.noisy is None:
+        return ()
+    last, width = release.period, release.plan.recipe.window
+    first = last - width + 1
+    query = {"kind": "patterns", "columns": list(names), "periods": width}
+    draw = f"window, periods {first} to {last}"
+    return (NoisyCounts(draw, "people", first, last, query, release.noisy, release.noise),)
+
+
+def counted_thresholds(
+    release: CumulativeRelease, name: str, codes: Sequence[int]
+) -> tuple[NoisyCounts, ...]:
+    """The counters' running sums, one for each threshold that can be reached by now; at the first period also the
+    number of people, where it is private.
+
+    Args:
+        name: of the column; ``codes``: those of its values that are counted.
+    """
+    plan, last, made = release.plan, release.period, list[NoisyCounts]()
+    if release.noisy_people is not None and plan.total_noise is not None:
+        people = np.array([release.noisy_people], np.int64)
+        made.append(
+            NoisyCounts("number of people", "people", 1, 1, marginal_query([]), people, plan.total_noise)
+        )
+    for times in range(1, min(last, plan.recipe.largest) + 1):
+        law = cell_law(plan.counters[times - 1], last - times + 1, 1)
+        assert law is not None
+        made.append(
+            NoisyCounts(
+                f"period {last}, at least {times}",
+                "people",
+                1,
+                last,
+                {"kind": "at least", "columns": [name], "codes": list(codes), "times": times},
+                release.estimates[times : times + 1],
+                law,
+                series=f"at least {times}",
+            )
+        )
+    return tuple(made)
 
 
 @dataclass(frozen=True)

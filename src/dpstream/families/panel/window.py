@@ -20,16 +20,17 @@ from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual, Unit
-from dpstream.families.panel.extension import extend, split_whole
-from dpstream.families.panel.queries import WindowQuery
-from dpstream.families.panel.reports import (
+from dpstream.families.panel.extension import (
     MAX_PEOPLE,
     MAX_SYMBOLS,
     check_people,
     check_period,
     check_reports,
+    extend,
     individual,
+    split_whole,
 )
+from dpstream.families.panel.queries import WindowQuery
 
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
 MAX_PATTERNS = 2**16

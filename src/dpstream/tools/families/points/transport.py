@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.families.points.partition import check_points
+from dpstream.families.points.online import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: Pairs of points that a linear program may have.
