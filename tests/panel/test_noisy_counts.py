@@ -121,7 +121,7 @@ def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_varianc
     assert not judged(errors + plan.core.padding, counts[0].variance)
 
 
-RECIPES = [PanelWindow(POOR, 2, weights=True), PanelCumulative(POOR)]
+RECIPES = [PanelWindow(POOR, 2), PanelCumulative(POOR)]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=["window", "cumulative"])

@@ -99,7 +99,7 @@ PANEL = Family(
     checks=PeopleCheck.of,
     warm=warm,
     draft={
-        "mechanism": {"window": 3, "weights": True, "period_names": True},
+        "mechanism": {"window": 3},
         "budget": {"rho": "0.005", "horizon": 12},
     },
     bins=False,

@@ -86,21 +86,19 @@ def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -
 def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
     listed = section.raw("period_names")
-    if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+    if listed is not None:
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
         section.note("period_names", ", ".join(listed), default=False)
         return tuple(listed)
-    if not section.flag("period_names", False) or given.horizon is None:
+    if given.horizon is None or given.step_name is None:
         return None
     names, periods = [], range(1, given.horizon + 1)
     for period in periods:
-        with located(section.place("period_names")):
-            name = None if given.step_name is None else given.step_name(period)
+        with located(section.place()):
+            name = given.step_name(period)
         if name is None:
-            raise section.wrong(
-                "period_names",
-                f"nothing says how period {period} of {given.horizon} is called",
-                "a time_column, or period_columns with a number or for all periods; a list of names; or false",
-            )
+            return None
         names.append(name)
     return None if names == [str(period) for period in periods] else tuple(names)
 
@@ -142,21 +140,13 @@ PEOPLE = Option(
     "those who report in the first period are the panel",
     "not set",
 )
-WEIGHTS = Option(
-    "true, false",
-    "Whether published tables have a weight for each synthetic person and period, which takes the padding out of "
-    "weighted sums. No column may be called `weight` then. A stream keeps what it began with.",
-    "streams that began before there was this key go on as they were; drafts of new ones set it",
-)
 PERIOD_NAMES = Option(
-    "true, false, or a list of names, one for each period of the horizon",
-    "Whether published tables call periods by their names (`poor_2005-04`) or by their numbers (`poor_1`). With true "
-    "the names are those of the calendar, or what stands for the period in the columns of the source. A stream keeps "
-    "what it began with.",
-    "streams that began before there was this key go on as they were; drafts of new ones set it",
-    "false",
+    "a list of names, one for each period of the horizon",
+    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
+    "what readers call them",
+    "names of the calendar, or what stands for the period in the columns of the source; else numbers",
     read=_period_names,
-    fragment={"anyOf": [{"type": "boolean"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
+    fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
 )
 
 
@@ -216,7 +206,6 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
         window: k, how many periods in a row the synthetic people are right about.
         failure: beta, the probability that the stated bound fails anywhere.
         people: how many places the panel has, declared public; without it, the people of the first period are all.
-        weights: whether published people have weights, which take the padding out.
         period_names: how published tables call the periods, one name for each; None: by their numbers.
 
     A plan needs a rho, and the number of periods as its horizon. All periods together cost one person's whole history
@@ -227,7 +216,6 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
     window: int = option(of=WINDOW)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
-    weights: bool = option(False, WEIGHTS)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> WindowStreamPlan:
@@ -263,7 +251,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             "failure": str(recipe.failure),
             "padding": self.core.padding,
             "people": self.places,
-            **self._release_options(),
+            "period_names": None if self.period_names is None else list(self.period_names),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -319,7 +307,6 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             self.core,
             arrays["counts"],
             int(arrays["clipped"][0]),
-            weighted=self.weights,
             period_names=self.period_names,
         )
 
@@ -355,7 +342,6 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             self.core,
             counts,
             state.core.clipped,
-            weighted=self.weights,
             period_names=self.period_names,
             noisy_counts=measured,
         )
@@ -383,7 +369,7 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
         counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
             missing ones included.
         thresholds, counter, split, failure: see ``Cumulative``.
-        people, weights, period_names: as in ``PanelWindow``.
+        people, period_names: as in ``PanelWindow``.
     """
 
     schema: Schema
@@ -393,7 +379,6 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
     split: Split = option("error", SPLIT)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
-    weights: bool = option(False, WEIGHTS)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> CumulativeStreamPlan:
@@ -464,7 +449,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             "failure": str(recipe.failure),
             "padding": core.padding,
             "people": self.places,
-            **self._release_options(),
+            "period_names": None if self.period_names is None else list(self.period_names),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -520,7 +505,6 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             1,
             people,
             released,
-            weighted=self.weights,
             period_names=self.period_names,
         )
 
@@ -571,14 +555,14 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
 
 def _common_fields(
     recipe: PanelWindow | PanelCumulative, core: Any
-) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, bool, tuple[str, ...] | None, Any]:
+) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, tuple[str, ...] | None, Any]:
     """The fields of a ``PeoplePlan`` around a synthesizer's plan."""
-    schema, people, weights = recipe.schema, recipe.people, recipe.weights
-    check_names(schema, weights=weights)
+    schema, people = recipe.schema, recipe.people
+    check_names(schema)
     names = check_period_names(recipe.period_names, core.recipe.periods, schema)
     absent = absent_code(schema)
     check_places(people, core.unit, absent)
-    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, weights, names, core
+    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, names, core
 
 
 @lru_cache(maxsize=16)

@@ -141,7 +141,6 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         columns: what a person reports.
         absent: code of the report of somebody who does not report; None where everybody has to.
         places: how many people there is room for; None where those of the first period are all.
-        weights: whether published people have weights, which take the padding out.
         period_names: how published tables call the periods, one name for each; None: by their numbers.
         core: the synthesizer's own plan.
     """
@@ -152,7 +151,6 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     columns: Domain
     absent: int | None
     places: int | None
-    weights: bool
     period_names: tuple[str, ...] | None
     core: Any
     reads = "reports"
@@ -215,10 +213,9 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             "Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
             "periods are added, and what is there is never changed."
         )
+        row = f"{padding_words} {row}"
         facts = {"words": self.describe(), "rows": padding_words, **panel, "errors": told}
-        if self.weights:
-            row = f"{padding_words} {row}"
-            facts["weight"] = WEIGHT if panel["padding"] else None
+        facts["weight"] = WEIGHT if panel["padding"] else None
         if self.period_names is not None:
             row += f" Columns end in the names of the periods, which are {_run(self.period_names)}."
             facts["period_names"] = list(self.period_names)
@@ -246,26 +243,13 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             growth="then about 20 bytes a person, and a byte a synthetic person and period",
         )
 
-    def _release_options(self) -> dict[str, Any]:
-        """Options of published tables. Streams without one began before it was there: their facts stay."""
-        weights = {"weights": True} if self.weights else {}
-        named = {} if self.period_names is None else {"period_names": list(self.period_names)}
-        return {**weights, **named}
-
     def about_rows(self) -> str:
-        """See ``StreamPlan.about_rows``. Empty without weights: files of streams without them stay as they are."""
-        return WEIGHING if self.weights and self.core.padding else ""
+        """See ``StreamPlan.about_rows``."""
+        return WEIGHING if self.core.padding else ""
 
     def _padding_words(self, padding: int) -> str:
         """What a reader of the table has to know of padding."""
-        if not padding:
-            return "The published rows hold no padding, and need no weights."
-        if self.weights:
-            return WEIGHING
-        return (
-            "The rows hold padding (invented people) and no weights: counts over the published table are no answers; "
-            "take those of the manifests. A new stream publishes weights with weights = true."
-        )
+        return WEIGHING if padding else "The published rows hold no padding, and need no weights."
 
     # The stream.
 
@@ -414,21 +398,15 @@ def absent_code(schema: Schema) -> int | None:
     return schema.domain.cells(tuple(range(len(schema)))) - 1
 
 
-def check_names(schema: Schema, *, weights: bool) -> None:
+def check_names(schema: Schema) -> None:
     """ConfigError where a column has a name that released tables need."""
-    for name in (PERSON, PERIOD):
+    for name in (PERSON, PERIOD, WEIGHT):
         if name in schema.names:
             raise ConfigError(
                 f"the column {name!r} has a name that released panels need for a column of their own",
                 where="schema",
-                allowed=f"another name than {PERSON} and {PERIOD}",
+                allowed=f"another name than {PERSON}, {PERIOD} and {WEIGHT}",
             )
-    if weights and WEIGHT in schema.names:
-        raise ConfigError(
-            f"the column {WEIGHT!r} has the name of the column of weights that this panel publishes",
-            where="weights",
-            allowed="another name of the column, or weights = false (the padding then stays in sums over the table)",
-        )
 
 
 def check_period_names(names: tuple[str, ...] | None, periods: int, schema: Schema) -> tuple[str, ...] | None:

@@ -212,7 +212,6 @@ class PanelSynthesis(SyntheticTable):
         history: symbols of the synthetic people, shape (people, periods); no periods before the first release.
         new: how many of the periods are new with this step.
         people: n where it is public.
-        weighted: whether the table has weights, which take the padding out. Where there is no padding it has none.
         period_names: how the table calls the periods; None: by their numbers.
     """
 
@@ -221,7 +220,6 @@ class PanelSynthesis(SyntheticTable):
     history: NDArray[np.uint8]
     new: int
     people: int | None
-    weighted: bool = field(default=False, kw_only=True)
     period_names: tuple[str, ...] | None = field(default=None, kw_only=True)
     #: See ``Synthesis.noisy_counts``.
     noisy_counts: Sequence[NoisyCounts] = field(default=(), kw_only=True, compare=False, repr=False)
@@ -329,7 +327,7 @@ class PanelSynthesis(SyntheticTable):
 
     @property
     def _weight_column(self) -> str | None:
-        return WEIGHT if self.weighted and self._padding else None
+        return WEIGHT if self._padding else None
 
     def _with_weights(self, frame: Any, period: int | None) -> Any:
         """The variables of a period with its weights; nulls where it has none. Without a period: of no rows."""
@@ -343,11 +341,11 @@ class PanelSynthesis(SyntheticTable):
 
     def _told_weights(self) -> tuple[str, dict[str, Any]]:
         """What the manifest says of the newest weights: in words, which come first, and as facts."""
-        if not self.weighted or not self.history.shape[1]:
+        if not self.history.shape[1]:
             return "", {}
         weights = self._weights(self.history.shape[1])
         if self._weight_column is None or weights is None:
-            return "The rows hold no padding, and need no weights. ", {"weights": None}
+            return "", {"weights": None}
         column = wide_name(self._weight_column, self._called(self.history.shape[1]))
         return weights.describe(column), {"weights": weights.facts(column)}
 

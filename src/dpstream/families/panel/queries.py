@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,38 +142,6 @@ class Pattern(WindowQuery):
         """See ``WindowQuery.of``."""
         fits = [patterns[:, i] == one for i, one in enumerate(self.symbols) if one is not None]
         return _floats(np.all([np.ones(len(patterns), bool), *fits], axis=0))
-
-
-@dataclass(frozen=True)
-class Weighted(WindowQuery):
-    """Any weighted sum: ``weight_of`` gives patterns (tuples of symbols, equally long) their weights, others get 0."""
-
-    weight_of: Mapping[tuple[int, ...], float]
-    width: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        widths = {len(pattern) for pattern in self.weight_of}
-        if len(widths) != 1:
-            raise ConfigError(
-                "patterns of one length are needed", where="query", allowed="one or more patterns"
-            )
-        if not all(np.isfinite(weight) for weight in self.weight_of.values()):
-            raise ConfigError("a weight is not a finite number", where="query")
-        object.__setattr__(self, "width", widths.pop())
-        _check(1, self.width)
-
-    def describe(self) -> str:
-        """The question in words."""
-        return f"a weighted sum of {len(self.weight_of)} patterns of {self.width} periods"
-
-    def check(self, symbols: int) -> None:
-        """See ``WindowQuery.check``."""
-        for pattern in self.weight_of:
-            _check_symbols(pattern, symbols)
-
-    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
-        """See ``WindowQuery.of``."""
-        return _floats([self.weight_of.get(tuple(row), 0.0) for row in patterns.tolist()])
 
 
 def _floats(chosen: Any) -> NDArray[np.float64]:

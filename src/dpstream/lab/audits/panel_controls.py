@@ -50,9 +50,9 @@ class BrokenUnpairedNoise(_Broken):
     """BROKEN: has the noise for one changed count, but a replaced person changes two. True loss: twice the claim."""
 
     @cached_property
-    def noises(self) -> tuple[DiscreteGaussian, ...]:
+    def noise(self) -> DiscreteGaussian:
         """Noise of half of the variance that replacement needs."""
-        return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
+        return DiscreteGaussian(super().noise.sigma_squared / 2)
 
 
 def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
