@@ -222,7 +222,7 @@ def test_reports_that_are_refused_change_nothing(reports):
         plan.step(state, reports, Randomness(never))
     assert state.period == 0
     assert not len(state.reached)
-    assert state.weights.tolist() == [0, 0]
+    assert state.private.tolist() == [0, 0]
 
 
 def test_a_panel_ends_at_its_horizon_and_releases_do_not_mix():

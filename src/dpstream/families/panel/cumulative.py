@@ -238,18 +238,18 @@ class Cumulative:
 
 @dataclass
 class CumulativeState:
-    """What is remembered between periods. Secret: ``weights`` and ``counters`` hold what people reported.
+    """What is remembered between periods. Secret: ``private`` and ``counters`` hold what people reported.
 
     Attributes:
         period: t, how many periods were read.
-        weights: private; how many ones each person has had, at most B.
+        private: how many ones each person has had, at most B.
         counters: private; a counter's state for each threshold.
         reached: public; synthetic people with at least b ones, for b = 0 .. B.
         synthetic: public; how many ones each synthetic person has had.
     """
 
     period: int
-    weights: NDArray[np.int32]
+    private: NDArray[np.int32]
     counters: list[CounterState]
     reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     synthetic: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -376,14 +376,14 @@ class CumulativePlan:
             HorizonError: all periods were read. DataError: another number of people, or symbols outside.
         """
         check_period(state.period, self.recipe.periods)
-        hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
+        hits = np.isin(check_reports(reports, len(state.private), self.recipe.symbols), self.recipe.ones)
         noisy_people = self._begin(state, randomness) if state.period == 0 else None
         state.period += 1
         largest = self.recipe.largest
         # For each b: how many people with exactly b ones get one more now.
-        gains = np.bincount(state.weights[hits], minlength=largest + 1)
+        gains = np.bincount(state.private[hits], minlength=largest + 1)
         # People who have reached the largest threshold are not followed any further.
-        state.weights += hits & (state.weights < largest)
+        state.private += hits & (state.private < largest)
         estimates = state.reached.copy()
         for b in range(1, min(state.period, largest) + 1):
             increment = np.array([gains[b - 1]], np.int64)
@@ -395,7 +395,7 @@ class CumulativePlan:
 
     def _begin(self, state: CumulativeState, randomness: Randomness) -> int | None:
         """The synthetic people; the noisy number of true ones, where their number is private."""
-        people, noisy = len(state.weights), None
+        people, noisy = len(state.private), None
         if self.total_noise is not None:
             noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])
             people = max(0, noisy + self.padding)

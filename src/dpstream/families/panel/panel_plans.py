@@ -310,23 +310,11 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             period_names=self.period_names,
         )
 
-    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        return reports
-
-    def _begin(self, people: int) -> WindowState:
-        return self.core.start(people)
-
-    def _private(self, core: WindowState) -> NDArray[np.int32]:
-        return core.recent
-
-    def _replace_private(self, core: WindowState, values: NDArray[np.int32]) -> None:
-        core.recent = values
-
     def _advance(
-        self, state: PeopleState[WindowState], symbols: NDArray[np.int64], randomness: Randomness
+        self, state: PeopleState[WindowState], reports: NDArray[np.int64], randomness: Randomness
     ) -> WindowSynthesis:
         assert state.core is not None
-        released = self.core.step(state.core, symbols, randomness)
+        released = self.core.step(state.core, reports, randomness)
         counts, new, measured = np.zeros(self.core.patterns, np.int64), 0, tuple[NoisyCounts, ...]()
         if released is not None:
             state.history = append_columns(state.history, released.columns)
@@ -347,7 +335,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
         )
 
     def _pack_core(self, core: WindowState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {"period": core.period, "clipped": core.clipped}, {"recent": core.recent}
+        return {"period": core.period, "clipped": core.clipped}, {"private": core.private}
 
     def _unpack_core(
         self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
@@ -357,7 +345,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             recipe = self.core.recipe
             powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
             synthetic = (history[:, -recipe.window :].astype(np.int64) @ powers).astype(np.int32)
-        return WindowState(meta["period"], arrays["recent"], synthetic, meta["clipped"])
+        return WindowState(meta["period"], arrays["private"], synthetic, meta["clipped"])
 
 
 @dataclass(frozen=True)
@@ -511,29 +499,18 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
     def _counters(self) -> list[str]:
         return [counter.name for counter in self.core.counters]
 
-    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.isin(reports, self.counted).astype(np.int64)
-
-    def _begin(self, people: int) -> CumulativeState:
-        return self.core.start(people)
-
-    def _private(self, core: CumulativeState) -> NDArray[np.int32]:
-        return core.weights
-
-    def _replace_private(self, core: CumulativeState, values: NDArray[np.int32]) -> None:
-        core.weights = values
-
     def _advance(
-        self, state: PeopleState[CumulativeState], symbols: NDArray[np.int64], randomness: Randomness
+        self, state: PeopleState[CumulativeState], reports: NDArray[np.int64], randomness: Randomness
     ) -> CumulativeSynthesis:
         assert state.core is not None
+        symbols = np.isin(reports, self.counted).astype(np.int64)
         released = self.core.step(state.core, symbols, randomness)
         state.history = append_columns(state.history, released.columns)
         made = self._synthesis(state.history, self.public_people(state.core), released)
         return replace(made, noisy_counts=counted_thresholds(released, self.columns.names[0], self.counted))
 
     def _pack_core(self, core: CumulativeState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        arrays: dict[str, NDArray[Any]] = {"weights": core.weights, "reached": core.reached}
+        arrays: dict[str, NDArray[Any]] = {"private": core.private, "reached": core.reached}
         for number, counter in enumerate(core.counters):
             arrays |= {f"counter/{number}/{name}": array for name, array in counter.items()}
         return {"period": core.period}, arrays
@@ -550,7 +527,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             counter.check_state(kept, 1)
         # People who have reached the largest threshold get no further ones, so the sums need no limit.
         synthetic = history.sum(axis=1, dtype=np.int32)
-        return CumulativeState(meta["period"], arrays["weights"], counters, arrays["reached"], synthetic)
+        return CumulativeState(meta["period"], arrays["private"], counters, arrays["reached"], synthetic)
 
 
 def _common_fields(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,17 @@ def _find(known: Marks, given: Marks, places: int | None) -> Seating:
     return Seating(marks, before, np.searchsorted(as_texts(marks), wanted))
 
 
-Core = TypeVar("Core")
+class SynthesizerState(Protocol):
+    """What a synthesizer remembers between periods.
+
+    Attributes:
+        private: a number for each person, in the order of all periods.
+    """
+
+    private: NDArray[np.int32]
+
+
+Core = TypeVar("Core", bound=SynthesizerState)
 _FORMAT = 1
 
 
@@ -163,23 +173,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     # Each synthesizer defines these.
 
     @abstractmethod
-    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The synthesizer's symbols for whole reports, which are given as codes."""
-
-    @abstractmethod
-    def _begin(self, people: int) -> Core:
-        """A fresh state of the synthesizer."""
-
-    @abstractmethod
-    def _private(self, core: Core) -> NDArray[np.int32]:
-        """What the synthesizer remembers of each person."""
-
-    @abstractmethod
-    def _replace_private(self, core: Core, values: NDArray[np.int32]) -> None:
-        """Put the same people in another order."""
-
-    @abstractmethod
-    def _advance(self, state: PeopleState[Core], symbols: NDArray[np.int64], randomness: Randomness) -> Any:
+    def _advance(self, state: PeopleState[Core], reports: NDArray[np.int64], randomness: Randomness) -> Any:
         """Run one period of the synthesizer, which extends ``state.history``; its synthesis."""
 
     @abstractmethod
@@ -270,18 +264,18 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             )
         seating = seat(state.marks, batch.marks, places=self.places, absent=self.absent is not None)
         if state.core is None:
-            state.core = self._begin(len(seating.marks) if self.places is None else self.places)
+            state.core = self.core.start(len(seating.marks) if self.places is None else self.places)
         elif seating.joined:
-            self._replace_private(state.core, _reseated(self._private(state.core), seating))
+            state.core.private = _reseated(state.core.private, seating)
         state.marks = seating.marks
-        reports = np.full(len(self._private(state.core)), self.absent or 0, np.int64)
+        reports = np.full(len(state.core.private), self.absent or 0, np.int64)
         reports[seating.rows] = np.ravel_multi_index(tuple(batch.records.T), self.columns.sizes)
         state.period += 1
-        return self._advance(state, self._symbols(reports), randomness)
+        return self._advance(state, reports, randomness)
 
     def public_people(self, core: Core) -> int | None:
         """The number of people where it is public, else None."""
-        return len(self._private(core)) if self.unit.relation == "replace" else None
+        return len(core.private) if self.unit.relation == "replace" else None
 
     def pack_state(self, state: PeopleState[Core]) -> Packed:
         """The whole state; it holds what people reported."""
@@ -303,7 +297,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         own = {n.removeprefix("core/"): a for n, a in arrays.items() if n.startswith("core/")}
         marks, history = arrays["marks"], arrays["history"]
         core = self._unpack_core(meta["core"], own, history)
-        people = len(self._private(core))
+        people = len(core.private)
         wanted = len(marks) if self.places is None else self.places
         if marks.shape != (len(marks), MARK_BYTES) or people != wanted or len(marks) > people:
             raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")

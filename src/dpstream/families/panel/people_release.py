@@ -151,12 +151,6 @@ class People:
         """The symbols of all people, shape (people, periods): a fresh array."""
         return np.hstack(self._columns) if self._columns else np.zeros((0, 0), np.uint8)
 
-    def long(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """The person (from 0), period (from 1) and symbol of every report, by person and then by period."""
-        table = self.wide()
-        person, period = np.indices(table.shape)
-        return person.ravel(), period.ravel() + 1, table.ravel()
-
     def answer(self, query: WindowQuery, *, people: int | None = None) -> WindowAnswer:
         """Answer a question about the last ``query.width`` periods.
 

@@ -86,17 +86,17 @@ class FixedWindow:
 
 @dataclass
 class WindowState:
-    """What is remembered between periods. Secret: ``recent`` holds what people reported.
+    """What is remembered between periods. Secret: ``private`` holds what people reported.
 
     Attributes:
         period: t, how many periods were read.
-        recent: private; code of the last (up to k) symbols of each person.
+        private: code of the last (up to k) symbols of each person.
         synthetic: public; the same of each synthetic person, from period k on.
         clipped: public; how many groups of synthetic people had to be clipped so far.
     """
 
     period: int
-    recent: NDArray[np.int32]
+    private: NDArray[np.int32]
     synthetic: NDArray[np.int32] | None = None
     clipped: int = 0
 
@@ -193,14 +193,14 @@ class FixedWindowPlan:
         """
         recipe = self.recipe
         check_period(state.period, recipe.periods)
-        symbols = check_reports(reports, len(state.recent), recipe.symbols)
-        state.recent %= self.patterns // recipe.symbols
-        state.recent *= recipe.symbols
-        state.recent += symbols
+        symbols = check_reports(reports, len(state.private), recipe.symbols)
+        state.private %= self.patterns // recipe.symbols
+        state.private *= recipe.symbols
+        state.private += symbols
         state.period += 1
         if state.period < recipe.window:
             return None
-        counts = np.bincount(state.recent, minlength=self.patterns).astype(np.int64)
+        counts = np.bincount(state.private, minlength=self.patterns).astype(np.int64)
         noisy = randomness.measure(counts + self.padding, self.noise)
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))

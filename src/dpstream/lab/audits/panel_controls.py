@@ -36,7 +36,7 @@ class BrokenPrivateSplit(_Broken):
         symbols = self.recipe.symbols
         groups = state.synthetic % (self.patterns // symbols)
         # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
-        private = (state.recent // symbols)[: len(groups)]
+        private = (state.private // symbols)[: len(groups)]
         groups[: len(private)] = private
         available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
         numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
