@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from dpstream.checks import certify
 from dpstream.core.counters import CalibratedCounter, Counter, HybridCounter, TreeCounter
 from dpstream.core.counters import counter_by_name as by_name
+from dpstream.core.counters.choose import PURE_COUNTER_NAMES, ZCDP_COUNTER_NAMES
 from dpstream.core.counters.intervals import Interval
-from dpstream.core.counters.names import PURE_COUNTER_NAMES, ZCDP_COUNTER_NAMES
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Record, User
     from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
     from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot, Workload
+    from dpstream.core.version import __version__
     from dpstream.io.sinks import Publisher
     from dpstream.project import Config
     from dpstream.project.front import open
@@ -69,8 +70,6 @@ __all__ = [
     "tabular",
 ]
 
-__version__ = "0.1.0"
-
 #: Public name -> the part it comes from.
 _HOME = {
     "Answer": "dpstream.stream",
@@ -99,6 +98,7 @@ _HOME = {
     "User": "dpstream.core.privacy",
     "Workload": "dpstream.core.tables",
     "ZCDP": "dpstream.core.privacy",
+    "__version__": "dpstream.core.version",
     "certify": "dpstream.checks",
     "open": "dpstream.project.front",
     "read": "dpstream.stream.public_release",

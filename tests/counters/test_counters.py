@@ -27,8 +27,8 @@ from dpstream.core.counters import (
     UnboundedBlockCounter,
     counter_by_name,
 )
-from dpstream.core.counters.block import _partition
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
+from dpstream.core.counters.intervals import _partition
 from dpstream.core.errors import (
     BudgetError,
     ConfigError,
@@ -53,8 +53,6 @@ PROMISES: dict[str, Callable[[int], int]] = {
     "unbounded-block-closed": lambda t: 5,
     "tree": lambda t: 4 + int(math.log2(t)),
     "hybrid": lambda t: 4 + int(math.log2(t)),
-    "subtract-blocks": lambda t: 8 + 2 * math.isqrt(2 * t),
-    "k-ary": lambda t: 40,
     "optimal-tree": lambda t: 40,
     "optimal-epochs": lambda t: 24 + 3 * math.isqrt(t),
 }

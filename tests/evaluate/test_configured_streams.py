@@ -146,7 +146,7 @@ def test_a_bound_that_lets_one_more_through_is_found(tmp_path, monkeypatch):
     def admit(inserts, deletes, owners, used, max_events, key):
         return honest(inserts, deletes, owners, used, max_events + 1, key)
 
-    monkeypatch.setattr("dpstream.stream.batch_reading.admit", admit)
+    monkeypatch.setattr("dpstream.stream.admission.admit", admit)
     assert "configured pooled, the bound on one user's records" in accused(findings(loaded))
 
 

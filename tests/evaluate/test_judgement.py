@@ -351,8 +351,12 @@ def test_panels_are_held_against_two_samples_of_people():
 
 
 def test_points_are_held_against_points_that_are_spread_evenly():
-    from dpstream.tools.families.points.point_evaluation import CellError, PointEvaluation, PointStep
-    from dpstream.tools.families.points.point_files import point_measures
+    from dpstream.tools.families.points.point_evaluation import (
+        CellError,
+        PointEvaluation,
+        PointStep,
+        point_measures,
+    )
     from dpstream.tools.families.points.transport import Distance, w1
 
     def distance(value: float) -> Distance:

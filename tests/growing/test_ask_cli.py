@@ -171,14 +171,12 @@ def test_every_key_arrives(config: Path) -> None:
 
 
 def test_its_page_is_the_one_of_its_releases(config: Path) -> None:
-    """The file gives what the public folder gives; the private comparison is for tables."""
+    """The file gives what the public folder gives."""
     visits(config, 1, 3000)
     for run, page in ((config.parent / "releases", "a.html"), (config, "b.html")):
         made = CliRunner().invoke(main, ["report", str(run), "--out", str(config.parent / page)])
         assert made.exit_code == 0, made.output
     assert (config.parent / "a.html").read_bytes() == (config.parent / "b.html").read_bytes()
-    private = ["report", str(config), "--private-data", "--out", str(config.parent / "c.html")]
-    assert "the stream is one that is asked" in CliRunner().invoke(main, private).stderr
 
 
 def test_both_stores_move_together(config: Path) -> None:

@@ -26,7 +26,7 @@ from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.families.growing.universe import WEIGHT_BITS
 from dpstream.io.sinks import Publisher
 from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.store.step_rows import Prepared
 from dpstream.stream.store.store_status import wrong_state

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dpstream.checks import certify
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.counters.counter import LinearMap
-from dpstream.core.errors import BudgetError
+from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
 from dpstream.families.panel import Cumulative, FixedWindow
 from dpstream.families.panel.cumulative import moved_loss, person_factor
@@ -184,7 +184,7 @@ def test_runs_catch_too_little_noise():
 
 
 def test_a_counter_for_pure_budgets_is_refused():
-    with pytest.raises(BudgetError):
-        Cumulative(4, counter="optimal-tree").calibrate(1)
+    with pytest.raises(ConfigError, match="unknown counter 'optimal-tree'"):
+        Cumulative(4, counter="optimal-tree")
     with pytest.raises(BudgetError):
         Cumulative(4).calibrate(PureDP.of(1))

@@ -31,7 +31,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("core.showing",),
+    ("core.showing", "core.version"),
     ("core.errors",),
     ("core.web",),
     ("core.objects",),
@@ -126,7 +126,7 @@ def violations(source: Path) -> list[str]:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         for line, name in imported(tree, module, path.name == "__init__.py"):
             target = part_of(name)
-            if target in ("", "__version__", part) or (module, target) in ALLOWED:
+            if target in ("", part) or (module, target) in ALLOWED:
                 continue
             if target not in LEVEL:
                 # A name that the front re-exports: it comes from some level that cannot be seen here.
@@ -231,7 +231,7 @@ def test_who_still_knows_a_family_is_listed() -> None:
         ),
         ("core/privacy/noise.py", "from dpstream.core.schema.domain import Domain", "imports core.schema"),
         ("core/privacy/noise.py", "from ..schema import Domain", "core.privacy imports core.schema"),
-        ("core/counters/binary_tree.py", "def f():\n    import dpstream.core.tables", "imports core.tables"),
+        ("core/counters/intervals.py", "def f():\n    import dpstream.core.tables", "imports core.tables"),
         (
             "core/graphical/fit.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpstream.families import tabular",
@@ -269,7 +269,7 @@ def test_a_planted_knowledge_is_found(tmp_path: Path) -> None:
             "from dpstream.core.counters import simple\nfrom dpstream.core.privacy.budget import Budget",
         ),
         ("core/privacy/noise.py", "from .randomness import Randomness\nimport dpstream.core.errors"),
-        ("cli/__init__.py", "from dpstream import __version__, stream"),
+        ("cli/__init__.py", "from dpstream import stream"),
         ("__init__.py", "from dpstream.io.sinks import read"),
     ],
 )

@@ -24,7 +24,7 @@ from dpstream.core.tables.present_files import read_present_shard
 from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
 from dpstream.spark.keyed_batch import KeyedSparkBatch
 from dpstream.spark.keyed_tasks import Applying, SpreadingKeys
-from dpstream.stream.frames import as_batch
+from dpstream.stream.admission import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")

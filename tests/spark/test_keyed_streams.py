@@ -27,8 +27,7 @@ from dpstream.spark.keyed_passes import SparkPresent
 from dpstream.spark.sessions import gone
 from dpstream.stream import StateKey, Stream
 from dpstream.stream.store.archive import export_store
-from dpstream.stream.store.rekey import rekey_store
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.store.upkeep import check_store, rekey_store
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")

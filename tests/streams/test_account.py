@@ -30,7 +30,7 @@ from dpstream.core.errors import (
 )
 from dpstream.core.privacy import ZCDP, Event, PureDP, User, zcdp_to_delta
 from dpstream.stream import StatePermissionWarning, Stream, open_stream, verify_ledger
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit, compose, in_unit
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.store import DATABASE
@@ -537,7 +537,7 @@ def test_a_file_that_is_no_account_is_left_alone(tmp_path: Path) -> None:
 def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
     clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
-    monkeypatch.setattr("dpstream.stream.ledger.account_file.utc_now", clock)
+    monkeypatch.setattr("dpstream.stream.ledger.account.utc_now", clock)
     book = account(tmp_path)
     for name in "ab":
         start(tmp_path, name).close()

@@ -29,8 +29,8 @@ from dpstream.lab.audits.census_transcripts import KeyedStay, keyed_ends, transc
 from dpstream.lab.audits.door import drawn_and_published
 from dpstream.lab.audits.published_panel import panel_published
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.public_release import OtherKinds, kinds_there
 from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 
 POOR = Schema((Boolean("poor"),))
 LABELS = {"poor": ("false", "true")}

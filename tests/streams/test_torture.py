@@ -16,8 +16,8 @@ from torture_upkeep import FORGOTTEN
 from dpstream.io.sources import duckdb_file
 from dpstream.io.sources.file_finding import FilesAsFound
 from dpstream.project import base
-from dpstream.stream.ledger import account_file, reading
-from dpstream.stream.release import produce
+from dpstream.stream.ledger import account, reading
+from dpstream.stream.release import render
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.store import sealed_history, store_status, upkeep
 
@@ -98,7 +98,7 @@ def test_without_its_mend_each_is_found(
 ) -> None:
     assert kind in PLACES
     if mend == "no changes after it":
-        monkeypatch.setattr(produce, "_readers_follow", lambda *_: True)
+        monkeypatch.setattr(render, "_readers_follow", lambda *_: True)
     elif mend == "its successor's changes go":
         monkeypatch.setattr(Outlet, "_instead_of_changes", lambda *_: None)
     else:
@@ -124,7 +124,7 @@ def test_streams_that_are_summed_without_care_are_found(
 ) -> None:
     """The mends taken out: whom a unit is about is not compared, and nobody looks whether a base went on."""
     monkeypatch.setattr(base, "broken_borders", lambda *_, **__: ())
-    for module in (base, account_file):
+    for module in (base, account):
         monkeypatch.setattr(module, "require_same_unit", lambda *_: None)
     text = ""
     for point in torture(1, range(1, 41), kinds=(kind,)):

@@ -17,7 +17,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, MWEMPGM, Pooled
 from dpstream.families.tabular.joint_groups import deviations, draw_shares, together
-from dpstream.stream.release.measured_parts import add_up, projected
+from dpstream.stream.release.estimates import add_up, projected
 from dpstream.tools.errors.relations import known_together
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)

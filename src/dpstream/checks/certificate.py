@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter
-from dpstream.core.counters.counter import check_count
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import FactoredCounter, check_count
 from dpstream.core.errors import ConfigError
+from dpstream.core.foreign import from_extra
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
@@ -546,7 +546,8 @@ def _laplace_programs(
     matrix: NDArray[np.int64], target: NDArray[np.int64], costs: _Costs, known: float
 ) -> tuple[float, list[NDArray[np.float64]]]:
     """A lower bound and candidate shifts. With ``s = p - q`` and ``p, q >= 0`` the cost is linear."""
-    from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+    with from_extra("evaluate", "certify"):
+        from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
     weights = np.concatenate([costs.weights, costs.weights])
     both = np.concatenate([matrix, -matrix], axis=1).astype(np.float64)

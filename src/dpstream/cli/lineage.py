@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import dpstream
 from dpstream.cli.logs import JsonLog
+from dpstream.core.version import __version__
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
-_PRODUCER = f"urn:dpstream:{dpstream.__version__}"
+_PRODUCER = f"urn:dpstream:{__version__}"
 _TYPES = {"begun": "START", "done": "COMPLETE", "interrupted": "ABORT", "stopped": "FAIL"}
 
 

@@ -300,7 +300,7 @@ def _ask_state(config: Config, folder: Path) -> None:
     """Refuse what a run would refuse: a state of another plan, and a charge that the account does not allow."""
     from dpstream.stream import read_status
     from dpstream.stream.identity import plan_hash, require_same_plan
-    from dpstream.stream.ledger.membership import Membership
+    from dpstream.stream.ledger.account import Membership
     from dpstream.stream.ledger.reading import read_identity
     from dpstream.stream.store.sealed_history import stored_plan
 

@@ -181,7 +181,7 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
       dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
     """
     from dpstream.stream.store.encryption import StateKey
-    from dpstream.stream.store.rekey import rekey_store, stored_key
+    from dpstream.stream.store.upkeep import rekey_store, stored_key
 
     if plain == (file is not None):
         raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
@@ -211,7 +211,7 @@ def compact(config: str, state: str | None, out: str | None) -> None:
     Example:
       dpstream store compact dpstream.toml
     """
-    from dpstream.stream.release.produce import steps_to_keep
+    from dpstream.stream.release.render import steps_to_keep
     from dpstream.stream.store.store import Store
 
     loaded = _load(config)

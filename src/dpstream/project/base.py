@@ -38,8 +38,8 @@ from dpstream.project.reader import Section, did_you_mean, exact_number
 from dpstream.stream.identity import require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Base, Broken, Together, own_budget, together
-from dpstream.stream.refusals import broken_border
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
+from dpstream.stream.stream import broken_border
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable

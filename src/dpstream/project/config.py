@@ -210,7 +210,7 @@ def sink_of(
         Tee,
     )
     from dpstream.io.sinks.sink_kinds import SINKS
-    from dpstream.stream.release.described import describe_tables
+    from dpstream.stream.release.manifest import describe_tables
 
     folder = Publisher(directory, format=output.format)
     feed: Feed
@@ -398,7 +398,7 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
-        publication = read_publication(section("statement"), section("report"), base)
+        publication = read_publication(section("statement"))
         accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)

@@ -220,16 +220,6 @@ PUBLICATION_KEYS: tuple[Key, ...] = (
         "Where the releases can be had.",
         fragment={**TEXT, "pattern": WEB_ADDRESS},
     ),
-    Key(
-        "report",
-        "outline",
-        "a GeoJSON file, with coordinates in degrees",
-        "not set",
-        "no map is known",
-        "A public outline (borders, a coast) that is drawn under the maps of points whose coordinates are latitude and "
-        "longitude. It has to be public: its lines stand on the page.",
-        fragment=TEXT,
-    ),
 )
 
 
@@ -421,7 +411,6 @@ SECTIONS: dict[str, str] = {
     "output": "Where releases go; public.",
     "statement": "What the owner says to readers in `dpstream statement` and its files for catalogues; public, and not "
     "part of what the stream is pinned to.",
-    "report": "What `dpstream report` draws besides; public, and not part of what the stream is pinned to.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
     "the guide on evolution). Without the section a stream begins empty.",

@@ -477,12 +477,6 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
             f"{options.rows} rows a step would publish the size of every step, and sizes are private here",
             '[stream] total = "public" (the unit becomes event-replace), or a time_column',
         )
-    if options.broken == "drop-and-count-nothing" and unit.relation == "replace":
-        raise section.wrong(
-            "broken",
-            "a record that is left out would change numbers that are public here",
-            'error, missing; or [stream] total = "private"',
-        )
     for key in shared:
         if section.has(key):
             section.note(key, str(section.raw(key)), default=False)
@@ -818,11 +812,10 @@ def read_accuracy(section: Section) -> AccuracyOptions:
 
 @dataclass(frozen=True)
 class Publication:
-    """Both sections as values; None where the file does not say it.
+    """``[statement]`` as values; None where the file does not say it.
 
     Attributes:
         title, description, publisher, contact, decided_by, reason, version, license, url: texts of ``[statement]``.
-        outline: a public GeoJSON file that maps are drawn over.
     """
 
     title: str | None = None
@@ -834,19 +827,17 @@ class Publication:
     version: str | None = None
     license: str | None = None
     url: str | None = None
-    outline: Path | None = None
 
 
-def read_publication(statement: Section, report: Section, base: Path) -> Publication:
-    """Both sections; paths are relative to ``base``.
+def read_publication(statement: Section) -> Publication:
+    """The section ``[statement]``.
 
     Errors:
-        ConfigError: a value that is no text, an address that may not stand in a link, or an outline that is no file.
+        ConfigError: a value that is no text, or an address that may not stand in a link.
     """
     texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
     if "url" in texts and not re.fullmatch(WEB_ADDRESS, texts["url"]):
         raise statement.wrong("url", f"{shown(texts['url'])} is no address that a public page may link to")
     if "license" in texts and not re.fullmatch(LICENSE, texts["license"]):
         raise statement.wrong("license", f"{shown(texts['license'])} is not the name or address of a licence")
-    outline = report.file_path("outline", base, "file") if report.has("outline") else None
-    return Publication(**texts, outline=outline)
+    return Publication(**texts)

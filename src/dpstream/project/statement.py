@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
-import dpstream
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
 from dpstream.core.errors import ConfigError
@@ -18,6 +17,7 @@ from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
+from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project.planning import expected_facts, guarantee, told_base
 from dpstream.stream.declared import shown_public
@@ -499,7 +499,7 @@ def registry(config: Config, progress: Progress, newest: Newest | None, date: st
         },
         "implementation": {
             "name": "dpstream",
-            "version": dpstream.__version__,
+            "version": __version__,
             "mechanism": facts["mechanism"],
             "options": facts["options"],
             "noise": "exact discrete distributions, drawn with the operating system's randomness",

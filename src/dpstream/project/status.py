@@ -339,8 +339,7 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
     from dpstream.core.paths import parse_json
     from dpstream.io.sinks import read_catalogue
     from dpstream.io.sinks.publisher import MANIFEST
-    from dpstream.stream.release.described import describe_tables
-    from dpstream.stream.release.manifest import pretty_json
+    from dpstream.stream.release.manifest import describe_tables, pretty_json
 
     try:
         steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream import __version__
 from dpstream.core.contracts import CounterShards, PresentShards, ShardedEvents, Wanted
 from dpstream.core.errors import DataError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
@@ -19,6 +18,7 @@ from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import SortedRows, refused_events, sorted_by_key
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.tables.present_files import present_width
+from dpstream.core.version import __version__
 from dpstream.spark.found_files import FoundFiles, changed_records
 from dpstream.spark.keyed_tasks import (
     NO_ORDER,
@@ -65,9 +65,6 @@ class KeyedPasses:
         rows = sorted_by_key(self._columns.batch, wanted, *none).rows
         assert isinstance(rows, SortedRows)
         return self._content[1].finish(rows.end(), key)
-
-    def in_order(self) -> None:
-        """None: older formats knew no keyed records."""
 
     def problems(self) -> list[Problem]:
         """What keeps the rows from being read, of all partitions at once; one pass."""

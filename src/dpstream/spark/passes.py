@@ -136,7 +136,7 @@ class Passes:
             self._known[clique] = table[:, begin:end]
 
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
-        from dpstream import __version__
+        from dpstream.core.version import __version__
 
         spark = self.sides[0].frame.sparkSession
         found = summed(spark, lambda apart: self._parts(cliques, key, __version__, apart), self.where)

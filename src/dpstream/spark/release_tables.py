@@ -140,7 +140,7 @@ class SparkTables:
 
     def _drawn(self, step: int, drawing: Drawing, folder: Path) -> list[Part]:
         """The parts of a table, in order."""
-        from dpstream import __version__
+        from dpstream.core.version import __version__
 
         task = DrawingParts(__version__, drawing, str(folder.absolute()), self._blocks)
         blocks, count = drawing.blocks, 1

@@ -56,6 +56,3 @@ class SparkRows:
         """See ``BatchRows``. The half of ``key`` that rows are hashed with goes to the executors. The other half stays
         here; without it a stored hash says nothing."""
         return self._passes.fingerprint(key)
-
-    def in_order(self) -> None:
-        """None: the records stay in Spark."""

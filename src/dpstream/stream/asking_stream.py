@@ -33,12 +33,10 @@ from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
 from dpstream.stream.store.place import has_store, questions_path, questions_server
 from dpstream.stream.store.sealed_history import outside_heads_of_questions
-from dpstream.stream.store.state_parts import PackedState
-from dpstream.stream.store.step_rows import Prepared, Reservation, Step
+from dpstream.stream.store.step_rows import PackedState, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import damaged_store
-from dpstream.stream.stream import Stream
-from dpstream.stream.watched import WatchedRandomness
+from dpstream.stream.stream import Stream, WatchedRandomness
 
 _MAX_ID = 200
 

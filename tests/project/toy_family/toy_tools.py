@@ -21,7 +21,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
 EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",), _find)
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = Told(folder.manifest, folder.states, folder.facts())
     section = element("section", element("p", "A toy has 3 values"), id="toy")
     return Page(run, [("toy", "Toy", section)], "A toy", charts_of(run))

@@ -22,7 +22,6 @@ from dpstream.core.privacy.select import (
     permute_and_flip_probabilities,
     selection_epsilon,
 )
-from dpstream.core.privacy.sparse_vector import AboveThreshold
 from dpstream.core.privacy.unit import (
     Event,
     EventUnit,
@@ -38,7 +37,6 @@ from dpstream.core.privacy.unit import (
 
 __all__ = [
     "ZCDP",
-    "AboveThreshold",
     "Amount",
     "AnyNoise",
     "Budget",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import check_share, check_whole, check_words
-from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, best, counter_by_name
+from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, CounterState, best, counter_by_name
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
@@ -160,11 +160,11 @@ class Cumulative:
             object.__setattr__(
                 self, "thresholds", check_whole(self.thresholds, "thresholds", 1, self.periods, "panel")
             )
-        if self.counter not in ("best", *COUNTER_NAMES):
+        if self.counter not in ("best", *ZCDP_COUNTER_NAMES):
             raise ConfigError(
                 f"unknown counter {self.counter!r}",
                 where="panel",
-                allowed=", ".join(("best", *COUNTER_NAMES)),
+                allowed=", ".join(("best", *ZCDP_COUNTER_NAMES)),
             )
         object.__setattr__(self, "symbols", check_whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
         # Refuses anything but a tuple of symbols of the alphabet.

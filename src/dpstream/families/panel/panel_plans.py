@@ -103,7 +103,12 @@ def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, An
     return None if names == [str(period) for period in periods] else tuple(names)
 
 
-COUNTER = counters.COUNTER_OPTION.but()
+COUNTER = Option(
+    meaning="How noisy running sums are kept. `best`: the counter with the smallest predicted error for each "
+    "threshold. A stream keeps the counters that it began with.",
+    reason="the counter with the smallest predicted error for the periods that are left to a threshold",
+    words=("best", *counters.ZCDP_COUNTER_NAMES),
+)
 WINDOW = Option(
     "a number of periods from 1 to the horizon",
     "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpstream.core.counters import Choice, Counter, best, counter_by_name
-from dpstream.core.counters.choose import EXPECTED_TICKS, Judged
+from dpstream.core.counters import Choice, Counter, SimpleCounter, best, counter_by_name
+from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.errors import HorizonError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.unit import Event
@@ -39,8 +39,8 @@ def counter_for(
             is expected to get. Counters that need a horizon are built for all steps, since a selection may pick one
             marginal at every step.
         all_measured: the released table is then fitted to running sums, and their errors are compared. Where
-            marginals take turns, what the other steps brought comes from a model that learns from single gains:
-            so the errors of gains are compared (measured: ``benchmarks/results/counters_in_dpstabs.txt``).
+            marginals take turns, what the other steps brought comes from a model that learns from single gains, and
+            the simple counter has the smallest error of a gain: it is ``BEST``, and nothing is compared.
         budget: of one counter.
         steps: the stream's horizon.
 
@@ -49,10 +49,11 @@ def counter_for(
     """
     marginals = workload.cliques
     ticks = expected_ticks(steps, rounds, len(marginals))
+    if wanted == BEST and not all_measured:
+        return SimpleCounter(), None
     if wanted == BEST:
         cells = sum(workload.domain.cells(clique) for clique in marginals)
-        judged: Judged = "sums" if all_measured else "gains"
-        choice = best(budget, unit, horizon=steps, expected_ticks=ticks, width=cells, judged=judged)
+        choice = best(budget, unit, horizon=steps, expected_ticks=ticks, width=cells)
         return choice.recipe, choice
     # The constants of "blt" are those that ``best`` would take: a stream can go on with the name of what was chosen.
     hint = ticks if steps is None and wanted == "blt" else steps

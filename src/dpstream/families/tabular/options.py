@@ -154,7 +154,13 @@ K = Option(
     read=_k,
     fragment=COUNT,
 )
-COUNTER = counters.COUNTER_OPTION.but()
+COUNTER = Option(
+    meaning="How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter "
+    "whose running sums have the smallest predicted error; where marginals take turns, `simple`. `dpstream plan` shows "
+    "the figures. A stream keeps the counter that it began with.",
+    reason="the counter with the smallest predicted error for the measurements that a marginal can expect",
+    words=("best", *counters.COUNTER_NAMES),
+)
 SCORE = Option(
     meaning="How a selection judges what a marginal would gain.",
     reason="errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",

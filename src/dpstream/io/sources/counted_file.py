@@ -18,7 +18,6 @@ from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, n
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan
-from dpstream.core.tables.sorted_rows import sorted_words
 from dpstream.core.threads import thread_count
 from dpstream.io.sources.file_opening import arrow_bytes, changed_file, file_format, readable
 
@@ -220,12 +219,3 @@ class _Rows:
     def fingerprint(self, key: bytes) -> bytes:
         """See ``BatchRows``."""
         return self._passes.fingerprint(key)
-
-    def in_order(self) -> list[bytes]:
-        """See ``BatchRows``. Memory: all records, as 4 bytes a cell and more."""
-        sizes, none = self._passes.schema.domain.sizes, np.empty((0, len(self._passes.schema)), np.int32)
-        return [
-            part
-            for codes in (self._passes.codes().whole(), none)
-            for part in sorted_words(codes, sizes, None)
-        ]

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import dpstream
 from dpstream.core import durable
+from dpstream.core.version import __version__
 from dpstream.lab.audits.audit_page import AuditReport, amount, rounded_up, verdict
 from dpstream.lab.audits.audit_pictures import STYLE, attack_dots, claimed_and_found, families, rates
 from dpstream.lab.audits.finding import AuditFinding
@@ -157,7 +157,7 @@ def _folded(findings: Sequence[AuditFinding]) -> list[Html]:
 
 def _footer(report: AuditReport) -> tuple[str, ...]:
     return (
-        f"Made by dpstream {dpstream.__version__} in {report.seconds:,.0f} seconds ({report.length} form): "
+        f"Made by dpstream {__version__} in {report.seconds:,.0f} seconds ({report.length} form): "
         f"{report.command}. "
         "It read no private data, and may be published. Noise is fresh in every run, so bounds from runs differ each "
         "time.",

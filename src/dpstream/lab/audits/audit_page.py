@@ -9,8 +9,8 @@ from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
-import dpstream
 from dpstream.core.errors import ConfigError
+from dpstream.core.version import __version__
 from dpstream.lab.audits.finding import AuditFinding, AuditLength
 
 AUDIT_FORMAT = 1
@@ -68,7 +68,7 @@ class AuditReport:
         """The report as JSON values."""
         return {
             "format": AUDIT_FORMAT,
-            "version": dpstream.__version__,
+            "version": __version__,
             "command": self.command,
             "length": self.length,
             "config": self.config,
@@ -219,7 +219,7 @@ class AuditReport:
 
     def _made(self) -> str:
         return (
-            f"The {self.length} form, dpstream {dpstream.__version__}, {self.seconds:.0f} seconds. Noise is fresh in "
+            f"The {self.length} form, dpstream {__version__}, {self.seconds:.0f} seconds. Noise is fresh in "
             "every run, so bounds from runs differ a little each time."
         )
 

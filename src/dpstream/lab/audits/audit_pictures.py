@@ -17,7 +17,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Attacks on the releases", ("attack",)),
     ("This configuration", ("configured",)),
     ("Counters", ("counter",)),
-    ("Selections and thresholds", ("permute", "exponential", "above-threshold")),
+    ("Selections", ("permute", "exponential")),
     ("Tables", ("DP-STabS", "baseline", "pooled", "AIM", "equal rows", "published files")),
     ("Tables by key (census)", ("census",)),
     ("Panels", ("window", "cumulative")),

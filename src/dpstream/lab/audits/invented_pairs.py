@@ -23,8 +23,7 @@ from dpstream.core.privacy import User
 from dpstream.core.tables.encoded_batch import EncodedBatch, batch_codes
 from dpstream.lab.audits.attack_families import attacked_stream
 from dpstream.lab.audits.attack_streams import steps_of
-from dpstream.stream.batch_reading import admitted, grant_batch
-from dpstream.stream.frames import Batch
+from dpstream.stream.admission import Batch, admitted, grant_batch
 from dpstream.tools.errors.imagined_columns import correlated_columns
 from dpstream.tools.evaluate.array_types import Codes
 

@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.counters.names import ZCDP_COUNTER_NAMES
+from dpstream.core.counters.choose import ZCDP_COUNTER_NAMES
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteGaussian, Individual, Randomness
 from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan

@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-import dpstream
 from dpstream.core.privacy import Individual, Randomness
+from dpstream.core.version import __version__
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
@@ -67,7 +67,7 @@ class _RepeatedRun:
         panel = self.load()
         return {
             "format": PANEL_RUN_FORMAT,
-            "program": dpstream.__version__,
+            "program": __version__,
             "kind": kind,
             "panel": panel.name,
             "real": panel.real,

@@ -50,7 +50,7 @@ from dpstream.service.desk.facts import Task, now
 from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manifests, held_rows
 from dpstream.service.desk.tasks import begin_task, end_task, next_task, rejection_waits
 from dpstream.stream.asking_stream import AskingStream
-from dpstream.stream.release.remade_files import NotMadeError
+from dpstream.stream.release.render import NotMadeError
 
 if TYPE_CHECKING:
     from dpstream.project import Config, Watch

@@ -50,7 +50,7 @@ class Documents:
 
         def make() -> str:
             folder = open_folder(releases)
-            return tool_for("page", FamilyPage, folder.mechanism).page(folder, [], private=False)
+            return tool_for("page", FamilyPage, folder.mechanism).page(folder, [])
 
         return self._kept(("report", *_state_of(releases)), make)
 

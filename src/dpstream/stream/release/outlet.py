@@ -18,9 +18,8 @@ from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING,
 from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
-from dpstream.stream.release.label import labelled
-from dpstream.stream.release.manifest import pretty_json
-from dpstream.stream.release.remade_files import NotMadeError, RemadeFiles
+from dpstream.stream.release.manifest import labelled, pretty_json
+from dpstream.stream.release.render import NotMadeError, RemadeFiles
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store.step_rows import Step

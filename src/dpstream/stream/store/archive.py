@@ -63,7 +63,7 @@ from dpstream.stream.store.store_database import (
     file_errors,
     require_format,
 )
-from dpstream.stream.users import read_shards
+from dpstream.stream.store.users import read_shards
 
 _FORMAT = 1
 _MAGIC = b"DPSTORE\n"

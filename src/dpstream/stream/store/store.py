@@ -20,7 +20,6 @@ from dpstream.core.tables.counter_files import sweep_files
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.staged_file import Content, sha256_of
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
-from dpstream.stream.sharded_users import problem_of_files
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
@@ -45,19 +44,18 @@ from dpstream.stream.store.sealed_history import (
     utc_now,
     write_log,
 )
-from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
-from dpstream.stream.store.state_parts import write_state
-from dpstream.stream.store.step_rows import RESTORED, Prepared, Reservation
+from dpstream.stream.store.step_rows import RESTORED, Prepared, Reservation, write_state
 from dpstream.stream.store.store_database import (
+    Sealing,
     StoreDatabase,
     create_tables,
     damaged_store,
     file_errors,
 )
 from dpstream.stream.store.stored import StoreReader
-from dpstream.stream.users import read_shards, verify_events, write_events
+from dpstream.stream.store.users import problem_of_files, read_shards, verify_events, write_events
 
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
 POSITION = 1024

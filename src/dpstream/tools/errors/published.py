@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import dpstream
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
 from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation
@@ -77,7 +77,7 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
         "runs": runs,
         "seed": simulation.seed,
         "plan_hash": simulation.plan_hash,
-        "program": {"name": "dpstream", "version": dpstream.__version__},
+        "program": {"name": "dpstream", "version": __version__},
         "interval": {"confidence": 0.95, "standard_errors": round(factor, 4)},
         **errors.summary(),
     }

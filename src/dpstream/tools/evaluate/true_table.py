@@ -23,7 +23,7 @@ from dpstream.core.tables import EncodedBatch, count_marginals
 from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.project.keyed_check import KeyedCheck
 from dpstream.project.pending import named_step, period_text
-from dpstream.stream.frames import Batch, encode_batch
+from dpstream.stream.admission import Batch, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dpstream
 from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError
+from dpstream.core.version import __version__
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import calendar_of
@@ -73,36 +72,27 @@ class FamilyPage:
     """How a report shows the releases of a family.
 
     Attributes:
-        draw: reads the public folder; and the private data where the last argument says so.
-        pairs, private: whether chosen pairs of columns, and the private data, can be shown.
+        draw: reads the public folder.
+        pairs: whether chosen pairs of columns can be shown.
         refusal: why not, and what to use instead.
     """
 
-    draw: Callable[[Folder, Pairs, bool], Page]
+    draw: Callable[[Folder, Pairs], Page]
     pairs: bool = False
-    private: bool = False
     refusal: tuple[str, str] = ("", "none")
 
-    def page(self, folder: Folder, pairs: Pairs, *, private: bool) -> str:
+    def page(self, folder: Folder, pairs: Pairs) -> str:
         """The whole page as text.
 
         Errors:
-            ConfigError: pairs or private data that cannot be shown. Others as of ``write_report``.
+            ConfigError: pairs that cannot be shown. Others as of ``write_report``.
         """
-        if (pairs and not self.pairs) or (private and not self.private):
+        if pairs and not self.pairs:
             what, instead = self.refusal
             raise ConfigError(what, where="report", allowed=instead)
-        if private and folder.config is None:
-            raise ConfigError(
-                "a folder of releases does not say where the private data are",
-                where="private data",
-                allowed="the run's configuration file",
-            )
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
         about = None if folder.config is None else folder.config.publication
-        return assemble(
-            self.draw(folder, pairs, private), folder.releases, private=private, fit=fit, about=about
-        )
+        return assemble(self.draw(folder, pairs), folder.releases, fit=fit, about=about)
 
 
 def charts_of(run: Told) -> Charts:
@@ -110,14 +100,11 @@ def charts_of(run: Told) -> Charts:
     return Charts(calendar_of(run))
 
 
-def assemble(
-    made: Page, releases: Path, *, private: bool, fit: Fitness, about: Publication | None = None
-) -> str:
+def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | None = None) -> str:
     """The whole page as text.
 
     Args:
         releases: the folder, for published errors by simulation.
-        private: whether it holds private truth.
         fit: what the newest table is fit for.
         about: what the owner says to readers, where that is known.
     """
@@ -135,16 +122,15 @@ def assemble(
         card = table_of_verdicts(
             judged, size, beside, "" if run.counted_records == "records" else run.counted_records
         )
-    head = opening(run, dates, made.what, card, links, kicker=made.kicker, private=private, about=about)
+    head = opening(run, dates, made.what, card, links, kicker=made.kicker, about=about)
     body = [*(content for _, _, content in made.sections), promise(run), files_section(run, made.rules)]
     data = {**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat}
     return frame(
-        f"{title_of(run, about)}: dpstream report" + (f" ({LABEL})" if private else ""),
-        [banner(run, private, fit.unfit)],
+        f"{title_of(run, about)}: dpstream report",
+        [banner(run, fit.unfit)],
         [head, element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body)],
-        [*_footer(run, made.tables, private)],
+        _footer(run, made.tables),
         data=data,
-        private=private,
     )
 
 
@@ -195,16 +181,14 @@ def frame(
     return f"<!doctype html>\n{page}\n"
 
 
-def _footer(run: Told, tables: int, private: bool) -> list[str]:
+def _footer(run: Told, tables: int) -> list[str]:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
     return [
-        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']} of the "
+        f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the "
         f"stream {run.manifest['stream']}. "
         f"{read} were read; all of them match their published hashes.",
-        f"This page holds private truth: {LABEL}."
-        if private
-        else "Every number on this page is computed from the releases and from public declarations.",
+        "Every number on this page is computed from the releases and from public declarations.",
         "The page loads nothing.",
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dpstream
+from dpstream.core.version import __version__
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.label import LABEL
@@ -45,7 +45,7 @@ def evaluation_page(result: EvaluationResult) -> str:
         f"{result.stream}: dpstream evaluation ({LABEL})",
         [element("div", warning, role="alert")],
         body,
-        [text.format(version=dpstream.__version__) for text in _FOOTER],
+        [text.format(version=__version__) for text in _FOOTER],
         data=data,
         private=True,
         marker=_MARKER,

@@ -16,7 +16,6 @@ from dpstream.core.contracts.verdicts import (
     Use,
     Verdict,
 )
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent
@@ -26,12 +25,9 @@ if TYPE_CHECKING:
     from dpstream.project.sections import Publication
 
 
-def banner(run: Told, private: bool, unfit: str | None) -> Html:
-    """What nobody may overlook: private truth on the page, noise that can be predicted, rows that nobody can use."""
+def banner(run: Told, unfit: str | None) -> Html:
+    """What nobody may overlook: noise that can be predicted, rows that nobody can use."""
     warnings = []
-    if private:
-        text = " Computed from the private table, without noise. Do not publish this page or send it on."
-        warnings.append(element("div", element("strong", LABEL), text, class_="warning private"))
     if run.test_seed:
         warnings.append(
             element(
@@ -54,7 +50,6 @@ def opening(
     links: Sequence[tuple[str, str]],
     *,
     kicker: str | None = None,
-    private: bool,
     about: Publication | None = None,
 ) -> Html:
     """The whole card, with the links to what is below.
@@ -73,7 +68,7 @@ def opening(
         "header",
         element(
             "p",
-            "Evaluation" if private else kicker or "Synthetic data: what they are good for",
+            kicker or "Synthetic data: what they are good for",
             class_="kicker",
         ),
         element("h1", element("bdi", title_of(run, about))),

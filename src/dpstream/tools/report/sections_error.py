@@ -12,27 +12,22 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import StepFacts
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
-from dpstream.tools.report.private_side import Truth
 
 _WORST = 12
-#: Mean distance from 0 of a normal variable of standard deviation 1.
-_MEAN_DISTANCE = math.sqrt(2.0 / math.pi)
 _TOTAL, _IN_TURN = "the number of records", "a count measured in turn (predicted)"
 
 
-def errors(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
+def errors(run: ReportedRun, charts: Charts) -> Html:
     """The section "How wrong it can be"."""
     return element(
         "section",
         element("h2", "How wrong it can be"),
-        _against_truth(run, truth, charts) if truth is not None else None,
         _noise(run, charts),
         _by_simulation(run),
         id="errors",
@@ -41,66 +36,6 @@ def errors(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
 
 def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
     return None if run.config is None else run.config.plan().predicted_errors(steps)
-
-
-def _against_truth(run: ReportedRun, truth: Truth, charts: Charts) -> Html:
-    steps = [compared.step for compared in truth.steps]
-    lines = [
-        ChartLine(
-            "mean over marginals (AvgWE)",
-            _known([compared.errors.avg_we for compared in truth.steps]),
-            style=1,
-        ),
-        ChartLine(
-            "worst marginal (MaxWE)", _known([compared.errors.max_we for compared in truth.steps]), style=2
-        ),
-    ]
-    note = (
-        "WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
-        f"{integer(len(run.workload))} marginals ({LABEL})."
-    )
-    predicted = _predicted(run, steps)
-    shares = _known([]) if predicted is None else _noise_shares(predicted, truth)
-    if predicted is not None and np.isfinite(shares).any():
-        lines.append(ChartLine("noise alone, as the plan predicts it", shares, style=3))
-        note += (
-            " Predicted: the mean size of the measurements' noise in a cell where all marginals take turns. Above it "
-            "lies what the model guesses and what drawing rows adds; below it, what the model smooths away."
-        )
-    late = {
-        "next-step": " Late records were released in a later step; the truth has them in their own.",
-        "drop-and-count-nothing": " Late records were dropped by the run; the truth has them.",
-    }
-    assert run.config is not None
-    note += late.get(str(run.config.source_options.late), "")
-    last = truth.last
-    words = element(
-        "p",
-        f"At step {last.step} a cell of a marginal is wrong by {_share(last.errors.avg_we)} of the table on average, "
-        f"and by {_share(last.errors.max_we)} in the worst marginal. Taken together, the cells of a marginal are "
-        f"wrong by {_share(last.errors.avg_l1)} of the table. With each table as shares of its own size, the total "
-        f"variation of a marginal is {_share(last.errors.avg_tv)} on average ({LABEL}).",
-    )
-    figure = charts.lines(
-        "Error against the truth",
-        steps,
-        lines,
-        Unit("mean error of a cell, share of the table", share=True),
-        note=note,
-    )
-    return join([words, figure])
-
-
-def _noise_shares(predicted: Sequence[PredictedError], truth: Truth) -> NDArray[np.float64]:
-    shares = []
-    for one, compared in zip(predicted, truth.steps, strict=True):
-        known = one.even_share is not None and compared.records > 0
-        shares.append(_MEAN_DISTANCE * float(one.even_share or 0) / compared.records if known else math.nan)
-    return _known(shares)
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.2g} %" if math.isfinite(value) else "an unknown share"
 
 
 def _by_simulation(run: ReportedRun) -> Html | None:
@@ -208,50 +143,16 @@ def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def weak(run: ReportedRun, truth: Truth | None, dates: Calendar) -> Html:
+def weak(run: ReportedRun, dates: Calendar) -> Html:
     """The section "Where it is weak"."""
     if run.codes is None:
         body = element("p", "No release has a full table to look at.")
     else:
-        body = _public_weakness(run, dates) if truth is None else _true_weakness(run, truth)
+        body = _weakness(run, dates)
     return element("section", element("h2", "Where it is weak"), body, id="weak")
 
 
-def _true_weakness(run: ReportedRun, truth: Truth) -> Html:
-    last = truth.last.errors
-    if not np.isfinite(last.we).any():
-        return element(
-            "p", f"The true table is empty at step {truth.last.step}: there is no error to give ({LABEL})."
-        )
-    order = [int(i) for i in np.argsort(-last.l1, kind="stable")[:_WORST]]
-    rows = []
-    for i in order:
-        true, made = truth.workload[i]
-        cell = int(np.argmax(np.abs(true - made)))
-        rows.append(
-            [
-                _marginal_name(run, run.workload.cliques[i]),
-                _cell_name(run, run.workload.cliques[i], cell),
-                percent(float(last.l1[i])),
-                f"{100 * last.we[i]:.3f} %",
-                integer(float(true[cell])),
-                integer(float(made[cell])),
-            ]
-        )
-    headings = ["marginal", "its worst cell", "L1", "WE", "true count", "released count"]
-    return join(
-        [
-            element(
-                "p",
-                f"The marginals that the table of step {truth.last.step} gets most wrong. L1: sum of its cells' "
-                "errors; WE: their mean; both as shares of the true table.",
-            ),
-            table(headings, rows, caption=f"Worst marginals ({LABEL})", numeric=2),
-        ]
-    )
-
-
-def _public_weakness(run: ReportedRun, dates: Calendar) -> Html:
+def _weakness(run: ReportedRun, dates: Calendar) -> Html:
     error, source = _cell_error(run)
     texts = [_measured_words(run)]
     if error is not None:
@@ -404,11 +305,3 @@ def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
 
 def _marginal_name(run: ReportedRun, clique: Clique) -> str:
     return " × ".join(run.schema.names[i] for i in clique)
-
-
-def _cell_name(run: ReportedRun, clique: Clique, cell: int) -> str:
-    codes = np.unravel_index(cell, run.schema.domain.shape(clique))
-    return ", ".join(
-        f"{run.schema.names[column]} = {run.labels(column)[int(code)]}"
-        for column, code in zip(clique, codes, strict=True)
-    )

@@ -17,13 +17,11 @@ from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.released_verdicts import average_words
-from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.metrics import churn, total_variation
+from dpstream.tools.evaluate.metrics import churn
 from dpstream.tools.report.charts import polyline
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant
-from dpstream.tools.report.private_side import Truth
 
 _BARS = 12
 #: Right ends of the axes of bars.
@@ -36,16 +34,16 @@ MOST_PAIRS = 12
 _CHANGES = 8
 
 
-def columns(run: ReportedRun, truth: Truth | None, dates: Calendar) -> Html:
+def columns(run: ReportedRun, dates: Calendar) -> Html:
     """The section on single columns: the shares of now, how wrong they may be, and where they come from."""
     title = element("h2", "Column by column")
     if run.codes is None:
         nothing = element("p", "No release has a full table: there is nothing to count.")
         return element("section", title, nothing, id="columns")
-    cards = [_card(run, column, truth, dates) for column in range(len(run.schema))]
+    cards = [_card(run, column, dates) for column in range(len(run.schema))]
     said = Counter(footer for _, footer in cards if footer)
     # What is said of most columns is said once.
-    common = max(said, key=lambda text: said[text]) if said and truth is None else ""
+    common = max(said, key=lambda text: said[text]) if said else ""
     figures = [
         element(
             "figure",
@@ -58,20 +56,18 @@ def columns(run: ReportedRun, truth: Truth | None, dates: Calendar) -> Html:
     return element(
         "section",
         title,
-        element("p", *_introduction(run, truth, dates), f" {common}" if common else ""),
+        element("p", *_introduction(run, dates), f" {common}" if common else ""),
         element("div", figures, class_="columns"),
         id="columns",
     )
 
 
-def _introduction(run: ReportedRun, truth: Truth | None, dates: Calendar) -> list[str]:
+def _introduction(run: ReportedRun, dates: Calendar) -> list[str]:
     assert run.last_table is not None
     held = next(facts.holds for facts in run.shown if facts.step == run.last_table)
     text = f"Shares of the {integer(float(run.rows()[-1]))} rows of step {run.last_table}, made from {held}"
     if len(run.tables) > 1:
         text += f"; the line beside each shows it since {dates.name(run.tables[0])}"
-    if truth is not None:
-        return [f"{text}. ", f"The true shares are the hatched bars: {LABEL}."]
     return [f"{text}. ", _error_words(run)]
 
 
@@ -125,34 +121,29 @@ def column_error(run: ReportedRun, column: int) -> float | None:
     return accuracy.cell * math.sqrt(min(cells)) if cells else None
 
 
-def _card(run: ReportedRun, column: int, truth: Truth | None, dates: Calendar) -> tuple[Html, str]:
+def _card(run: ReportedRun, column: int, dates: Calendar) -> tuple[Html, str]:
     """A column's table of bars, and what is to be said of its errors."""
     name = run.schema.names[column]
     counts = run.counts[column][-1]
     groups = run.groups(column, counts, _BARS)
     made = fold(counts.astype(np.float64), groups)
     rows = max(1.0, float(counts.sum()))
-    noise = None if truth is not None else column_error(run, column)
+    noise = column_error(run, column)
     errors = None
     if noise is not None:
         sizes = np.array([len(group.codes) for group in groups])
         errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - made / rows)) / rows
-    real, footer = None, ""
-    measured = None if truth is not None else run.measured([name])
-    if truth is None and noise is None:
+    footer, measured = "", run.measured([name])
+    if noise is None:
         errors = _by_simulation(run, column, groups, rows)
         footer = "Its errors are not known." if errors is None else "Errors by simulation, 95 %."
     if measured is not None:
         how = "exact" if measured.exact else "by Chebyshev's inequality"
         told = f"Measured: records as of {dates.name(measured.as_of)}, with 95 % intervals ({how})."
         footer = told if errors is None else f"{footer} {told}".lstrip()
-    if truth is not None:
-        true = truth.columns[column]
-        real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
-        footer = f"Total variation distance {percent(total_variation(true, counts))}"
     ends = average_ends(run.schema.columns[column], counts)
     average = None
-    if truth is None and ends is not None:
+    if ends is not None:
         average = element(
             "p", f"Average: {average_words(ends)}, by where numbers lie in their bins.", class_="note"
         )
@@ -160,7 +151,7 @@ def _card(run: ReportedRun, column: int, truth: Truth | None, dates: Calendar) -
     # What was measured long ago is no error bar of a share of now.
     fresh = measured is not None and measured.as_of in (run.last_table, run.measured_up_to)
     past = fold(run.shares(column), groups) if len(run.tables) > 1 else None
-    bars = _bars(name, groups, made / rows, errors, real, spans, rows if fresh else None, past)
+    bars = _bars(name, groups, made / rows, errors, spans, rows if fresh else None, past)
     return join([bars, average]), footer
 
 
@@ -200,7 +191,6 @@ def _bars(
     groups: Sequence[Group],
     shares: NDArray[np.float64],
     errors: NDArray[np.float64] | None,
-    real: NDArray[np.float64] | None,
     measured: Sequence[tuple[float, float]],
     rows: float | None,
     past: NDArray[np.float64] | None,
@@ -212,7 +202,7 @@ def _bars(
         rows: of the table; None where what was measured is too old to be drawn beside its shares.
         past: shares over time, shape (tables, groups).
     """
-    reach = float(np.nanmax([shares + (0.0 if errors is None else errors), shares if real is None else real]))
+    reach = float(np.nanmax(shares + (0.0 if errors is None else errors)))
     top = next((one for one in _SCALES if reach <= one), 1.0)
     lines = []
     for i, group in enumerate(groups):
@@ -221,10 +211,6 @@ def _bars(
         if errors is not None:
             bars.append(_bracket(shares[i] - errors[i], shares[i] + errors[i], top))
             numbers.append(element("small", f"± {percent(float(errors[i]))}"))
-        if real is not None:
-            bars.append(element("i", class_="bar true", style=_width(real[i], top)))
-            true = element("small", element("span", "true ", class_="hidden"), percent(float(real[i])))
-            numbers.append(true)
         if measured:
             value, width = measured[i]
             if errors is None and rows is not None:
@@ -251,7 +237,7 @@ def _bars(
         "table",
         element("caption", element("bdi", name)),
         element("tbody", lines),
-        class_="bars two" if real is not None else "bars",
+        class_="bars",
     )
 
 
@@ -375,7 +361,7 @@ def _points(change: float) -> str:
     return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
 
 
-def heat_json(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> dict[str, Any]:
+def heat_json(run: ReportedRun, chosen: Sequence[Clique]) -> dict[str, Any]:
     """Folded pairs as shares in units of 0.01 %, for the page's script."""
     if run.codes is None:
         return {}
@@ -384,15 +370,7 @@ def heat_json(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -
     made = count_marginals(run.codes, run.schema.domain, list(chosen), "numpy") if chosen else []
     pairs = []
     for pair, counts in zip(chosen, made, strict=True):
-        entry: dict[str, Any] = {
-            "c": list(pair),
-            "v": _folded(counts, pair, run, groups),
-            "e": _pair_error(run, pair) if truth is None else None,
-        }
-        if truth is not None:
-            entry["t"] = _folded(truth.pairs[pair], pair, run, groups)
-            entry["d"] = round(1e4 * _finite(total_variation(truth.pairs[pair], counts)))
-        pairs.append(entry)
+        pairs.append({"c": list(pair), "v": _folded(counts, pair, run, groups), "e": _pair_error(run, pair)})
     return {
         "columns": {
             str(c): {"name": run.schema.names[c], "groups": [g.label for g in groups[c]]} for c in used
@@ -409,10 +387,6 @@ def _folded(
     whole = max(1.0, float(counts.sum()))
     shares: list[list[int]] = np.round(1e4 * folded / whole).astype(int).tolist()
     return shares
-
-
-def _finite(value: float) -> float:
-    return value if math.isfinite(value) else 0.0
 
 
 def _pair_error(run: ReportedRun, pair: Clique) -> str:
@@ -454,7 +428,7 @@ def _cells_by_simulation(run: ReportedRun, pair: Clique) -> str:
     )
 
 
-def pairs(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> Html:
+def pairs(run: ReportedRun, chosen: Sequence[Clique]) -> Html:
     """Section 3, second half: the frame of the heat maps."""
     total = math.comb(len(run.schema), 2)
     if not chosen:
@@ -468,17 +442,6 @@ def pairs(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> Ht
         element("option", " × ".join(run.schema.names[column] for column in pair), value=i)
         for i, pair in enumerate(chosen)
     ]
-    modes = (
-        [("v", "synthetic")] if truth is None else [("v", "synthetic"), ("t", "true"), ("d", "difference")]
-    )
-    buttons = [
-        element(
-            "label",
-            element("input", type="radio", name="heat", value=value, checked=value == "v"),
-            element("span", name),
-        )
-        for value, name in modes
-    ]
     return element(
         "section",
         element("h2", "Two columns together"),
@@ -487,13 +450,9 @@ def pairs(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> Ht
             "Share of all rows in each combination of two columns' values, in percent; the stronger the colour, "
             "the more. The list begins with the pairs that are associated most.",
         ),
-        element("p", f"True shares and differences: {LABEL}.", class_="note") if truth is not None else None,
         element(
             "div",
             element("label", "Pair ", element("select", options, id="heat-pair"), class_="choose"),
-            element("div", buttons, class_="modes", role="group", aria_label="What to show")
-            if truth is not None
-            else None,
             class_="controls",
         ),
         element("div", class_="scroll", id="heat", tabindex=0, role="region", aria_label="The chosen pair"),

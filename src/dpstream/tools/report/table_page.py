@@ -11,28 +11,24 @@ from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.collect import collect
 from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import integer
-from dpstream.tools.report.private_side import collect_truth
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
-    if private and folder.config is not None:
-        folder.config.table_recipe("report")
-    run = collect(folder, marginals=private)
+def _draw(folder: Folder, pairs: Pairs) -> Page:
+    run = collect(folder)
     chosen = sections_tables.chosen_pairs(run, pairs)
-    truth = collect_truth(run, chosen) if private else None
     charts = charts_of(run)
     dates = charts.dates
     news = sections_tables.changed(run, dates)
     sections = [
-        ("releases", "Over time", sections_time.releases(run, truth, charts)),
-        ("columns", "Columns", sections_tables.columns(run, truth, dates)),
-        ("pairs", "Pairs" if chosen else "", sections_tables.pairs(run, chosen, truth)),
+        ("releases", "Over time", sections_time.releases(run, charts)),
+        ("columns", "Columns", sections_tables.columns(run, dates)),
+        ("pairs", "Pairs" if chosen else "", sections_tables.pairs(run, chosen)),
         ("changed", "What changed" if news else "", news),
-        ("weak", "Weak spots", sections_error.weak(run, truth, dates)),
-        ("errors", "Errors", sections_error.errors(run, truth, charts)),
+        ("weak", "Weak spots", sections_error.weak(run, dates)),
+        ("errors", "Errors", sections_error.errors(run, charts)),
     ]
     what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(run.schema))} columns"
-    heat = sections_tables.heat_json(run, chosen, truth)
+    heat = sections_tables.heat_json(run, chosen)
     return Page(
         run,
         sections,
@@ -45,4 +41,4 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     )
 
 
-TABLES_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)
+TABLES_PAGE: Final = FamilyPage(_draw, pairs=True)

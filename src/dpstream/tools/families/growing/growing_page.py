@@ -47,13 +47,13 @@ class _Classifier(Told):
     records: tuple[int, ...]
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+def _draw(folder: Folder, pairs: Pairs) -> Page:
     box = folder.manifest["mechanism"].get("options", {}).get("black_box", {})
     if not isinstance(box, dict) or box.get("name") != "erm":
-        return TABLES_PAGE.draw(folder, pairs, private)
-    if pairs or private:
+        return TABLES_PAGE.draw(folder, pairs)
+    if pairs:
         raise ConfigError(
-            "a report about a classifier has neither heat maps nor the private data",
+            "a report about a classifier has no heat maps",
             where="report",
             allowed="a report without them",
         )
@@ -254,4 +254,4 @@ def _errors(run: _Classifier) -> Html:
     )
 
 
-GROWING_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)
+GROWING_PAGE: Final = FamilyPage(_draw, pairs=True)

@@ -24,7 +24,7 @@ from dpstream.tools.errors.contract import (
 from dpstream.tools.errors.imagined_columns import Draw, uniform_columns
 from dpstream.tools.errors.invented_tables import imagined_changes, totals_of
 from dpstream.tools.evaluate.array_types import Codes, Ints
-from dpstream.tools.families.points.point_view import PointView
+from dpstream.tools.families.points.point_releases import PointView
 from dpstream.tools.families.points.transport import w1
 
 if TYPE_CHECKING:
