@@ -28,9 +28,7 @@ def reports(step: int) -> Batch:
 
 def subject(kind: str) -> Subject:
     recipe = (
-        PanelWindow(SCHEMA, window=2, people=40, weights=False)
-        if kind == "window"
-        else PanelCumulative(SCHEMA, people=40, weights=False)
+        PanelWindow(SCHEMA, window=2, people=40) if kind == "window" else PanelCumulative(SCHEMA, people=40)
     )
     plan = recipe.calibrate(rho="1/2", unit=Individual("replace"), horizon=STEPS)
     publish = "changes" if kind == "window" else "both"
@@ -75,4 +73,6 @@ def assert_only_extended(home: Path) -> None:
             assert table.select(earlier.column_names).equals(earlier)
         earlier = table
     assert earlier is not None
-    assert earlier.num_columns == STEPS + 1
+    assert [name for name in earlier.column_names if name.startswith("poor")] == [
+        f"poor_{step}" for step in range(1, STEPS + 1)
+    ]

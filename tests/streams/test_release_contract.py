@@ -37,14 +37,8 @@ CASES: dict[str, tuple[Callable[[], StreamPlan], Schema]] = {
         lambda: PMWG(FLAGS.domain, alpha="1/5", start=50, hard_questions=2).calibrate(epsilon=4),
         FLAGS,
     ),
-    "window": (
-        lambda: PanelWindow(ONE, 2, weights=False).calibrate(rho=1, unit=Individual(), horizon=4),
-        ONE,
-    ),
-    "cumulative": (
-        lambda: PanelCumulative(ONE, weights=False).calibrate(rho=1, unit=Individual(), horizon=4),
-        ONE,
-    ),
+    "window": (lambda: PanelWindow(ONE, 2).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
+    "cumulative": (lambda: PanelCumulative(ONE).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
     "points": (lambda: Points(PLANE).calibrate(epsilon=4, unit=Event("replace")), PLANE),
 }
 
@@ -89,7 +83,12 @@ def test_every_release_keeps_the_contract(name: str, tmp_path: Path) -> None:
             _ = release.classifier
     if synthesis.grows is not None:
         assert synthesis.grows.table(released).equals(table)
-        assert set(synthesis.grows.additions(released).column_names) == {"person", "period", *schema.names}
+        assert set(synthesis.grows.additions(released).column_names) == {
+            "person",
+            "period",
+            *schema.names,
+            "weight",
+        }
 
 
 def refuses_questions(release: Release) -> None:
