@@ -523,8 +523,8 @@ FAULTS = (
         "formats",
         "a withdrawn table stays in its folder",
         "io/sinks/publisher.py",
-        "        self.expire(step, names)\n        self._sweep(folder)",
-        "        self._sweep(folder)",
+        "        self.expire(step, names)\n        self._sweep()",
+        "        self._sweep()",
         ("sinks", "streams/test_stream.py"),
     ),
     Fault(

@@ -189,7 +189,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
 
 def test_of_two_who_publish_a_step_at_once_the_first_wins_whole(tmp_path: Path) -> None:
     """The second publishes while the first is between two files; what an interrupted attempt left goes."""
-    (tmp_path / ".step-000002.0123.tmp").mkdir()
+    (tmp_path / ".publishing.tmp" / "0123").mkdir(parents=True)
     first, second = (Publisher(tmp_path, format="csv") for _ in range(2))
     mine, other = ({**first.render(table(rows)), "manifest.json": bytes([48 + rows])} for rows in (7, 8))
     real, begun = durable.write_file, threading.Event()

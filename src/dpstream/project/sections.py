@@ -477,12 +477,6 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
             f"{options.rows} rows a step would publish the size of every step, and sizes are private here",
             '[stream] total = "public" (the unit becomes event-replace), or a time_column',
         )
-    if options.broken == "drop-and-count-nothing" and unit.relation == "replace":
-        raise section.wrong(
-            "broken",
-            "a record that is left out would change numbers that are public here",
-            'error, missing; or [stream] total = "private"',
-        )
     for key in shared:
         if section.has(key):
             section.note(key, str(section.raw(key)), default=False)

@@ -17,7 +17,6 @@ def warm() -> None:
     Cost: with nothing kept some 20 s of CPU, else one or two.
     """
     _tables()
-    _sources()
     _graphical()
     for family in families():
         if family.warm is not None:
@@ -30,12 +29,6 @@ def _tables() -> None:
     codes = np.zeros((1, len(_DOMAIN)), np.int32)
     count_marginals(codes, _DOMAIN, _PAIRS)
     MultisetHash.of(codes, None, bytes(32))
-
-
-def _sources() -> None:
-    from dpstream.io.sources.lines import scan
-
-    scan(b"a,b\n", 2)
 
 
 def _graphical() -> None:

@@ -138,14 +138,7 @@ def spent_per_step(plan: StreamPlan) -> Fraction:
 
 
 def plan_hash(facts: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON; public.
-
-    ``line_breaks`` is not in it: streams that began before there was this key, and whose files hold cells of several
-    lines, go on when it is set.
-    """
-    source = facts.get("source")
-    if isinstance(source, dict) and "line_breaks" in source:
-        facts = {**facts, "source": {k: v for k, v in source.items() if k != "line_breaks"}}
+    """SHA-256 of the canonical JSON; public."""
     return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
 
 

@@ -30,6 +30,8 @@ NOTICE = "withdrawn.json"
 MEASUREMENTS = "measurements.ndjson"
 #: What stays of a step whose table expired or was withdrawn.
 STAYING = frozenset({MANIFEST, NOTICE, MEASUREMENTS})
+#: Where a step is put together: it is there only while somebody publishes, or after an attempt that was interrupted.
+_ATTEMPTS = ".publishing.tmp"
 _STEP = re.compile(r"step-(\d{6,})")
 #: (step, file or table) -> how it differs from what was published; "withdrawn": it exists, but the step was withdrawn.
 Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
@@ -71,7 +73,7 @@ class Publisher:
         step-000017/measurements.ndjson
         step-000017/manifest.json
 
-    A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be repeated after a
+    A step's directory is built in a temporary folder, fsynced, and renamed into place. Calls may be repeated after a
     crash; a file that exists already must be equal, byte for byte.
 
     Errors:
@@ -162,10 +164,10 @@ class Publisher:
         """
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         final = self._directory / step_name(step)
+        self._sweep()
         if not final.exists():
-            self._sweep(final)
-            temporary = self._temporary(final)
-            temporary.mkdir(mode=0o755)
+            temporary = self._attempt()
+            temporary.mkdir(mode=0o755, parents=True)
             for name, content in files.items():
                 _put(temporary / name, content)
             durable.sync_directory(temporary)
@@ -176,6 +178,7 @@ class Publisher:
                     raise
                 # Another process was first, with a copy of the state: whether it published the same is compared.
                 shutil.rmtree(temporary)
+            self._sweep()
         self._require_equal(final, files)
         durable.sync_directory(self._directory)
 
@@ -237,7 +240,7 @@ class Publisher:
         folder = self._directory / step_name(step)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.expire(step, names)
-        self._sweep(folder)  # the table in what an interrupted attempt left
+        self._sweep()  # the table in what an interrupted attempt left
         for name, data in files.items():
             path = folder / name
             if not path.exists() or read_bytes(path) != data:
@@ -253,18 +256,26 @@ class Publisher:
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # makes the new folder's name durable
 
-    def _temporary(self, final: Path) -> Path:
+    def _attempt(self) -> Path:
         """A name of this attempt's own: two processes that share one publish a mixture."""
-        return self._directory / f".{final.name}.{secrets.token_hex(8)}.tmp"
+        return self._directory / _ATTEMPTS / secrets.token_hex(8)
 
-    def _sweep(self, final: Path) -> None:
-        """Remove what attempts at a step left that were interrupted."""
-        for left in self._directory.glob(f".{final.name}.*.tmp"):
-            gone = self._temporary(final)
-            # Moved first: where another process is at work on it after all, that one publishes all of it, or nothing.
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(left, gone)
-                shutil.rmtree(gone)
+    def _sweep(self) -> None:
+        """Remove what interrupted attempts left, at whatever step, without a listing of all releases."""
+        attempts = self._directory / _ATTEMPTS
+        try:
+            attempts.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            for left in attempts.iterdir():
+                gone = self._attempt()
+                # Moved first: where another process is at work on it after all, that one publishes all or nothing.
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(left, gone)
+                    shutil.rmtree(gone)
+            with contextlib.suppress(OSError):
+                attempts.rmdir()  # unless another process is at work there
 
     def _files(self, name: str, table: Any) -> dict[str, bytes]:
         label = (table.schema.metadata or {}).get(LABEL)

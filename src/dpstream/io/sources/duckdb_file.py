@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +59,13 @@ def open_database(path: Path) -> Iterator[Any]:
             where=str(path),
             allowed="a DuckDB file that nobody has open for writing",
         ) from None
-    try:
-        _set_utc(connection, path)
+    with closing(connection):
+        try:
+            connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
+        except duckdb.Error:
+            raise ConfigError(
+                "this DuckDB cannot read times in UTC",
+                where=str(path),
+                allowed="DuckDB with its extension icu, as pip installs it",
+            ) from None
         yield connection
-    finally:
-        connection.close()
-
-
-def _set_utc(connection: Any, path: Path) -> None:
-    import duckdb
-
-    try:
-        connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
-    except duckdb.Error:
-        raise ConfigError(
-            "this DuckDB cannot read times in UTC",
-            where=str(path),
-            allowed="DuckDB with its extension icu, as pip installs it",
-        ) from None

@@ -99,19 +99,11 @@ def binary(path: AnyPath) -> IO[bytes]:
     return cast("IO[bytes]", path.open("rb"))
 
 
-def arrow_file(path: AnyPath) -> Any:
-    """As ``binary``, as an open pyarrow file that calls no Python.
+def arrow_bytes(path: AnyPath) -> Any:
+    """An open pyarrow file that reads at any place and calls no Python. It does not decompress.
 
     Arrow reads ahead in a thread; one that waits for Python while the program ends aborts the program.
     """
-    import pyarrow as pa
-
-    file = arrow_bytes(path)
-    return pa.CompressedInputStream(file, "gzip") if path.name.lower().endswith(".gz") else file
-
-
-def arrow_bytes(path: AnyPath) -> Any:
-    """As ``arrow_file``, without decompression: an open pyarrow file that reads at any place."""
     import pyarrow as pa
 
     return path.open_arrow() if isinstance(path, ObjectPath) else pa.OSFile(str(path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,7 @@ from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import CountedFile, is_large
 from dpstream.io.sources.file_finding import FilesAsFound, changes_of, file_name, find_files
 from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format
-from dpstream.io.sources.formats import (
-    blocks,
-    column_names,
-    fingerprint,
-)
-from dpstream.io.sources.lines import Rules
+from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import (
     BYTES,
@@ -106,24 +100,19 @@ class FileSource(Source):
         self._declared = frozenset(columns)
         self._position: dict[str, int] = {}
         self._key = b""
-        self._rules = self._record_rules(columns, ignored)
+        self._json_keys = self._keys_of_records(columns, ignored)
 
-    def _record_rules(self, columns: Sequence[str], ignored: Sequence[str]) -> Rules:
+    def _keys_of_records(self, columns: Sequence[str], ignored: Sequence[str]) -> JsonKeys:
         options = self.options
         marks = [name for name in (options.time_column, options.user_column) if name is not None]
         operations = [name for name in (options.op_column,) if name is not None]
         names = tuple(dict.fromkeys([*marks, *operations, *columns])) if columns else None
-        return Rules(
-            options.broken,
-            options.line_breaks,
+        return JsonKeys(
             names,
             frozenset(ignored) - frozenset([*marks, *operations]),
             frozenset(marks),
             frozenset(operations),
         )
-
-    def _count_broken(self, records: int) -> None:
-        self.broken += records
 
     @property
     def position(self) -> dict[str, int]:
@@ -235,7 +224,7 @@ class FileSource(Source):
         name, ends, records = self._name(path), [], 0
         op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
         waiting: list[tuple[Any, NDArray[np.bool_], Times]] = []
-        blocks = self._read(path, counted=True) if whole else self._blocks(path, self._marks(), counted=True)
+        blocks = self._read(path) if whole else self._blocks(path, self._marks())
         for block in blocks:
             deletes = np.zeros(block.num_rows, np.bool_)
             if op_column is not None:
@@ -300,7 +289,7 @@ class FileSource(Source):
 
     def _file_records(self, path: AnyPath) -> tuple[Any, Any]:
         name, pieces, records = self._name(path), self._pieces(), 0
-        for block in self._read(path, counted=True):
+        for block in self._read(path):
             pieces.add(*self._split(block, name, records), steps=np.ones(block.num_rows, np.int64))
             records += block.num_rows
         self._as_found.check()
@@ -313,7 +302,7 @@ class FileSource(Source):
             return None
 
         def read(then: Callable[[ReadBlock], Any]) -> Iterator[Any]:
-            yield from self._read(path, counted=True, then=then)
+            yield from self._read(path, then=then)
             self._as_found.check()
 
         return CountedFile(self._encoder, read, lambda: self._file_records(path)[0])
@@ -325,7 +314,7 @@ class FileSource(Source):
         pieces, read, step = self._pieces(), 0, start_step
         for path in files:
             name, records = self._name(path), 0
-            for block in self._read(path, counted=True):
+            for block in self._read(path):
                 steps = (read + np.arange(block.num_rows)) // rows + 1
                 keep = steps >= start_step
                 table, deletes = self._split(block, name, records)
@@ -404,12 +393,12 @@ class FileSource(Source):
 
     def _columns_of(self, path: AnyPath) -> list[str]:
         """A file's columns without those that are not read."""
-        names = column_names(path, reveal=self._reveal, rules=self._rules)
-        return [name for name in names if name not in self._rules.ignored]
+        names = column_names(path, reveal=self._reveal, keys=self._json_keys)
+        return [name for name in names if name not in self._json_keys.ignored]
 
     def _public_columns(self, path: AnyPath) -> bool:
         """Whether the columns of a file are public: not where they are the keys of its records."""
-        return self._rules.names is not None or file_format(path) != "ndjson"
+        return self._json_keys.names is not None or file_format(path) != "ndjson"
 
     def _keeps(self, name: str) -> bool:
         return name not in (self.options.op_column, self.options.time_column)
@@ -422,25 +411,23 @@ class FileSource(Source):
         empty = next(iter(self._blocks(self._first, self._columns)))
         return Pieces(empty, self._encoder)
 
-    def _blocks(self, path: AnyPath, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
-        """The blocks of a file. ``counted``: count broken records, at one of the two readings where there are two."""
+    def _blocks(self, path: AnyPath, columns: list[str]) -> Iterator[Any]:
+        """The blocks of a file."""
         self._as_found.reading(path)
-        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
-        return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
+        return blocks(path, columns=columns, reveal=self._reveal, keys=self._json_keys)
 
-    def _read(
-        self, path: AnyPath, *, counted: bool = False, then: Callable[[ReadBlock], Any] | None = None
-    ) -> Iterator[Any]:
+    def _read(self, path: AnyPath, then: Callable[[ReadBlock], Any] | None = None) -> Iterator[Any]:
         """The blocks of a file with all columns, encoded where the source has a schema, or what ``then`` makes of them
-        in several threads. ``counted`` as above."""
+        in several threads."""
         self._as_found.reading(path)
-        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         each = partial(read_block, marks=self._marks(), columns=self._columns, encoder=self._encoder)
         if self._encoder is None:
-            return map(each, blocks(path, columns=self._names, reveal=self._reveal, rules=rules))
+            return map(each, blocks(path, columns=self._names, reveal=self._reveal, keys=self._json_keys))
         coded = self._encoder.names - {*self._marks(), *self._encoder.kept}
         last = each if then is None else lambda table: then(each(table))
-        return blocks(path, columns=self._names, reveal=self._reveal, rules=rules, each=last, coded=coded)
+        return blocks(
+            path, columns=self._names, reveal=self._reveal, keys=self._json_keys, each=last, coded=coded
+        )
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)

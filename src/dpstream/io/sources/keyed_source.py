@@ -82,7 +82,6 @@ class KeyedSource(Source):
         """See ``Source``."""
         self._empty_is_null = self.options.updates == "changed" and _reads_csv(self.beneath)
         for entry in self.beneath.steps(start_step, seen=seen, key=key):
-            self.broken = self.beneath.broken
             yield StepInput(entry.step, entry.batch_id, entry.period, None, None, keyed=self._keyed(entry))
 
     def committed(self, position: Mapping[str, int]) -> None:

@@ -100,7 +100,6 @@ class StaySource(Source):
             tables.append(with_key(entry.inserts.drop_columns([begin, end]), entry.users[0], key))
             firsts.append(np.maximum(grid.steps(starts), 1))
             lasts.append(np.where(ended, grid.steps(np.where(ended, ends, 0)), _NEVER))
-        self.broken = self.beneath.broken
         rows, first, gone = join(tables, _WHERE), np.concatenate(firsts), np.concatenate(lasts)
         inside = gone >= 1  # the others ended before the public start
         return rows.filter(inside), first[inside], gone[inside]

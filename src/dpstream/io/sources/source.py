@@ -26,13 +26,10 @@ class Source(ABC):
 
     Attributes:
         options: the ``[source]`` table.
-        broken: how many lines so far were no records (``options.broken`` says what happens to them). Private: for the
-            owner's terminal only.
         ignored: names of columns that records may have and that are not read.
     """
 
     options: SourceOptions
-    broken: int = 0
     ignored: frozenset[str] = frozenset()
 
     @property

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.contracts.recipe_options import NUMBER, TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.lines import Broken
 from dpstream.io.sources.operations import Operations
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
@@ -168,23 +167,6 @@ class SourceKeys:
         reason="a file that is renamed into place is never half-written",
         meaning="When a file is finished: as soon as its name matches `path`, or when an empty file "
         "`NAME.done` is there too. That its size has stopped growing proves nothing.",
-    )
-    broken: Broken = _key(
-        _FILES,
-        default="error",
-        reason="nothing is made up or left out unless the owner says so",
-        meaning="What becomes of a record of a csv or NDJSON source that cannot be taken apart: a line "
-        "with more or fewer cells, with an open quote, or that is no JSON object. `missing`: it "
-        "has a null in every column. With `missing` and `drop-and-count-nothing`, bytes that are "
-        "no UTF-8 are read as U+FFFD, and keys that nobody declared are left out.",
-    )
-    line_breaks: bool = _key(
-        _FILES,
-        default=False,
-        allowed="true, false",
-        reason="a record is a line, so none can take in those that follow it",
-        meaning="Whether a quoted cell of a csv file may run over several lines. The files are then "
-        "trusted to close every quote.",
     )
     offsets: bool = _key(
         _FILES,

@@ -21,7 +21,6 @@ from dpstream.io.sources.keyed_options import (
     reads_now,
 )
 from dpstream.io.sources.kinds import check_kind, duration
-from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
 from dpstream.io.sources.source_keys import KINDS, SOURCES, Late, SourceKeys, keys_of_kind, wrong_source
 
@@ -109,7 +108,6 @@ class SourceOptions(SourceKeys):
             raise wrong_source("user_column is also the time column or the operation column", "two columns")
         if self.late not in _LATE:
             raise wrong_source(f"unknown late = {self.late!r}", ", ".join(_LATE))
-        self._check_records()
         if not isinstance(self.offsets, bool):
             raise wrong_source(f"offsets = {self.offsets!r} is no boolean", "true or false")
         if self.offsets and (self.time_column is None or self.every is None):
@@ -122,26 +120,6 @@ class SourceOptions(SourceKeys):
             self._check_without_time()
         else:
             self._check_times()
-
-    def _check_records(self) -> None:
-        """Check the keys about records of text files."""
-        if self.broken not in BROKEN:
-            raise wrong_source(f"unknown broken = {self.broken!r}", ", ".join(BROKEN))
-        if not isinstance(self.line_breaks, bool):
-            raise wrong_source(f"line_breaks = {self.line_breaks!r} is no boolean", "true or false")
-        if self.line_breaks and self.stdin:
-            raise wrong_source("line_breaks has no meaning for standard input", "leave it out")
-        if self.line_breaks and self.broken != "error":
-            raise wrong_source(
-                "line_breaks and broken contradict each other: where records may run over lines, nobody can say "
-                "where a broken one ends",
-                'one of the two: line_breaks = true with broken = "error", or broken without line_breaks',
-            )
-        if self.broken == BROKEN[2] and self.rows is not None:
-            raise wrong_source(
-                f'broken = "{self.broken}" does not fit rows: leaving out a record would move all those after it',
-                "error, missing",
-            )
 
     def _check_wide(self) -> None:
         """Check the keys of files with one column per period."""
@@ -459,11 +437,6 @@ class SourceOptions(SourceKeys):
             words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         if self.own is not None:
             words["own"] = SOURCES.get(self.kind).pinned(self.own)
-        # ``stream.declared`` has the sentences about these.
-        if self.broken != "error":
-            words["broken"] = self.broken
-        if self.line_breaks:
-            words["line_breaks"] = True
         if self.offsets:
             words["offsets"] = True
         user = {} if self.user_column is None else {"user_column": self.user_column}

@@ -52,7 +52,7 @@ class WideSource(FileSource):
         super().__init__(options, base=base, ignored=ignored, reveal=reveal)
         self._variables = tuple(columns)
         # The keys of all records decide which periods an NDJSON file has; the order of records must not.
-        self._rules = replace(self._rules, all_keys=True)
+        self._json_keys = replace(self._json_keys, all_keys=True)
 
     def steps(
         self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
@@ -73,7 +73,7 @@ class WideSource(FileSource):
         names = [user, *self._variables]
         pieces = None
         for path in files:
-            for block in self._blocks(path, wanted, counted=step == 1):
+            for block in self._blocks(path, wanted):
                 table = block.select(wanted).rename_columns(names)
                 pieces = pieces or Pieces(table.slice(0, 0))
                 rows = table.num_rows
