@@ -293,7 +293,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
         + KEPT, data="stays"),
     "census, public total": Configuration('name = "census"', PUBLIC, CHANGES, rest=KEPT, data="changes"),
     "panel window": Configuration('name = "panel-window"\nwindow = 2', budget='rho = "1/10"\nhorizon = 5', **FOLLOWED),
-    "panel window, replaced": Configuration('name = "panel-window"\nwindow = 2\nweights = true',
+    "panel window, replaced": Configuration('name = "panel-window"\nwindow = 2',
         'unit = "individual-replace"', budget='epsilon = "2"\ndelta = "1e-6"\nhorizon = 5', **FOLLOWED),
     "panel cumulative": Configuration('name = "panel-cumulative"', budget='rho = "1/10"\nhorizon = 5', **FOLLOWED),
     "points": Configuration('name = "points"', PUBLIC, columns=PLACES, data="places"),

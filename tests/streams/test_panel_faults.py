@@ -73,4 +73,6 @@ def assert_only_extended(home: Path) -> None:
             assert table.select(earlier.column_names).equals(earlier)
         earlier = table
     assert earlier is not None
-    assert earlier.num_columns == STEPS + 1
+    assert [name for name in earlier.column_names if name.startswith("poor")] == [
+        f"poor_{step}" for step in range(1, STEPS + 1)
+    ]

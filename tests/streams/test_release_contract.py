@@ -83,7 +83,12 @@ def test_every_release_keeps_the_contract(name: str, tmp_path: Path) -> None:
             _ = release.classifier
     if synthesis.grows is not None:
         assert synthesis.grows.table(released).equals(table)
-        assert set(synthesis.grows.additions(released).column_names) == {"person", "period", *schema.names}
+        assert set(synthesis.grows.additions(released).column_names) == {
+            "person",
+            "period",
+            *schema.names,
+            "weight",
+        }
 
 
 def refuses_questions(release: Release) -> None:

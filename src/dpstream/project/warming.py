@@ -32,13 +32,11 @@ def _tables() -> None:
 
 
 def _graphical() -> None:
-    from dpstream.core.graphical import Measurement, Model, fit, tree_cells_each
-    from dpstream.core.graphical.compiled.blocks import draw_blocks
+    from dpstream.core.graphical import Measurement, Model, draw_blocks, fit, tree_cells_each
 
     measured = [Measurement(pair, np.arange(1.0, 1 + _DOMAIN.cells(pair)), 1.0) for pair in _PAIRS]
     model = Model.uniform(_DOMAIN, 10.0)
-    for method in ("proximal", "mirror"):
-        model = fit(_DOMAIN, measured, warm=model, iterations=3, method=method)
+    model = fit(_DOMAIN, measured, warm=model, iterations=3)
     # All pairs at once, a clique within one of the tree, and one that is spread over it.
     model.marginals([(0, 1), (0, 2), (0, 3), (1, 3), (1, 2), (2, 3)])
     model.marginals([(0,), (0, 1), (0, 1, 3)])

@@ -90,8 +90,6 @@ def _honest() -> Iterator[PanelSubject]:
         plan = FixedWindow(periods, window, symbols).calibrate("1/2", unit)
         name = f"window of {window} of {periods}, {symbols} symbols, {unit.relation}"
         yield PanelSubject(name, plan)
-    growing = FixedWindow(5, 2, segment=2).calibrate("1/2", _UNITS[1])
-    yield PanelSubject("window of 2 of 5, segments of 2 with half of the budget each, replace", growing)
     for unit, counter in itertools.product(_UNITS, ("best", *ZCDP_COUNTER_NAMES)):
         cumulative = Cumulative(5, counter=counter).calibrate("1/2", unit)
         yield PanelSubject(f"cumulative of 5, counter {counter}, {unit.relation}", cumulative)

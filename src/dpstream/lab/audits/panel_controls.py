@@ -36,7 +36,7 @@ class BrokenPrivateSplit(_Broken):
         symbols = self.recipe.symbols
         groups = state.synthetic % (self.patterns // symbols)
         # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
-        private = (state.recent // symbols)[: len(groups)]
+        private = (state.private // symbols)[: len(groups)]
         groups[: len(private)] = private
         available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
         numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
@@ -50,9 +50,9 @@ class BrokenUnpairedNoise(_Broken):
     """BROKEN: has the noise for one changed count, but a replaced person changes two. True loss: twice the claim."""
 
     @cached_property
-    def noises(self) -> tuple[DiscreteGaussian, ...]:
+    def noise(self) -> DiscreteGaussian:
         """Noise of half of the variance that replacement needs."""
-        return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
+        return DiscreteGaussian(super().noise.sigma_squared / 2)
 
 
 def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:

@@ -25,10 +25,8 @@ from dpstream.checks import certify
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
-from dpstream.families.points.blocks import CellCounts
-from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
-from dpstream.families.points.cell_schedule import PAPER
-from dpstream.families.points.partition import codes_of
+from dpstream.families.points.cells import PAPER, CellCounts, CellRule, PointCells, cell_rule
+from dpstream.families.points.online import codes_of
 from dpstream.lab.audits.controls import ReusedNoise
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.loss_bounds import distinguish

@@ -11,11 +11,8 @@ from fractions import Fraction
 from typing import Self
 
 from dpstream.core.privacy import DiscreteLaplace, Randomness
-from dpstream.families.points.blocks import noisy
-from dpstream.families.points.cell_counters import CellRule, PointCells
-from dpstream.families.points.cell_schedule import Schedule
+from dpstream.families.points.cells import CellRule, PointCells, PointsState, Schedule, noisy
 from dpstream.families.points.online import OnlinePointsPlan
-from dpstream.families.points.points_state import PointsState
 from dpstream.lab.audits.controls import broken_quiet_counter
 
 _QUIET = Fraction(2, 3)
