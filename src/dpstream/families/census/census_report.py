@@ -1,4 +1,4 @@
-"""census_report."""
+"""What a census says about itself: counted numbers with the law of their noise, predictions, words for plans."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,26 +65,6 @@ class Universe:
             return scaled
         shape = [size if i in query.clique else 1 for i, size in enumerate(self.domain.sizes)]
         return np.broadcast_to(scaled.reshape(shape), self.domain.sizes).reshape(-1)
-
-    def identity(self, query: LinearQuery) -> tuple[bytes, bytes]:
-        """What tells the query from all others whatever its words, and the same of its complement ``1 - f``.
-
-        A hash of the columns on which its values really depend, and of these values: equal exactly where ``weights``
-        are equal. Linear in the cells of the query's own columns.
-
-        Errors:
-            ConfigError: the query is none of these columns.
-        """
-        values = self._grid_values(query).reshape(self.domain.shape(query.clique))
-        needed = [axis for axis in range(values.ndim) if (values != values.take([0], axis)).any()]
-        others = tuple(0 if axis not in needed else slice(None) for axis in range(values.ndim))
-        columns = np.array([query.clique[axis] for axis in needed], "<i8").tobytes()
-        kept = values[others]
-        own, complement = (
-            hashlib.sha256(columns + np.ascontiguousarray(one, "<i8").tobytes()).digest()
-            for one in (kept, 2**WEIGHT_BITS - kept)
-        )
-        return own, complement
 
     def _grid_values(self, query: LinearQuery) -> NDArray[np.int64]:
         """The values of the query's own columns in units of ``2^-WEIGHT_BITS``."""

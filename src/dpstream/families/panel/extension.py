@@ -1,4 +1,4 @@
-"""Synthetic people are extended, never rewritten: who of them gets which symbol next.
+"""What people report is checked; synthetic people are extended, never rewritten: who of them gets which symbol next.
 
 Public post-processing of noisy counts; an ordinary generator, seeded from the one door to entropy, is enough.
 """

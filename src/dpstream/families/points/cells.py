@@ -1,4 +1,4 @@
-"""cells."""
+"""Cells of points: when they begin, what they spend, how they are counted, and what a stream remembers of them."""
 
 from __future__ import annotations
 
