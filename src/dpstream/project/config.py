@@ -210,7 +210,7 @@ def sink_of(
         StandardOutput,
         Tee,
     )
-    from dpstream.io.sinks.sink_kinds import SINKS
+    from dpstream.io.sinks.feed import SINKS
     from dpstream.stream.release.manifest import describe_tables
 
     folder = Publisher(directory, format=output.format)

@@ -24,7 +24,7 @@ from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.toml import toml_value
-from dpstream.io.sources.duckdb_file import is_database
+from dpstream.io.sources.query import is_database
 from dpstream.io.sources.sample import read_sample
 from dpstream.project.column_draft import SAMPLE_ROWS, coordinates, draft_columns, draft_reports, whose_column
 from dpstream.project.drafted_tables import (

@@ -50,7 +50,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
-from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
+from dpstream.io.sinks.feed import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source

@@ -12,17 +12,15 @@ from dpstream.core.contracts import option
 from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.keyed_operations import KeyedOperations
 from dpstream.io.sources.keyed_options import key_rules
+from dpstream.io.sources.operations import KeyedOperations
 from dpstream.io.sources.query import bounds
-from dpstream.io.sources.source import PeriodSource
+from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.frame_checks import quoted
 from dpstream.spark.keyed_batch import KeyedSparkBatch
-from dpstream.spark.passes import require_room
+from dpstream.spark.passes import quoted, require_room
 from dpstream.spark.sessions import (
     NO_TIME,
     is_allowed_setting,
