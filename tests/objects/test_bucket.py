@@ -15,7 +15,7 @@ from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, 
 from dpstream.core.foreign import arrow_input
 from dpstream.core.objects import ObjectPath, object_path
 from dpstream.io.sinks import Bucket, Mirrored, Publisher
-from dpstream.io.sinks.staged_file import StagedFile
+from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
 CONFIG = """\
