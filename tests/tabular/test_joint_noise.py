@@ -11,7 +11,7 @@ import pytest
 from dpstream.core.contracts import ExpectedTable, NoisyCounts
 from dpstream.core.privacy import ZCDP, Event, HistogramsNoise, PureDP, Randomness
 from dpstream.core.privacy.joint import HistogramCells
-from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.privacy.law import WeightedSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import MWEMPGM, Pooled

@@ -20,7 +20,7 @@ from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
 from dpstream.core.privacy import ZCDP, PureDP
-from dpstream.core.privacy.odds import best_guess
+from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.toml import toml_value
