@@ -358,7 +358,6 @@ SOURCE = SourceKind(
     public=_public,
     options=SparkKeys,
     movable=("master", "remote", "memory", "settings"),
-    later=("order_column",),
     keyed=True,
     repeatable=True,
     check=_check,
