@@ -69,7 +69,7 @@ FAULTS = (
     Fault(
         "noise",
         "a tie of the inversion is decided without further bits",
-        "core/privacy/_inversion.py",
+        "core/privacy/_samplers.py",
         "                places[i] = self._refine(int(uniform[i]), more)",
         "                places[i] = places[i]",
         ("privacy",),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import option
-from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_options import key_rules
@@ -308,12 +308,6 @@ def _fits(options: SourceOptions, plan: StreamPlan) -> None:
     """See ``SourceKind.fits``."""
     own: SparkKeys = options.own or SparkKeys()
     refuse_reading(plan.reads, "kind")
-    if plan.options().get("come_and_go") == "cancelled":
-        raise ConfigError(
-            "rows that come and go within a step are not brought together in Spark",
-            where="[mechanism] come_and_go",
-            allowed="counted",
-        )
     require_room(
         plan.domain,
         plan.asked_cliques(),
@@ -360,6 +354,7 @@ SOURCE = SourceKind(
     movable=("master", "remote", "memory", "settings"),
     keyed=True,
     repeatable=True,
+    cancels=False,
     check=_check,
     fits=_fits,
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import CellEstimate, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery, WeightsTable
 
 #: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
 WEIGHT_BITS = 20
@@ -158,12 +158,16 @@ class HistogramSynthesis(SyntheticTable):
 
     def marginal(self, clique: Clique) -> CellEstimate:
         """What ``y`` says; how far it is from the truth is known only where a question was asked."""
-        others = tuple(i for i in range(len(self.columns)) if i not in clique)
-        return CellEstimate(self.shares.reshape(self.columns.sizes).sum(axis=others) * self.records, None)
+        (share,) = self._table.shares([clique])
+        return CellEstimate(share.reshape(self.columns.shape(clique)) * self.records, None)
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
-        return [self.marginal(clique).values.reshape(-1) for clique in cliques]
+        return [share * self.records for share in self._table.shares(cliques)]
+
+    @property
+    def _table(self) -> WeightsTable:
+        return WeightsTable(self.columns, self.shares)
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says."""
@@ -177,11 +181,7 @@ class HistogramSynthesis(SyntheticTable):
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Records drawn from ``y``, shape (rows, columns)."""
-        generator = np.random.default_rng(seed)
-        edges = np.cumsum(self.shares)
-        cells = np.searchsorted(edges, generator.random(rows) * edges[-1], side="right")
-        cells = np.minimum(cells, len(edges) - 1)
-        return np.column_stack(np.unravel_index(cells, self.columns.sizes)).astype(np.int32)
+        return self._table.sample(rows, seed)
 
     def pack(self) -> Packed:
         """Arrays and JSON."""

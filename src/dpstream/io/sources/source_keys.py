@@ -317,6 +317,12 @@ class SourceKeys:
     own: Any = None
 
     @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step can be left out."""
+        other = other_kind(self.kind)
+        return other is None or other.cancels
+
+    @property
     def stdin(self) -> bool:
         """Whether records come on standard input."""
         return self.path == ("-",)
@@ -348,6 +354,7 @@ class SourceKind:
             published with their values.
         keyed: whether it reads records with keys itself; else their keys are read as users, and their operations apart.
         repeatable: whether a released step can be read again, for comparison.
+        cancels: whether its batches can leave out equal rows that come and go within a step.
         check: refuses values that contradict each other (ConfigError), of the ``SourceKeys``.
         fits: refuses plans that the source cannot feed (any error of dpstream), of the ``SourceOptions`` and the plan;
             no data is read yet.
@@ -361,6 +368,7 @@ class SourceKind:
     movable: tuple[str, ...] = ()
     keyed: bool = False
     repeatable: bool = False
+    cancels: bool = True
     check: Callable[[Any], None] | None = None
     fits: Callable[[Any, Any], None] | None = None
 
