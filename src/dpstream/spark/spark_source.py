@@ -352,7 +352,6 @@ SOURCE = SourceKind(
     public=_public,
     options=SparkKeys,
     movable=("master", "remote", "memory", "settings"),
-    later=("order_column",),
     keyed=True,
     repeatable=True,
     cancels=False,

@@ -189,8 +189,8 @@ def other_files(name: str) -> StepError:
     )
 
 
-def still_first(here: Sequence[str], seen: Position, key: bytes) -> bool:
-    """Whether a position says which files were read, where each file is a step; they are the first ones then.
+def check_first_files(here: Sequence[str], seen: Position, key: bytes) -> None:
+    """Where each file is a step: check that the files that were read, by a position, are still the first ones.
 
     Args:
         here: the names of all files, in order. key: of ``FileNames``.
@@ -199,12 +199,14 @@ def still_first(here: Sequence[str], seen: Position, key: bytes) -> bool:
         StepError: another file is among them, or one of them is gone.
     """
     known = [(name, count) for name, count in seen.items() if name.startswith(f"{FILES}:") and count]
+    if not known and seen:
+        raise other_files(min(seen))
     if not known:
-        return False
+        return
     name, count = known[0]
     last = name.removeprefix(f"{FILES}:")
     if here[count - 1 : count] == [last] and _after(here[:count], key) == seen:
-        return True
+        return
     # Names are kept as a digest only: which one is new shows where the others give the digest that is kept.
     if here[count : count + 1] == [last] and count <= _MOST_TRIED:
         for place, new in enumerate(here[:count]):
@@ -516,7 +518,7 @@ class FileSource(Source):
 
     def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
         files = self._checked_files(start_step)
-        self._check_before(files, seen)
+        check_first_files([self._name(path) for path in files], seen or {}, self._key)
         names = FileNames(self._key)
         for step, path in enumerate(files, start=1):
             name = self._name(path)
@@ -579,12 +581,6 @@ class FileSource(Source):
             # The last file may still grow, so its number of records is not kept.
             if path != files[-1]:
                 self._position[name] = records
-
-    def _check_before(self, files: list[AnyPath], seen: Position | None) -> None:
-        """Where each file is a step: check that the files read before are still the first ones (StepError)."""
-        if not still_first([self._name(path) for path in files], seen or {}, self._key):
-            # Nothing was read yet, or an early version wrote a list of all names.
-            self._check_order(files, seen)
 
     def _check_order(self, files: list[AnyPath], seen: Position | None) -> None:
         """Check that the files read before are still the first ones (StepError), because their order decides the
