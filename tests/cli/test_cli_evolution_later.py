@@ -17,7 +17,7 @@ from scipy.stats import beta
 from test_cli_evolution import Ran
 
 from dpstream.cli import main
-from dpstream.core.privacy.odds import best_guess
+from dpstream.core.privacy.convert import best_guess
 from dpstream.io.sinks import read, read_manifest
 from dpstream.project import Config
 

@@ -68,7 +68,7 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
         of_aim = set(OF_OFFLINE["aim"]) if kind is MWEMPGM else set()
         # Whether there are deletions is told by the source's operation column; headlines stand in [accuracy], seasons
         # in [stream], what is known of the table in [prior].
-        elsewhere = {"deletions", "workload", "season", *keys_of("accuracy")}
+        elsewhere = {"deletions", "workload", "season", "first_records", "cancels", *keys_of("accuracy")}
         elsewhere |= {"prior"} if kind is Pooled else set()
         options = {item.name for item in dataclasses.fields(kind)} - elsewhere
         assert fields == options | {"workload"} | own | of_aim
@@ -77,8 +77,8 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
         }
         assert (fields | {"name"}) - of_aim == set(used)
         for key, value in recipe_defaults(kind).items():
-            # The default of k follows from the workload; that of a guess is none, in words.
-            if key in options - {"k", "first_records"}:
+            # The default of k follows from the workload.
+            if key in options - {"k"}:
                 assert used[key].value == str(value)
                 assert str(value) in str(mechanism[key].default)
                 assert used[key].reason

@@ -186,18 +186,17 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[mechanism] measure_share", "'dpstabs' has no option", "select_share"),
     ),
-    "option of the earlier default": (
+    "option of another mechanism than the default": (
         {"mechanism": 'workload = "all-2-way"\ncounter = "simple"'},
         ConfigError,
         (
             "[mechanism] counter",
             "the default, 'pooled', which has no option 'counter'",
             'name = "dpstabs"',
-            "before",
             "staleness",
         ),
     ),
-    "option of another mechanism than the default": (
+    "option of the baseline alone": (
         {"mechanism": 'measure_share = "1/2"'},
         ConfigError,
         ("[mechanism] measure_share", "the default, 'pooled'", 'name = "baseline"'),

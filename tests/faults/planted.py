@@ -69,7 +69,7 @@ FAULTS = (
     Fault(
         "noise",
         "a tie of the inversion is decided without further bits",
-        "core/privacy/_inversion.py",
+        "core/privacy/_samplers.py",
         "                places[i] = self._refine(int(uniform[i]), more)",
         "                places[i] = places[i]",
         ("privacy",),
@@ -411,7 +411,7 @@ FAULTS = (
     Fault(
         "readers",
         "late records of a released step move into the next one unasked",
-        "io/sources/positions.py",
+        "io/sources/files.py",
         '        if self.late == "next-step":',
         '        if self.late in ("next-step", "error"):',
         ("sources",),
@@ -419,7 +419,7 @@ FAULTS = (
     Fault(
         "readers",
         "records that were read before count as late",
-        "io/sources/positions.py",
+        "io/sources/files.py",
         "            passed &= before + np.arange(steps.size) >= known",
         "            passed &= before + np.arange(steps.size) > known",
         ("sources",),
@@ -427,7 +427,7 @@ FAULTS = (
     Fault(
         "readers",
         "a file that is new among released ones is read as the newest step",
-        "io/sources/positions.py",
+        "io/sources/files.py",
         "    raise other_files(last)\n",
         "    return True\n",
         ("sources",),

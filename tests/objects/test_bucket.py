@@ -15,7 +15,7 @@ from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, 
 from dpstream.core.foreign import arrow_input
 from dpstream.core.objects import ObjectPath, object_path
 from dpstream.io.sinks import Bucket, Mirrored, Publisher
-from dpstream.io.sinks.staged_file import StagedFile
+from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
 CONFIG = """\
@@ -187,7 +187,11 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     hashes = {"table.parquet": staged.sha256}
     assert sink.compare({1: hashes}, deep=False) == {(1, "table.parquet"): "changed"}
     (place / "catalogue.json").write(
-        arrow_input(json.dumps({"format": 1, "stream_id": "bb", "steps": []}).encode()).read_buffer()
+        arrow_input(
+            json.dumps(
+                {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "bb", "steps": []}
+            ).encode()
+        ).read_buffer()
     )
     with pytest.raises(StoreDamagedError, match="another stream"):
         sink.published("aa")

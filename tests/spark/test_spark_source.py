@@ -306,7 +306,6 @@ def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_pat
             ConfigError,
             "mechanism reads reports of people, and of a Spark table only counts",
         ),
-        (FILE.replace('name = "pooled"', 'come_and_go = "cancelled"'), ConfigError, "not brought together"),
         (wide, LimitError, "of the Spark driver's 4 MiB"),
     ):
         path.write_text(text, encoding="utf-8")

@@ -212,23 +212,6 @@ def test_readers_find_a_whole_catalogue_wherever_the_stream_stops(
     assert listed == 3
 
 
-def test_hundreds_of_steps_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old catalogue of many parts becomes, byte for byte, what a stream writes that had parts from the start."""
-    monkeypatch.setattr(catalogue, "PART", 10)
-    root = tmp_path / "releases"
-    with start(tmp_path, keep=25) as stream:
-        for step in range(1, 54):
-            stream.step(Batch(RECORDS, RECORDS), f"b{step}")
-        stream.withdraw(7, "wrong week")
-    written = outcome(tmp_path)
-    whole = {**read_catalogue(root), "format": 1}
-    shutil.rmtree(root / "catalogue")
-    (root / "catalogue.json").write_text(json.dumps(whole))
-    assert len(read_catalogue(root)["steps"]) == 53
-    start(tmp_path, keep=25).close()
-    assert outcome(tmp_path) == written
-
-
 # Work
 
 

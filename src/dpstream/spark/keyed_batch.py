@@ -2,22 +2,246 @@
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpstream.core.contracts import Granted, Wanted
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import CounterShards, Granted, PresentShards, ShardedEvents, Wanted
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot
+from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
+from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
 from dpstream.core.tables.counter_files import require_cipher
-from dpstream.io.sources.keyed_operations import KeyedOperations
-from dpstream.spark.frame_checks import check_columns, check_ids, is_frame, quoted, refuse_constraints
-from dpstream.spark.keyed_passes import KeyedPasses
-from dpstream.spark.keyed_tasks import KeyedColumns
-from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
-from dpstream.spark.tasks import Ids
+from dpstream.core.tables.counting import count_plan
+from dpstream.core.tables.keyed_reading import SortedRows, refused_events, sorted_by_key
+from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.core.tables.present_files import present_width
+from dpstream.core.version import __version__
+from dpstream.io.sources.operations import KeyedOperations
+from dpstream.spark.found_files import FoundFiles, changed_records
+from dpstream.spark.keyed_tasks import (
+    NO_ORDER,
+    REFUSED,
+    RETURNS,
+    Applying,
+    Before,
+    CountingPresent,
+    KeyedColumns,
+    SpreadingKeys,
+)
+from dpstream.spark.passes import (
+    check_columns,
+    check_ids,
+    is_frame,
+    quoted,
+    refuse_constraints,
+    require_room_in,
+    summed,
+)
+from dpstream.spark.sessions import require_protected, require_reading, setting, shielded_from_spark
+from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Ids, Tally
+from dpstream.spark.user_passes import SHARDS, begin, damage_told, make_lasting
+from dpstream.spark.user_tasks import SHARDED, after
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
+    from dpstream.core.schema.domain import Clique
+
+
+class KeyedPasses:
+    """One step's rows with keys, in Spark; a ``BatchRows`` and a ``KeyedShards``.
+
+    Guarantee: what is applied has the hash that is told, before or afterwards, or the step is refused. Nothing but the
+    hash, marks of problems, and exact numbers of records that left reaches the driver.
+
+    Cost: a pass with a shuffle of the step's encoded rows. One that applies them reads and writes the files of the
+    shards that a row falls into: all, where a step has some thousand rows.
+    """
+
+    def __init__(self, frame: Any, schema: Schema, columns: KeyedColumns, where: str) -> None:
+        self._frame, self._schema, self._columns, self._where = frame, schema, columns, where
+        self._content: tuple[bytes, MultisetHash] | None = None
+        self._files = FoundFiles([frame], where)
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``: the hash of the same events in one process, in the order that the order column says."""
+        if self._content is None or not hmac.compare_digest(self._content[0], key):
+            self._content = (key, self._checked(self._run(key, None)).here)
+        none = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros((0, len(self._schema)), np.int32)
+        wanted = Wanted("present", self._schema, "record", None, b"", self._where)
+        rows = sorted_by_key(self._columns.batch, wanted, *none).rows
+        assert isinstance(rows, SortedRows)
+        return self._content[1].finish(rows.end(), key)
+
+    def problems(self) -> list[Problem]:
+        """What keeps the rows from being read, of all partitions at once; one pass."""
+        found = self._run(bytes(HASH_KEY_BYTES), None)
+        problems = self._problems(found)
+        if not problems and found.problems[-1] & REFUSED["several"]:
+            error = self._several()
+            problems.append(Problem(self._columns.batch.key, "key", error.what, str(error.allowed)))
+        return problems
+
+    def apply(self, present: PresentShards, /) -> tuple[SparkPresent, ShardedEvents]:
+        """See ``KeyedShards``.
+
+        Errors:
+            DataError: also, the records changed since they were read first. ConfigError: executors and driver do not
+            see the same folder. UnreadableError: the session is gone.
+        """
+        shards = present.shards or CounterShards(SHARDS)
+        generation = begin(present.folder)
+        folder = str(present.folder.resolve())
+        before = Before(folder, shards, generation, present.step, present.keep_keys)
+        key, known = present.content_key, self._content
+        with damage_told(present.folder, shards):
+            found = self._run(key, before)
+        tally = self._checked(found)
+        if known is not None and hmac.compare_digest(known[0], key) and known[1] != tally.here:
+            raise changed_records(self._where)
+        self._content = (key, tally.here)
+        width = present_width(self._schema.domain)
+        files, new = after(shards, generation, tally.written, width)
+        make_lasting(present.folder, new)
+        left = self._left
+        departed = np.repeat(np.arange(len(left), dtype=np.int32), left)
+        spark = self._frame.sparkSession
+        counted = SparkPresent(
+            spark, self._schema, self._where, present.folder, files, present.step, departed
+        )
+        return counted, ShardedEvents(files, 0)
+
+    def _run(self, key: bytes, before: Before | None) -> Tally:
+        row_key, batch = key[: HASH_KEY_BYTES // 2], self._columns.batch
+        number = SHARDS if before is None else before.shards.number
+        spark = self._frame.sparkSession
+
+        def parts(apart: int) -> Any:
+            # No lambda for a task: Spark sends the object and the name of its class, and no code.
+            spreading = SpreadingKeys(__version__, self._schema, self._columns, number)
+            tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
+            spread = self._frame.mapInArrow(spreading.__call__, SHARDED).repartition(tasks, "shard")
+            applying = Applying(__version__, self._schema, batch, row_key, apart, before)
+            return spread.mapInArrow(applying.__call__, PART_TYPE)
+
+        found = summed(spark, parts, self._where)
+        self._files.check()
+        steps = 0 if before is None else before.step
+        tally, self._left = found or (Tally.empty(len(self._schema)), np.zeros(steps, np.int64))
+        return tally
+
+    def _checked(self, tally: Tally) -> Tally:
+        """The tally, of rows that the rules allow.
+
+        Errors:
+            DataError: in the order in which one process would say it.
+        """
+        marks = int(tally.problems[-1])
+        problems = self._problems(tally)
+        events = [kind for kind in ("delete", "update", "insert") if marks & REFUSED[kind]]
+        if problems and not events:
+            raise problems_error(problems, self._where)
+        if marks & REFUSED["several"]:
+            raise self._several()
+        if events:
+            raise refused_events(events[0], self._where)
+        if marks & RETURNS:
+            raise DataError(
+                'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
+                where=self._where,
+                allowed='a new key for a new record, or a stream with returns = "new"',
+            )
+        return tally
+
+    def _several(self) -> DataError:
+        if self._columns.batch.rules.repeated == "error":
+            return refused_events("several", self._where)
+        if self._columns.order is None:
+            what, allowed = "nothing says which comes first", "order_column, a column that says it"
+        else:
+            what = f"the column {self._columns.order!r} does not say which comes first"
+            allowed = "another value in each of them"
+        return DataError(
+            f"a key has several rows in one step, and {what}",
+            where=self._where,
+            allowed=f"{allowed}; or one row a key",
+        )
+
+    def _problems(self, tally: Tally) -> list[Problem]:
+        own, marks = self._columns, int(tally.problems[-1])
+        found = [
+            column.problem(kind)
+            for column, bits in zip(self._schema.columns, tally.problems[:-1].tolist(), strict=True)
+            for position, kind in enumerate(PROBLEM_KINDS)
+            if bits >> position & 1
+        ]
+        if marks & NO_ID:
+            what, allowed = (
+                "cannot be used as keys: there is a record without a key",
+                "texts or whole numbers",
+            )
+            found.append(Problem(own.batch.key, "user", what, f"{allowed}, one for each record"))
+        if marks & NO_ORDER and own.order is not None:
+            what, allowed = "cannot order the rows of a key: there is a null", "a value in each row"
+            found.append(Problem(own.order, "order", what, allowed))
+        if marks & WRONG_OPERATION and own.words is not None:
+            lists = (own.words.insert, own.words.update, own.words.delete, own.words.ignore)
+            allowed = ", ".join(word for words in lists for word in words)
+            name = str(own.batch.operation)
+            found.append(Problem(name, "operation", "holds a null or an unknown operation", allowed))
+        return found
+
+
+class SparkPresent:
+    """The records that are present after a step, in files that do not change; a ``PresentRecords``."""
+
+    def __init__(
+        self,
+        spark: Any,
+        schema: Schema,
+        where: str,
+        folder: Path,
+        shards: CounterShards,
+        step: int,
+        departed: NDArray[np.int32],
+    ) -> None:
+        """``step``: the one that the records are there after."""
+        self._spark, self._schema, self._where = spark, schema, where
+        self._folder, self._shards, self._step = folder, shards, step
+        self.departed = departed
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        """See ``PresentRecords``. One pass over all files; none where no record can be so new.
+
+        Errors:
+            LimitError: too many cells for the driver. StoreDamagedError: a file was changed. UnreadableError: the
+            session is gone.
+        """
+        wanted = tuple(dict.fromkeys(cliques))
+        plan = count_plan(self._schema.domain, wanted)
+        counts = np.zeros(plan.cells, np.int64)
+        if after < self._step and self._shards.files:
+            require_room_in(self._spark, self._schema.domain, wanted, has_deletes=False, where=self._where)
+            with damage_told(self._folder, self._shards):
+                found = summed(self._spark, lambda apart: self._parts(wanted, after, apart), self._where)
+            counts = counts if found is None else found[1]
+        known = {clique: counts[begin:end] for clique, (begin, end) in zip(wanted, plan.bounds, strict=True)}
+        return [known[one].copy() for one in cliques]
+
+    def __repr__(self) -> str:
+        return "SparkPresent(records hidden)"
+
+    def _parts(self, cliques: tuple[Clique, ...], after: int, apart: int) -> Any:
+        spark, number = self._spark, self._shards.number
+        tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
+        folder = str(self._folder.resolve())
+        counting = CountingPresent(__version__, self._schema, cliques, after, folder, self._shards, apart)
+        return spark.range(0, number, 1, tasks).mapInArrow(counting.__call__, PART_TYPE)
+
 
 #: The words of ``KeyedBatch``.
 _PLAIN = KeyedOperations(("insert",), ("delete",), ("update",), ())

@@ -51,7 +51,7 @@ from dpstream.spark.user_tasks import PROBLEMS, shard_batch, written_file
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
-    from dpstream.io.sources.keyed_operations import KeyedOperations
+    from dpstream.io.sources.operations import KeyedOperations
 
 #: More bits of a tally's last entry: a row without an order, events that the rules refuse, a key that came back.
 NO_ORDER = 4

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, EARLIER_DEFAULT
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
 from dpstream.core.privacy.unit import Record, User
@@ -208,10 +207,7 @@ def mechanism_remedy(began: str, now: str) -> str | None:
     """How to go on with a stream that began with another mechanism than its file names; None for the same one."""
     if began == now:
         return None
-    remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
-    if (began, now) == (EARLIER_DEFAULT, DEFAULT_MECHANISM):
-        remedy += f", which a file that names no mechanism meant before {now} became the default"
-    return remedy
+    return f'name = "{began}" under [mechanism] (or its recipe in Python)'
 
 
 def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:

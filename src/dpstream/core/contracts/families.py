@@ -119,9 +119,6 @@ class Family:
         bins: whether drafted columns have bins for nulls and for other values.
         bounds_only: whether all that it needs of a column's edges are the first and the last one, so that no others are
             drafted.
-        draft_decided: what it writes under ``[mechanism]``, by mechanism: a better start than the default, which files
-            of streams that began before there was the key rest on; nobody is asked.
-        draft_deletes: the same where the source deletes.
         alternatives: what could take the place of a recipe that protects a unit; the recipe itself may be among them.
         advice: what public guesses say against a recipe and its plan, in sentences.
     """
@@ -138,8 +135,6 @@ class Family:
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
     bins: bool = True
     bounds_only: bool = False
-    draft_decided: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    draft_deletes: Mapping[str, str] = field(default_factory=dict)
     alternatives: Callable[[Any, Unit], Sequence[Alternative]] | None = None
     advice: Callable[[Any, StreamPlan, ExpectedTable], Sequence[str]] | None = None
 

@@ -12,8 +12,8 @@ from dpstream.core.contracts.families import Family
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError
 
-#: What runs where the file names none, and what did before.
-DEFAULT_MECHANISM, EARLIER_DEFAULT = "pooled", "dpstabs"
+#: What runs where the file names none.
+DEFAULT_MECHANISM = "pooled"
 _BUILT_IN = {
     "pooled": "dpstream.families.tabular.family:TABULAR",
     "dpstabs": "dpstream.families.tabular.family:TABULAR",

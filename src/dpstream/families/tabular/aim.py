@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, check_words, option
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.graphical import Measurement, Model, TreeSizes, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -22,11 +21,10 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
-from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
-from dpstream.families.tabular.plans import NoiseOf, check_fit
-from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
+from dpstream.families.tabular.plans import check_fit
+from dpstream.families.tabular.run_outputs import RunOutput, measurements_of
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
@@ -58,8 +56,6 @@ class AIM(OfflineMechanism):
         iterations, final_iterations: of the fit after a round, and after the last one.
         max_cells: limit on the junction tree at the end; in a round, the share of it that is spent by then.
         prior_weight: as in ``MWEMPGM``, where a prior is given.
-        noise: ``joint``: columns are measured one by one, and they, or all marginals where nothing is selected, get
-            joint noise in groups by their sizes (pure DP only; proof: docs/theory/joint-noise.md).
 
     Cost: ``rounds`` fits and as many evaluations of the workload from the model; 0.1 to 0.5 s for 13 columns.
 
@@ -75,10 +71,8 @@ class AIM(OfflineMechanism):
     final_iterations: int = option(100, options.FINAL_ITERATIONS)
     max_cells: int = option(50_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
-    noise: NoiseOf = option("apart", options.NOISE)
 
     def __post_init__(self) -> None:
-        check_words(self)
         if self.rounds is not None:
             check_whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
@@ -98,13 +92,11 @@ class AIMRun:
 
     Attributes:
         model: fitted to everything measured (and known before), with ``total`` records.
-        measurements: of this run alone: first columns, then one per round; noise of known variance, independent but
-            for marginals of one joint draw.
+        measurements: of this run alone: first columns, then one per round; independent noise of known variance.
         total, total_variance: noisy number of records from these, and the variance of its noise (0 where it is public).
         rounds: how many selections were made; 0 where there was nothing to select.
         spent: the amount of the budget that the parts add up to.
         outputs: the same measurements as whole numbers, for publishing.
-        sums: what each draw says of the number of records, in the order of draws; their errors are independent.
     """
 
     model: Model
@@ -114,7 +106,6 @@ class AIMRun:
     rounds: int
     spent: Fraction
     outputs: tuple[RunOutput, ...] = ()
-    sums: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,37 +122,7 @@ class AIMPlan(OfflinePlan):
         """The marginals that may be measured."""
         power = -0.25 if self._pure else -0.5
         unions = self.recipe.unions and self._pure
-        return Candidates(self.workload, self.unit, unions, power, single=self.joint)
-
-    @property
-    def joint(self) -> bool:
-        """Whether histograms are drawn together where that has less noise."""
-        return self._pure and self.recipe.noise == "joint"
-
-    def draws(self, cliques: Sequence[Clique]) -> list[tuple[tuple[Clique, ...], Fraction]]:
-        """Marginals that are measured at one time, in groups of one draw each, with their shares of the budget."""
-        if not self.joint:
-            return [((clique,), Fraction(1, len(cliques))) for clique in cliques]
-        sizes = [self.workload.domain.cells(clique) for clique in cliques]
-        shares = draw_shares(sizes, level=self.unit.relation == "replace")
-        return [(tuple(cliques[i] for i in group), share) for group, share in shares]
-
-    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        """The noise of several histograms of the same records."""
-        return joint_noise(budget, sizes, self.unit)
-
-    def noise_together(self, cliques: Sequence[Clique], budget: Budget) -> Noise | HistogramsNoise:
-        """The noise of marginals that are measured by one draw."""
-        if len(cliques) == 1:
-            return self.noise(budget)
-        return self.joint_noise(budget, [self.workload.domain.cells(clique) for clique in cliques])
-
-    def _draw_words(self, cliques: Sequence[Clique], budget: Budget) -> str:
-        """The noise of marginals that are measured at one time."""
-        laws = []
-        for group, share in self.draws(cliques):
-            laws.append(self.noise_together(group, budget.scaled(share)).describe())
-        return ", ".join(dict.fromkeys(laws))
+        return Candidates(self.workload, self.unit, unions, power)
 
     @property
     def counted(self) -> tuple[Clique, ...]:
@@ -223,9 +184,6 @@ class AIMPlan(OfflinePlan):
         """Columns and rounds; the rounds' own division follows from noisy values."""
         own = self.candidates
         if self.whole:
-            if self.joint:
-                words = self._draw_words([own.cliques[i] for i in own.cover], self.budget)
-                return (Part("measure", 1, self.budget, f"marginals with {words}"),)
             each = self.budget.scaled(Fraction(1, len(own.cover)))
             return (Part("measure", len(own.cover), each, f"marginals with {self.noise(each).describe()}"),)
         total, share = self.budget.scaled(_TOTAL_SHARE), self.recipe.columns_share
@@ -233,8 +191,6 @@ class AIMPlan(OfflinePlan):
             total = self.budget.scaled(0)
         rest = self.budget.scaled(1 - total.amount / self.budget.amount)
         columns = self.noise(rest.scaled(share / len(own.groups))).describe()
-        if self.joint:
-            columns = self._draw_words(own.groups, rest.scaled(share))
         how = f"selecting ({self.selector(rest).describe()}) and measuring ({self.measure_share} of it)"
         lines = (
             Part(
@@ -323,7 +279,6 @@ class _Progress:
     known: Sequence[Measurement]
     prior: Model | None
     measured: list[Measurement] = field(default_factory=list)
-    sums: list[Measurement] = field(default_factory=list)
     outputs: list[RunOutput] = field(default_factory=list)
     taken: list[Clique] = field(default_factory=list)
     spent: Fraction = Fraction(0)
@@ -364,24 +319,16 @@ class _Progress:
         """Number of records, as far as it is known."""
         if self.public_total is not None:
             return self.public_total
-        return estimate_total(self.sums or self.known)[0]
+        return estimate_total(self.measured or self.known)[0]
 
-    def _measure(self, cliques: Sequence[Clique], budget: Budget, *, chosen: bool = False) -> None:
-        """Measure marginals by one draw."""
-        noise = self.plan.noise_together(cliques, budget)
-        values = self.randomness.measure(np.concatenate([self.of[clique] for clique in cliques]), noise)
-        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, chosen=chosen))
+    def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
+        """Measure one marginal."""
+        noise = self.plan.noise(budget)
+        values = self.randomness.measure(self.of[clique], noise)
+        self.outputs.append(RunOutput.of_draw(self.domain, [clique], values, noise, chosen=chosen))
         self.spent += budget.amount
-        own = measurements_of(cliques, values, noise)
-        self.measured += own
-        self.sums.append(sum_of(own, noise))
-        for measurement in own:
-            self._note(measurement)
-
-    def _measure_together(self, cliques: Sequence[Clique], budget: Budget) -> None:
-        """Measure marginals that are fixed beforehand, in groups of one draw each."""
-        for group, share in self.plan.draws(cliques):
-            self._measure(group, budget.scaled(share))
+        self.measured += measurements_of([clique], values, noise)
+        self._note(self.measured[-1])
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
@@ -399,7 +346,7 @@ class _Progress:
     def measure_total(self) -> float:
         """Measure the number of records, unless it is public."""
         if self.public_total is None:
-            self._measure([()], self.plan.budget.scaled(_TOTAL_SHARE))
+            self._measure((), self.plan.budget.scaled(_TOTAL_SHARE))
         return self.total
 
     def measure_columns(self, share: Fraction) -> None:
@@ -411,8 +358,8 @@ class _Progress:
         each = plan.budget.scaled(share * self._left() / len(groups))
         enough = 1.0 / max(plan.noise(each).variance, LEAST_VARIANCE)
         fresh = [g for g in groups if min(self._known_precision((column,)) for column in g) < enough]
-        if fresh:
-            self._measure_together(fresh, each.scaled(Fraction(len(fresh))))
+        for group in fresh:
+            self._measure(group, each)
         self._fit(plan.recipe.final_iterations)
 
     def _groups(self) -> list[Clique]:
@@ -436,8 +383,9 @@ class _Progress:
 
     def measure_all(self, cover: Sequence[int]) -> None:
         """Measure all of these with equal parts of what is left of the budget, and select nothing."""
-        cliques = [self.plan.candidates.cliques[i] for i in cover]
-        self._measure_together(cliques, self.plan.budget.scaled(self._left()))
+        each = self.plan.budget.scaled(self._left() / len(cover))
+        for i in cover:
+            self._measure(self.plan.candidates.cliques[i], each)
         self._fit(self.plan.recipe.final_iterations)
 
     def select_and_measure(self, rounds: int) -> None:
@@ -460,7 +408,7 @@ class _Progress:
             )
             self.spent += select.amount
             self.rounds += 1
-            self._measure([own.cliques[chosen]], measure, chosen=True)
+            self._measure(own.cliques[chosen], measure, chosen=True)
             tree.add(own.cliques[chosen])
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
@@ -474,8 +422,7 @@ class _Progress:
 
     def result(self) -> AIMRun:
         """What the run released."""
-        variance = 0.0 if self.public_total is not None else estimate_total(self.sums)[1]
+        variance = 0.0 if self.public_total is not None else estimate_total(self.measured)[1]
         model = self.model.with_total(self.total)
         measured, outputs = tuple(self.measured), tuple(self.outputs)
-        sums = tuple(self.sums)
-        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs, sums)
+        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs)

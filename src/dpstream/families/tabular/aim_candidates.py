@@ -46,14 +46,12 @@ class Candidates:
 
     ``power``: -1 judges by the mean cell, 0 by the sum. In between, small marginals are not forgotten and large ones
     not left to chance: the noise of a selection is that of the smallest. Where choosing is dear (pure), nearer to 0.
-    ``single``: columns are measured one by one.
     """
 
     workload: Workload
     unit: Event
     unions: bool
     power: float = -0.25
-    single: bool = False
 
     @cached_property
     def cells(self) -> Cells:
@@ -71,7 +69,7 @@ class Candidates:
 
         Greedily: the two whose joining lowers the sum of the columns' standard deviations most.
         """
-        if not self.unions or self.single:
+        if not self.unions:
             return self.columns
         domain, own, current = self.workload.domain, set(self.cliques), list(self.columns)
 

@@ -78,7 +78,8 @@ class DPStabs(Recipe["DPStabsPlan"]):
         deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
             and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
             two. The literal reading counts inserts less deletes.
-        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is read.
+        cancels: of equal rows that a step inserts and deletes only the difference is read (unless their numbers are
+            public).
         select_share: part of the budget for selections. iterations: of each fit, which starts from the last one.
         max_cells: limit on the model's junction tree.
 
@@ -94,7 +95,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
     past: Past = option("predicted", options.PAST)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
     deletions: bool = False
-    come_and_go: plans.ComeAndGo = option("counted", options.COME_AND_GO)
+    cancels: bool = True
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
     max_cells: int = option(5_000, options.TREE_CELLS)
@@ -129,7 +130,6 @@ class DPStabs(Recipe["DPStabsPlan"]):
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
         protected = plans.event_unit(terms.unit)
-        plans.check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)
@@ -171,14 +171,19 @@ class DPStabsPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return options.as_json(self.recipe, k=self.recipe.rounds, counter=self.counter.describe())
+        known = {"k": self.recipe.rounds, "counter": self.counter.describe(), "cancels": self.cancels}
+        return options.as_json(self.recipe, **known)
+
+    @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step are left out."""
+        return plans.leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
     def explain(self) -> Explanation:
         """The noise, and how the counter was chosen."""
         usual, every = super().explain(), self.selector is None
         own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
-        cancelled = self.recipe.come_and_go == "cancelled"
-        own = with_turnover(own, cancelled=cancelled) if self.recipe.deletions else own
+        own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
         if cell_law(self.counter, 1, 1) is None:
             return own
         sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
@@ -225,7 +230,7 @@ class DPStabsPlan(StreamPlan):
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Run one step of Algorithm 3."""
-        batch = plans.read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
+        batch = plans.read_events(batch, deletions=self.recipe.deletions, cancels=self.cancels)
         state.step += 1
         measured: list[NoisyCounts] = []
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
@@ -244,7 +249,7 @@ class DPStabsPlan(StreamPlan):
         happens to be measured at every step, large errors are overrepresented.
         """
         total_error = self._total_error(state)
-        passed = state.passed if self.recipe.come_and_go == "cancelled" else None
+        passed = state.passed if self.cancels else None
         # After a base the counters hold only what came since, so no count over the whole table has an error bar.
         if self.selector is not None or state.with_base:
             return ModelSynthesis(state.models, state.total, total_error=total_error, passed=passed)

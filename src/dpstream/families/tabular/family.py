@@ -11,18 +11,14 @@ from dpstream.families.tabular.baseline import Baseline
 from dpstream.families.tabular.dpstabs import DPStabs
 from dpstream.families.tabular.pooled import Pooled
 
-_SAME = ("workload", "come_and_go")
-
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """All of the family; and where records have keys and never leave, what follows them by their keys."""
-    # As a draft has it; a configured one keeps its own options.
-    drafted = {} if isinstance(recipe, Pooled) else TABULAR.draft_decided["pooled"]
     own = (
-        Alternative("pooled", drafted, keeps=_SAME),
-        Alternative("dpstabs", keeps=_SAME),
-        Alternative("baseline", keeps=_SAME),
-        Alternative("baseline", {"offline": "aim"}, keeps=_SAME, named=True),
+        Alternative("pooled"),
+        Alternative("dpstabs"),
+        Alternative("baseline"),
+        Alternative("baseline", {"offline": "aim"}, named=True),
     )
     if not isinstance(unit, InsertedRecord):
         return own
@@ -40,16 +36,6 @@ TABULAR = Family(
     "a stream of tables",
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
-    # No defaults: files of streams that began before there were these keys do not name them.
-    draft_decided={
-        "pooled": {
-            "noise": "joint",
-            "estimates": "joined",
-            "how_many": "predicted",
-            "first_records": "expected",
-        }
-    },
-    draft_deletes={"come_and_go": "cancelled"},
     alternatives=_alternatives,
     advice=advice,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from dpstream.core.contracts import (
     Terms,
     check_share,
     check_whole,
-    check_words,
     option,
 )
 from dpstream.core.contracts.explanation import with_measurements
@@ -52,14 +51,12 @@ from dpstream.families.tabular.headlines import (
 )
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
-    ComeAndGo,
-    NoiseOf,
-    check_come_and_go,
     check_domain,
     check_fit,
     check_prior,
     event_unit,
-    read_come_and_go,
+    leaves_out_cancelled,
+    read_events,
 )
 from dpstream.families.tabular.pooled_ahead import look_ahead, open_model
 from dpstream.families.tabular.pooled_epochs import Epochs
@@ -73,11 +70,6 @@ from dpstream.families.tabular.run_outputs import published
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.families.tabular.workload_cells import Cells
-
-#: How measurements of several marginals are put together.
-Joining = Literal["apart", "joined"]
-#: What decides how many marginals a run measures where no column drifts.
-HowMany = Literal["threshold", "predicted"]
 
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
 #: vectors of all cells at most at one time, and a few passes over each.
@@ -101,17 +93,13 @@ class Pooled(Recipe["PooledPlan"]):
         select_share: part of a run's budget for selections.
         deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
-        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
-            (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
-        estimates: ``joined``: what is measured of several columns also tells of each of them, and moves the table's
-            model only as far as noise does not explain.
-        how_many: ``predicted``: where no column drifts, a run measures as many marginals as are expected to say most.
+        cancels: of equal rows that a step inserts and deletes only the difference is counted (proof:
+            docs/theory/turnover.md), and between borders the total stays as it was measured. Where nothing leaves, or
+            the numbers of inserts and deletes are public, all are counted.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
         headline_share: part of a run's budget for them, in equal parts.
-        noise: ``joint``: marginals of several values are measured together, in groups by their sizes, by one draw of
-            joint noise each, where that has less noise (proof: docs/theory/joint-noise.md). Never under zCDP.
         season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
         first_records: a public guess how many records the first step holds; None: its epoch measures columns only.
         prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
@@ -124,17 +112,14 @@ class Pooled(Recipe["PooledPlan"]):
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
-    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
-    estimates: Joining = option("apart", options.ESTIMATES)
-    how_many: HowMany = option("threshold", options.HOW_MANY)
+    cancels: bool = True
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
-    noise: NoiseOf = option("apart", options.NOISE)
     season: Fraction | None = None
     prior: PublicPrior | None = None
-    first_records: int | None = option(None, options.FIRST_RECORDS)
+    first_records: int | None = None
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -145,7 +130,6 @@ class Pooled(Recipe["PooledPlan"]):
             raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")
         object.__setattr__(self, "staleness", staleness)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
-        check_words(self)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
@@ -163,7 +147,6 @@ class Pooled(Recipe["PooledPlan"]):
     def _plan(self, terms: Terms) -> PooledPlan:
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
-        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         headline = headline_cliques(self.workload.domain, self.headline)
         rest, each = split_budget(protected.per_event(terms.budget), len(headline), self.headline_share)
         runner = Runner(
@@ -174,9 +157,6 @@ class Pooled(Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
             headline_budget=each,
-            together=self.noise == "joint",
-            joined=self.estimates == "joined",
-            predicted=self.how_many == "predicted",
         )
         return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
@@ -340,7 +320,12 @@ class PooledPlan(StreamPlan):
     @property
     def _holds(self) -> bool:
         """Whether a release stays, between two borders, as it was measured."""
-        return self.recipe.come_and_go == "cancelled"
+        return self.cancels
+
+    @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step are left out."""
+        return leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
     def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
         """Which steps are measured, and why no count has an error bar."""
@@ -351,7 +336,7 @@ class PooledPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return options.as_json(self.recipe)
+        return options.as_json(self.recipe, cancels=self.cancels)
 
     def asked_cliques(self) -> Sequence[Clique]:
         """All of the workload and of the headlines."""
@@ -379,7 +364,7 @@ class PooledPlan(StreamPlan):
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
-        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
+        batch = read_events(batch, deletions=self.recipe.deletions, cancels=self.cancels)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             side.counts += np.concatenate(batch.count(self.cells.cliques, part))
@@ -408,7 +393,7 @@ class PooledPlan(StreamPlan):
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
         values, variances = self._estimates(state, shapes)
-        state.table, kept = self._fit(values, variances, state.total, state.fleeting)
+        state.table, kept = self._fit(values, variances, state.total, state.volatile)
         if len(state.sides) == 1:
             state.models = (state.table,)
         if self._prior is not None:
@@ -461,7 +446,7 @@ class PooledPlan(StreamPlan):
         return values, np.where(known, variances, np.inf)
 
     def _fit(
-        self, values: Any, variances: Any, total: float, fleeting: Collection[int] = ()
+        self, values: Any, variances: Any, total: float, volatile: Collection[int] = ()
     ) -> tuple[Model, tuple[int, ...]]:
         return fit_table(
             self.runner.followed,
@@ -470,7 +455,7 @@ class PooledPlan(StreamPlan):
             total,
             iterations=2 * self.recipe.iterations,
             max_cells=self.recipe.max_cells,
-            fleeting=fleeting if self.recipe.estimates == "joined" else None,
+            volatile=volatile,
         )
 
     def _synthesis(self, state: PooledState) -> ModelSynthesis:

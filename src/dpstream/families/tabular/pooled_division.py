@@ -78,14 +78,12 @@ class Division:
         select_share: part of it for selections, if there are any.
         signs: the columns of two values.
         public_total: whether the number of events is public: then it is not measured.
-        together: whether histograms are drawn together where that has less noise (never under zCDP).
     """
 
     budget: Budget
     select_share: Fraction
     signs: Signs
     public_total: bool
-    together: bool = False
 
     @cached_property
     def shares(self) -> PartWeights:
@@ -115,8 +113,8 @@ class Division:
         return design.fixed - self.joint(design) + len(design.tests) + design.k - self.products(design)
 
     def groups(self, marginals: Sequence[int]) -> list[tuple[int, ...]]:
-        """Marginals that are measured by histograms, in groups of one draw each."""
-        if not self.together or not self.shares.pure:
+        """Marginals that are measured by histograms, in groups of one draw each (under zCDP never together)."""
+        if not self.shares.pure:
             return [(index,) for index in marginals]
         sizes = [int(self.signs.cells.sizes[index]) for index in marginals]
         return [

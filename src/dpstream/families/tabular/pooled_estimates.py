@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.families.tabular.pooled_walks import (
-    FLEETING_DRIFT,
     PLAIN,
     SEASONAL,
+    VOLATILE_DRIFT,
     Hypotheses,
     Walk,
     choose,
@@ -69,7 +69,7 @@ class Estimates:
         epochs, marginals, variances: of each measurement: its epoch and marginal, and the variance of its noise.
         measured: the measurements' cells.
         sums: of all epochs' values, measured or answered (all cells), and ``variance`` of one cell (per marginal).
-        steady: whether the last ``answer`` found that no column drifts; ``fleeting``: the marginals of several columns
+        steady: whether the last ``answer`` found that no column drifts; ``volatile``: the marginals of several columns
             that it found to drift (not kept).
         season: how many steps a season has that columns and rates of events may follow; None: none.
         spreads: with a season, the variance of the noise in each epoch's number of events.
@@ -87,7 +87,7 @@ class Estimates:
     steady: bool = False
     season: float | None = None
     spreads: list[float] = field(default_factory=list)
-    fleeting: list[int] = field(default_factory=list)
+    volatile: list[int] = field(default_factory=list)
 
     @classmethod
     def fresh(cls, cells: Cells, season: float | None = None) -> Estimates:
@@ -143,7 +143,7 @@ class Estimates:
             for i, clique in enumerate(self.cells.cliques)
             if len(clique) == 1
         }
-        self.fleeting = []
+        self.volatile = []
         for wide in (False, True):
             group = [i for i in known if (len(self.cells.cliques[i]) > 1) == wide]
             if not group:
@@ -158,8 +158,8 @@ class Estimates:
             if not wide:
                 self.steady = steady(likelihood, walks[0].hypotheses)
             for i, base, walk, drift in zip(group, bases, walks, drifts, strict=True):
-                if wide and walk.hypotheses.drifts[drift] >= FLEETING_DRIFT:
-                    self.fleeting.append(i)
+                if wide and walk.hypotheses.drifts[drift] >= VOLATILE_DRIFT:
+                    self.volatile.append(i)
                     continue
                 path, variances[i] = walk.path(drift)
                 path += base

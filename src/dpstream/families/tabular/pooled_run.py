@@ -37,10 +37,6 @@ from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
 #: A marginal is measured beside the columns if the epoch is expected to have this many records for every histogram
 #: that is measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
-#: In a stream that does not drift, a run measures so few marginals that an epoch's own sampling of an average cell has
-#: this many times the variance of its noise. More precise measurements would say no more of the table. (Where runs
-#: measure the number that is predicted to say most, there is no such limit.)
-_SAMPLE_PER_NOISE = 0.1
 #: An answer of an epoch's model counts as a measurement with this many times the variance.
 _ANSWER_VARIANCE = 2.0
 #: A selection takes this many times the noise's expected absolute value off each cell's error.
@@ -116,13 +112,10 @@ class Runner:
 
     Guarantee: these together for one record of the counts. Headlines are measured first. Of ``budget``,
     ``1 - select_share`` of it is divided between all columns (or none) and ``k`` further marginals; columns of two
-    values, and some of their pairs, are measured by one joint draw, all else with noise of its own, or (``together``)
-    by joint draws of groups of histograms; ``k`` selections share the rest. With nothing to select, measuring gets
-    everything.
+    values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or (pure) by joint
+    draws of groups of histograms where these have less noise; ``k`` selections share the rest. With nothing to select,
+    measuring gets everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
-
-    ``joined``: what is measured of several columns counts for each of them, too. ``predicted``: runs of few marginals
-    measure as many as let expect the most of all together.
     """
 
     followed: Followed
@@ -132,9 +125,6 @@ class Runner:
     iterations: int
     max_cells: int
     headline_budget: Budget | None = None
-    together: bool = False
-    joined: bool = False
-    predicted: bool = False
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -152,7 +142,7 @@ class Runner:
         for m in range(first + 1, len(self.followed.cells.cliques) - len(left) + 1):
             if expected < _RECORDS_PER_NOISE * m * self._deviation(m):
                 break
-            if not drifts and not self._says_more(m, expected):
+            if not drifts and not self._says_more(m, max(expected, 0.0)):
                 break
             many = m
         fixed = columns if drifts else 0
@@ -165,12 +155,8 @@ class Runner:
         Of Q marginals each is measured in m / Q of the epochs, each time with the noise of m and with the sample that
         the epoch is: the precision of all in sum goes with m, over the sum of both variances.
         """
-        cells = float(self.followed.cells.sizes.mean())
-        if not self.predicted:
-            return expected >= _SAMPLE_PER_NOISE * cells * self._deviation(m) ** 2
-        before, now = (
-            many / (self._deviation(many) ** 2 + max(expected, 0.0) / cells) for many in (m - 1, m)
-        )
+        sample = expected / float(self.followed.cells.sizes.mean())
+        before, now = (many / (self._deviation(many) ** 2 + sample) for many in (m - 1, m))
         return now > before
 
     @property
@@ -205,9 +191,7 @@ class Runner:
     @cached_property
     def division(self) -> Division:
         """How the budget is divided."""
-        return Division(
-            self.budget, self.select_share, self.signs, self.unit.relation == "replace", self.together
-        )
+        return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
 
     @cached_property
     def _deviations(self) -> dict[int, float]:
@@ -256,7 +240,7 @@ class Runner:
             return []
         indices, level = self.followed.headlines, self.unit.relation == "replace"
         sizes = self.followed.cells.sizes[list(indices)].tolist()
-        draws = headline_draws(sizes, self.headline_budget, level=level, joint=self.together)
+        draws = headline_draws(sizes, self.headline_budget, level=level)
         return [(tuple(indices[place] for place in group), budget) for group, budget in draws]
 
     @property
@@ -297,9 +281,6 @@ class Runner:
         joint, sums = self.division.joint(design), 1 if self.division.public_total else 2
         # (T +- S) / 2: the number of events T is measured, too, where it is not public.
         each = sums * self.joint_draws(design)[0][0].variance / 4.0 if joint else 0.0
-        if not self.together:
-            rest = design.fixed - joint
-            return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
         own = sum(
             sum(noise.variances) if isinstance(noise, HistogramsNoise) else noise.variance
             for _, noise in self.column_draws(design)
@@ -404,11 +385,8 @@ class Runner:
         values = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
         measured = np.zeros(len(cells.cliques), dtype=bool)
         variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
-        known = taken.measured
-        if self.joined:
-            repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
-            known = with_margins(cells, known, repeated)
-        for index, own in known.items():
+        repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
+        for index, own in with_margins(cells, taken.measured, repeated).items():
             values[cells.part(index)] = own.values
             variances[index] = own.variance
             measured[index] = True

@@ -93,9 +93,9 @@ class PooledState:
         return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
 
     @property
-    def fleeting(self) -> set[int]:
+    def volatile(self) -> set[int]:
         """The marginals of several columns that drift, of any side, as the last estimates found."""
-        return {index for side in self.sides for index in side.estimates.fleeting}
+        return {index for side in self.sides for index in side.estimates.volatile}
 
     @property
     def rate(self) -> float:

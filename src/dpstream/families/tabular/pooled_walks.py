@@ -19,7 +19,7 @@ _SWINGS = np.array([0.0, 1e-3, 1e-2, 1e-1])
 #: Waves of a season: once, twice and three times a season, with parts 1, 1/4 and 1/9 of its swing.
 _WAVES = (1, 2, 3)
 #: From this drift on, a marginal of several columns says nothing of other epochs.
-FLEETING_DRIFT = 0.01
+VOLATILE_DRIFT = 0.01
 #: How many rounds estimate how common each drift is.
 _DRIFT_ROUNDS = 20
 #: Columns are steady if each has a lasting drift, or a season, with less than this probability.
@@ -169,6 +169,6 @@ def steady(likelihood: _Floats, among: Hypotheses) -> bool:
     Every column for itself, all drifts as likely beforehand: the others must not outvote the one that drifts.
     """
     odds = np.exp(likelihood - likelihood.max(axis=1, keepdims=True)) * among.weights
-    lasting = (among.drifts >= FLEETING_DRIFT) | (among.swings > 0.0)
+    lasting = (among.drifts >= VOLATILE_DRIFT) | (among.swings > 0.0)
     drifting = odds[:, lasting].sum(axis=1) / odds.sum(axis=1)
     return bool(drifting.max() < _STEADY_BELOW)

@@ -164,6 +164,8 @@ class PriorChoice:
             total,
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
+            # The join has weighed them already.
+            volatile=range(len(joined.variances)),
         )
         return model
 

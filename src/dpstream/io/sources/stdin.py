@@ -15,9 +15,8 @@ from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.files import MAX_STEPS
 from dpstream.io.sources.formats import MOST_BYTES, JsonKeys, json_records, json_table
 from dpstream.io.sources.pieces import Pieces
-from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
 
 #: The key of a mark. The line ``{"end_of_step": TIME}`` closes the step of TIME and all steps before it.

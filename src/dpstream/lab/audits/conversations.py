@@ -24,11 +24,11 @@ from dpstream.core.contracts import Packed
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
+from dpstream.families.growing.questions import QueryAnswer
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))

@@ -65,7 +65,7 @@ def audit_pooled(
         "deletions": replace(recipe, deletions=True).calibrate(PureDP.of(1), horizon=_STEPS),
         "headlines": replace(recipe, headline=_HEADLINE).calibrate(PureDP.of(1), horizon=_STEPS),
     }
-    ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2), noise="joint")
+    ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2))
     heads = replace(ternary, headline=(("a",), ("b",)))
     plans["joint histograms"] = heads.calibrate(PureDP.of(1), horizon=_STEPS)
     plans["joint histograms, replace"] = ternary.calibrate(
@@ -77,7 +77,7 @@ def audit_pooled(
     pure = plans["pure"]
     progress("pooled, few marginals")
     # Marginals of the columns with two values are always measured, others are not.
-    few = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2), how_many="predicted")
+    few = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2))
     other = few.calibrate(PureDP.of(1), horizon=_STEPS)
     yield exact_pooled(
         replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"

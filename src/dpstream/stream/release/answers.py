@@ -10,8 +10,7 @@ import numpy as np
 
 from dpstream.core.contracts import Measured, PeopleEstimate
 from dpstream.core.objects import AnyPath
-from dpstream.core.privacy.law import check_confidence
-from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.privacy.law import WeightedSum, check_confidence
 from dpstream.core.schema.predicate import Predicate
 from dpstream.core.showing import notebook_page
 from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
