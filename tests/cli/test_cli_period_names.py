@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from cli_stream import dpstream, status
 
-from dpstream.io.sinks import read, read_changes, read_manifest
+from dpstream.io.sinks import read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 
 TRUTH = np.random.default_rng(5).random((40, 4)) < 0.4

@@ -18,7 +18,8 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
 
 SCHEMA = Schema(

@@ -27,7 +27,8 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
-from dpstream.io.sinks import Publisher, catalogue, read, read_catalogue, read_manifest, readable_steps
+from dpstream.io.sinks import Publisher, catalogue, read_catalogue, read_manifest, readable_steps
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.ledger.reading import verify_ledger
 from dpstream.stream.release import persistent_records

@@ -11,7 +11,7 @@ from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, ki
 from dpstream.core.privacy import Individual
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StateKey
 from dpstream.stream.release.publishing import Publishing
 

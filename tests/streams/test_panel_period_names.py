@@ -14,7 +14,8 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 

@@ -17,7 +17,8 @@ from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.families.panel import AtLeast, FixedWindow, PanelCumulative, PanelWindow
 from dpstream.families.panel.people import seat
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 

@@ -18,7 +18,8 @@ from dpstream.families.growing import ERM, MWEM, PMWG, BBScheduler, FeatureMap
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.io.sinks import Publisher, read
+from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Release, open_stream
 from dpstream.stream.release.publishing import Publishing
 

@@ -61,7 +61,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
     real = sealed_history.head_problem
 
     def last_step_only(heads: sealed_history.Heads | None, *seals: Any) -> str | None:
-        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside=None)
+        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside={})
         return real(known, *seals)
 
     for module in (sealed_history, store_status, upkeep, reading):

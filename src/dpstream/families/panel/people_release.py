@@ -339,7 +339,7 @@ class PanelSynthesis(SyntheticTable):
             return "", {}
         weights = self._weights(self.history.shape[1])
         if self._weight_column is None or weights is None:
-            return "", {"weights": None}
+            return "The rows hold no padding, and need no weights. ", {"weights": None}
         column = wide_name(self._weight_column, self._called(self.history.shape[1]))
         return weights.describe(column), {"weights": weights.facts(column)}
 
