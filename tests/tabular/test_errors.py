@@ -20,7 +20,7 @@ from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Pure
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, dpstabs_state
 from dpstream.families.tabular.dpstabs_state import TotalNoise, arrival_weights
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
 from dpstream.families.tabular.table_release import ModelSynthesis, TableSynthesis
