@@ -13,7 +13,7 @@ import pytest
 import dpstream as dp
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import ObjectPath, object_path
+from dpstream.io.objects import ObjectPath, object_path
 from dpstream.io.sinks import Bucket, Mirrored, Publisher
 from dpstream.io.sinks.table_files import StagedFile
 

@@ -31,7 +31,6 @@ from dpstream.core.contracts.registry import (
     mechanisms_with,
 )
 from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.objects import object_path
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
@@ -50,6 +49,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
+from dpstream.io.objects import object_path
 from dpstream.io.sinks.feed import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import ObjectPath, asking, object_path
 from dpstream.core.paths import parse_json, read_bytes
+from dpstream.io.objects import ObjectPath, asking, object_path
 from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.publisher import (
     LAST_COMPARED,

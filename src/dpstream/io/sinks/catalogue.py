@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
-from dpstream.core.objects import AnyPath, any_path
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json
+from dpstream.io.objects import AnyPath, any_path, read_place
 
 CATALOGUE = "catalogue.json"
 #: The folder of closed parts, beside ``catalogue.json``.
@@ -160,7 +160,7 @@ def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:
 
 def _read(path: AnyPath) -> tuple[dict[str, Any], dict[int, Entry]]:
     """The facts in a file, and its entries by step."""
-    data = read_bytes(path)
+    data = read_place(path)
     try:
         facts: dict[str, Any] = parse_json(data)
         version = facts["format"]

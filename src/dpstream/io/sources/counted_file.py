@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Granted, Ungranted, Wanted
 from dpstream.core.errors import ConfigError
-from dpstream.core.objects import AnyPath
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan
 from dpstream.core.threads import thread_count
+from dpstream.io.objects import AnyPath
 from dpstream.io.sources.file_opening import arrow_bytes, changed_file, file_format, readable
 
 if TYPE_CHECKING:

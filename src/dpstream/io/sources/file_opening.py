@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
-from dpstream.core.objects import AnyPath, ObjectPath
+from dpstream.io.objects import AnyPath, ObjectPath
 from dpstream.io.sources.sample import other_encoding
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"

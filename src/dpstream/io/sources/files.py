@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
-from dpstream.core.objects import AnyPath, ObjectPath, is_object_url, object_path
 from dpstream.core.schema import Schema
+from dpstream.io.objects import AnyPath, ObjectPath, is_object_url, object_path
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.counted_file import (
     Ahead,

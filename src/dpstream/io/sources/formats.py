@@ -22,11 +22,11 @@ import numpy as np
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import AnyPath
 from dpstream.core.paths import check_file
 from dpstream.core.schema.arrow import first_repeated, valid_text
 from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.core.threads import in_order
+from dpstream.io.objects import AnyPath
 from dpstream.io.sources.file_opening import arrow_bytes, binary, file_format, readable
 
 _BLOCK_BYTES = 2**22
@@ -100,7 +100,8 @@ def column_names(path: AnyPath, *, reveal: bool = False, keys: JsonKeys = _ANY_K
         DataError: the file is missing, damaged or empty, or a name occurs twice.
     """
     kind = file_format(path)
-    check_file(path)
+    if isinstance(path, Path):
+        check_file(path)
     with readable(path):
         if kind == "parquet":
             import pyarrow.parquet

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.objects import URLS, is_object_url, object_path
+from dpstream.io.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
 from dpstream.io.sources.keyed_options import (
     check_keyed,
