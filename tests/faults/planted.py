@@ -469,7 +469,7 @@ FAULTS = (
     Fault(
         "tables",
         "the exact number of records is published",
-        "families/tabular/pooled_measure.py",
+        "families/tabular/pooled_run.py",
         "        return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)",
         "        return float(self.counts[self.cells.part(0)].sum()), estimate_total(self.sums)[1]",
         ("tabular/test_pooled.py", "tabular"),

@@ -25,11 +25,9 @@ from dpstream.core.privacy import (
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.pooled_division import Design
-from dpstream.families.tabular.pooled_epochs import Epochs
+from dpstream.families.tabular.pooled import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.families.tabular.pooled_run import Followed, Runner
-from dpstream.families.tabular.pooled_signs import Signs
+from dpstream.families.tabular.pooled_run import Design, Followed, Runner, Signs
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
 from dpstream.lab.audits.pooled_audit import audit_pooled

@@ -15,12 +15,10 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
-from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.families.tabular.pooled_margins import with_margins
-from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
+from dpstream.families.tabular.pooled_run import Followed, with_margins
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.pooled_table import fit_table
-from dpstream.families.tabular.pooled_walks import SEASONAL, waves
 from dpstream.lab.audits.pooled_audit import exact_pooled
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))

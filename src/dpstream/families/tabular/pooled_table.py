@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Measurement, Model, TreeSizes, fit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.pooled_run import Followed
-from dpstream.families.tabular.targets import LEAST_VARIANCE
+from dpstream.families.tabular.run_outputs import LEAST_VARIANCE
 
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).

@@ -37,8 +37,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
-from dpstream.families.tabular.aim_candidates import Candidates
+from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun, Candidates
 from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest

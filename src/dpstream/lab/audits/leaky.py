@@ -12,7 +12,7 @@ from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.families.tabular import DPStabsPlan
-from dpstream.families.tabular.state import DPStabsState
+from dpstream.families.tabular.dpstabs_state import DPStabsState
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.controls import broken_quiet_counter
 

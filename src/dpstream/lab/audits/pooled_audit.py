@@ -29,8 +29,7 @@ from dpstream.core.privacy.budget import ZCDP, Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
-from dpstream.families.tabular.pooled_division import Design
-from dpstream.families.tabular.pooled_run import Runner
+from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.door import stream_loss
