@@ -204,7 +204,7 @@ def test_half_written_parquet(tmp_path: Path) -> None:
 
 
 def test_a_stream_of_another_mechanism_goes_on_once_it_is_named(tmp_path: Path) -> None:
-    """A file that names another mechanism than the stream began with is refused with what to write; nothing is spent."""
+    """A file that names another mechanism than the stream began with is refused with what to write."""
     config = make(tmp_path, 3, mechanism='name = "dpstabs"')
     account = tmp_path / "account.sqlite"
     dpstream("ledger", "account", "create", account, "--limit", "epsilon=2")
