@@ -20,8 +20,8 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable, Snapshot
 from dpstream.core.tables.counter_files import read_present_shard, shard_of, sweep_files
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.spark import batch, keyed_batch, keyed_tasks
-from dpstream.spark.keyed_batch import KeyedSparkBatch
+from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
+from dpstream.spark.keyed_passes import KeyedSparkBatch
 from dpstream.spark.keyed_tasks import Applying, SpreadingKeys
 from dpstream.stream.admission import as_batch
 
@@ -33,7 +33,7 @@ LENIENT = KeyRules(unknown="drop")
 
 @pytest.fixture(autouse=True)
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_batch, "SHARDS", 8)
+    monkeypatch.setattr(keyed_passes, "SHARDS", 8)
 
 
 def events(rows: int, seed: int, keys: int = 50) -> pa.Table:

@@ -10,7 +10,7 @@ from dpstream.core.contracts import Granted, Wanted
 from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.counter_files import require_cipher
-from dpstream.spark.keyed_batch import recognised
+from dpstream.spark.keyed_passes import recognised
 from dpstream.spark.passes import (
     Passes,
     Side,

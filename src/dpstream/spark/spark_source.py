@@ -19,7 +19,7 @@ from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.keyed_batch import KeyedSparkBatch
+from dpstream.spark.keyed_passes import KeyedSparkBatch
 from dpstream.spark.passes import quoted, require_room
 from dpstream.spark.sessions import (
     NO_TIME,
