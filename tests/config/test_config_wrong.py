@@ -221,11 +221,6 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[mechanism]", "rounds = 101", "1 to 100"),
     ),
-    "unions of aim": (
-        {"mechanism": 'name = "baseline"\noffline = "aim"\nunions = "no"'},
-        ConfigError,
-        ("[mechanism] unions", "'no'", "true, false"),
-    ),
     "k of 0": ({"mechanism": 'name = "dpstabs"\nk = 0'}, ConfigError, ("[mechanism] k", "0", "1 to")),
     "k true": ({"mechanism": 'name = "dpstabs"\nk = true'}, ConfigError, ("[mechanism] k", "True")),
     "k text": ({"mechanism": 'name = "dpstabs"\nk = "3"'}, ConfigError, ("[mechanism] k", "'3'")),
@@ -285,21 +280,6 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         {"mechanism": 'name = "baseline"\nprior = "none"'},
         ConfigError,
         ("[mechanism] prior", "'none'", "previous, uniform"),
-    ),
-    "prior weight": (
-        {"mechanism": 'name = "dpstabs"\nprior_weight = -1'},
-        ConfigError,
-        ("prior_weight", "-1", "0 to 100"),
-    ),
-    "prior weight nan": (
-        {"mechanism": 'name = "dpstabs"\nprior_weight = nan'},
-        ConfigError,
-        ("prior_weight", "nan"),
-    ),
-    "large prior weight": (
-        {"mechanism": 'name = "dpstabs"\nprior_weight = 101'},
-        ConfigError,
-        ("prior_weight", "0 to 100"),
     ),
     "share of 1": ({"mechanism": "select_share = 1"}, ConfigError, ("[mechanism] select_share", "0 and 1")),
     "share text": ({"mechanism": 'select_share = "half"'}, ConfigError, ("select_share", "'half'")),

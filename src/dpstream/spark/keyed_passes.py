@@ -15,11 +15,10 @@ from dpstream.core.contracts import CounterShards, Granted, PresentShards, Shard
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
-from dpstream.core.tables.counter_files import require_cipher
+from dpstream.core.tables.counter_files import present_width, require_cipher
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import SortedRows, refused_events, sorted_by_key
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
-from dpstream.core.tables.present_files import present_width
 from dpstream.core.version import __version__
 from dpstream.io.sources.operations import KeyedOperations
 from dpstream.spark.found_files import FoundFiles, changed_records

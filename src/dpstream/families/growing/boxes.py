@@ -72,7 +72,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     """
 
     workload: Workload = option(of=WORKLOAD)
-    recipe: MWEMPGM = option(MWEMPGM(), part=Nested(MWEMPGM, without=("prior_weight",)))
+    recipe: MWEMPGM = option(MWEMPGM(), part=Nested(MWEMPGM))
     name = "mwem-pgm"
 
     def __post_init__(self) -> None:

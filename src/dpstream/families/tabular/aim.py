@@ -272,13 +272,13 @@ class AIM(OfflineMechanism):
     """
 
     rounds: int | None = option(None, options.AIM_ROUNDS)
-    columns_share: Fraction = option(Fraction(3, 20), options.COLUMNS_SHARE)
+    columns_share: Fraction = Fraction(3, 20)
     measure_share: Fraction | None = option(None, options.AIM_SHARE)
-    unions: bool = option(True, options.UNIONS)
+    unions: bool = True
     iterations: int = option(10, options.ITERATIONS)
-    final_iterations: int = option(100, options.FINAL_ITERATIONS)
+    final_iterations: int = 100
     max_cells: int = option(50_000, options.TREE_CELLS)
-    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
+    prior_weight: float = 0.1
 
     def __post_init__(self) -> None:
         if self.rounds is not None:

@@ -309,7 +309,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
     score: ScoreName = option("sum-cells", options.SCORE)
     aggregate: Aggregate = option("last", options.AGGREGATE)
     past: Past = option("predicted", options.PAST)
-    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
+    prior_weight: float = 0.1
     deletions: bool = False
     cancels: bool = True
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)

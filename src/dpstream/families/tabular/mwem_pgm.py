@@ -126,7 +126,7 @@ class MWEMPGM(OfflineMechanism):
     score: ScoreName = option("sum-cells", options.SCORE)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
-    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
+    prior_weight: float = 0.1
 
     def __post_init__(self) -> None:
         check_words(self)

@@ -144,11 +144,6 @@ PRIOR = Option(
     meaning="Where each run starts: from the previous run's model, or from the uniform distribution.",
     reason="a batch looks about like the batch before it, and its model is released already",
 )
-PRIOR_WEIGHT = Option(
-    "a number from 0 to 100",
-    "How much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn from them).",
-    "a little: enough to steady a small batch, too little to hide that the stream changes",
-)
 SELECT_SHARE = Option(
     "an exact number between 0 and 1",
     "Share of the budget for selections.",
@@ -180,21 +175,6 @@ OFFLINE = Option(
     meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
     "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
     reason="batches are small, and it is as published",
-)
-COLUMNS_SHARE = Option(
-    "an exact number between 0 and 1, with offline = aim",
-    "Part of a run's budget for single columns, at least.",
-    "columns are in every marginal",
-)
-UNIONS = Option(
-    "true, false, with offline = aim",
-    "Whether unions of three columns may be measured for the pairs in them.",
-    "one measurement then tells of three pairs; with rho it never does",
-)
-FINAL_ITERATIONS = Option(
-    "1 or more, with offline = aim",
-    "Iterations of the fit after the columns and after the last round.",
-    "the last fit of a run is the one that is released",
 )
 #: The option of every recipe that has rounds; AIM reads its own in another way.
 ROUNDS = Option(
