@@ -18,7 +18,6 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, MWEMPGM, Pooled
 from dpstream.families.tabular.joint_groups import deviations, draw_shares, together
 from dpstream.stream.release.estimates import add_up, projected
-from dpstream.tools.errors.relations import known_together
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5, noise="joint")
@@ -185,11 +184,3 @@ def test_aim_measures_its_columns_together() -> None:
     apart = replace(AIM(), unions=False, rounds=2).calibrate(workload, PureDP.of(1), Event())
     other = apart.run_on(batch(400, 2).count(plan.counted, "inserts"), Randomness.seeded(4), expected=400.0)
     assert other.measurements[0].variance > 3.0 * run.measurements[0].variance
-
-
-def test_relations_know_what_was_measured_together() -> None:
-    """Simulated errors look at what published counts say of columns: also of those that share a draw."""
-    plan = RECIPE.calibrate(PureDP.of(1), horizon=5)
-    counts = plan.step(plan.start(), batch(50, 1), Randomness.seeded(8)).noisy_counts
-    (found,) = known_together(counts, {1: 50}, DOMAIN, [(0,)], 1)
-    assert found.variance == pytest.approx(counts[0].variance)
