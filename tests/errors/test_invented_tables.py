@@ -7,8 +7,7 @@ import numpy as np
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.schema.domain import Domain
-from dpstream.tools.errors.additions import Grouping
-from dpstream.tools.errors.invented_tables import changes_of, departures_of
+from dpstream.tools.errors.invented_tables import Grouping, changes_of, departures_of
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 
