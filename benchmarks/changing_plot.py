@@ -48,7 +48,7 @@ def curves(stream: KeyedStream) -> tuple[list[int], dict[str, tuple[list[float],
     """True numbers of records; and of each method the released numbers and the errors, step by step."""
     workload = Workload.all_k_way(stream.domain, 2)
     census = Census(workload, turnover=Fraction(_STAY)).calibrate(epsilon=1)
-    pooled = Pooled(workload, deletions=True, come_and_go="cancelled").calibrate(epsilon="1/2")
+    pooled = Pooled(workload, deletions=True).calibrate(epsilon="1/2")
     seed = Randomness.seeded
     methods = {
         "census": by_key(census)(seed("census")),

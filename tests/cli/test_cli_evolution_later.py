@@ -17,8 +17,9 @@ from scipy.stats import beta
 from test_cli_evolution import Ran
 
 from dpstream.cli import main
-from dpstream.core.privacy.odds import best_guess
-from dpstream.io.sinks import read, read_manifest
+from dpstream.core.privacy.convert import best_guess
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 
 ran = test_cli_evolution.ran  # the fixture

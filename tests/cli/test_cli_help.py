@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
     "store",
     "init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw",
-    "measured", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit", "ledger", "diff",
+    "measured", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit", "ledger",
 )  # fmt: skip
 
 

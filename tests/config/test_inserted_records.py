@@ -157,14 +157,6 @@ def test_public_presence_is_told_once_and_its_numbers_are_exact(tmp_path: Path) 
     assert manifest(tmp_path)["declared_public"].count(present) == 1
 
 
-@pytest.mark.parametrize("source", [SNAPSHOTS, INSERTS.replace("insert_only = true", "")])
-def test_a_broken_line_has_no_key_and_stops_the_stream(source: str, tmp_path: Path) -> None:
-    told = plan(made(tmp_path, source + '\nbroken = "missing"'))["declared_public"]
-    assert any(
-        "so it stops the stream, which is visible: it has no" in one and "no key" in one for one in told
-    )
-
-
 def test_a_changed_export_stops_the_stream_and_the_plan_says_so(tmp_path: Path) -> None:
     path = made(tmp_path, SNAPSHOTS)
     assert any("files of released steps are read again" in one for one in plan(path)["declared_public"])

@@ -210,8 +210,7 @@ def test_streams_with_and_without_targets_are_neighbours(tmp_path, name):
 
 def test_known_counts_are_what_the_mechanism_measured(tmp_path):
     """Without noise every published count is the attackers' expectation and what was planted."""
-    own = ['noise = "joint"', 'estimates = "joined"', 'how_many = "predicted"', 'first_records = "expected"']
-    dpstabs = [('name = "pooled"', 'name = "dpstabs"'), *((f"{line}\n", "") for line in own)]
+    dpstabs = [('name = "pooled"', 'name = "dpstabs"')]
     replaced = [('unit = "event"', 'unit = "event-replace"\ntotal = "public"')]
     cases = [("census", ()), ("census", replaced), ("evictions", dpstabs), ("stock", ()), ("panel", ())]
     for number, (name, rewrite) in enumerate(cases):

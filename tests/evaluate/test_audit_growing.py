@@ -16,7 +16,7 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
-from dpstream.families.growing.growing_release import GrowingSynthesis
+from dpstream.families.growing.growing_plan import GrowingSynthesis
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.growing_audit import arrivals, exact_growing, growing_subjects
 

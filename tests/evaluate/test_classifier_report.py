@@ -12,8 +12,8 @@ from report_pages import Page, classifier
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.io.sinks import read
+from dpstream.families.growing.erm import FeatureMap
+from dpstream.io.sinks import read_table as read
 from dpstream.tools.families.growing.growing_page import _blocks
 from dpstream.tools.report import write_report
 

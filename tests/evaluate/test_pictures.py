@@ -10,7 +10,7 @@ from evaluated_runs import run, typical, write_run
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError
-from dpstream.core.pictures import Picture
+from dpstream.stream.release.pictures import Picture
 from dpstream.stream.release.showing import release_html
 from dpstream.tools.evaluate import LABEL, evaluate_run
 

@@ -19,7 +19,8 @@ from report_pages import Page
 
 from dpstream.core.errors import StepError
 from dpstream.families.points.space import Space
-from dpstream.io.sinks import read, read_manifest, readable_steps
+from dpstream.io.sinks import read_manifest, readable_steps
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL
 from dpstream.tools.families.points.point_evaluation import evaluate_points

@@ -21,7 +21,7 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StoreDamagedError
 from dpstream.core.privacy import Randomness
 from dpstream.families.tabular import PooledPlan
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.simulated_errors import of_marginal, simulated_errors, t_factor
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL

@@ -128,7 +128,7 @@ def test_wrong_questions_are_one_line_and_cost_nothing(
     [
         ('total = "public"\n', "", "number of records"),
         ('alpha = "0.05"', "", "alpha"),
-        ("hard_questions = 20", 'hard_questions = 20\nnoise = "published"', "fixed twice"),
+        ("hard_questions = 20", 'hard_questions = 20\nnoise = "published"', "noise"),
         ("hard_questions = 20", "k = 3", "k"),
         ("start = 100", "start = 1", "from 2"),
         ('every = "files"', 'every = "files"\nop_column = "op"', "only grows"),
@@ -161,12 +161,11 @@ def test_a_stream_of_answers_is_not_sent_to_errors_or_to_a_guess_that_is_there(c
 
 def test_every_key_arrives(config: Path) -> None:
     text = CONFIG.replace(
-        'hard_questions = 20\nlearning = "matching"', 'noise = "published"\nexponent = "3/4"'
+        'hard_questions = 20\nlearning = "matching"', 'hard_questions = 3\nlearning = "text"'
     )
     config.write_text(text)
     plan = Config.load(config).plan()
     assert isinstance(plan, PMWGPlan)
-    assert plan.noise.options()["p"] == "3/4"
     assert (plan.learning, plan.first, str(plan.alpha)) == ("text", 100, "1/20")
 
 

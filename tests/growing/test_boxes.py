@@ -27,12 +27,26 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery, PowerLaw, Records
-from dpstream.families.growing.boxes import MWEMPGMBox, _Counted
-from dpstream.families.growing.distributions import RowsTable, WeightsTable, answer
-from dpstream.families.growing.mwem import MWEM
-from dpstream.families.growing.own import OwnMechanism
-from dpstream.families.growing.smalldb import SmallDB, _databases, _histogram
+from dpstream.families.growing.blackbox import (
+    BlackBox,
+    Counts,
+    Database,
+    LinearQuery,
+    PowerLaw,
+    Records,
+    RowsTable,
+    WeightsTable,
+    answer,
+)
+from dpstream.families.growing.boxes import (
+    MWEM,
+    MWEMPGMBox,
+    OwnMechanism,
+    SmallDB,
+    _Counted,
+    _databases,
+    _histogram,
+)
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.workload_cells import SCORES, Cells, Score
 

@@ -21,7 +21,7 @@ from dpstream.core.counters.counter import LinearMap
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
 from dpstream.families.panel import Cumulative, FixedWindow
-from dpstream.families.panel.thresholds import moved_loss, person_factor
+from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.panel_audit import (
     broken_unpaired_counters,

@@ -19,7 +19,7 @@ from toy_keyed import KeyedPlan, batch, start
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Workload
-from dpstream.core.tables.present_files import read_present_shard
+from dpstream.core.tables.counter_files import read_present_shard
 from dpstream.families.census import Census
 from dpstream.io.sources import UnreadableError
 from dpstream.spark import keyed_batch, keyed_passes

@@ -16,7 +16,8 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import PresentTable
 from dpstream.core.tables.change_tables import apply_changes
-from dpstream.io.sinks import read, read_changes
+from dpstream.io.sinks import read_changes
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import KeyedBatch, KeyRules, Publishing, Snapshot, StateKey, Stream
 from dpstream.stream.store import present_rows
 from dpstream.stream.store.archive import export_store, import_store

@@ -29,7 +29,8 @@ from dpstream.core.errors import (
 )
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Categorical, Schema
-from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StatePermissionWarning, open_stream, read_status
 from dpstream.stream.admission import ROWS, grant_batch
 

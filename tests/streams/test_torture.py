@@ -13,8 +13,8 @@ from torture_places import PLACES
 from torture_sources import SOURCES
 from torture_upkeep import FORGOTTEN
 
-from dpstream.io.sources import duckdb_file
-from dpstream.io.sources.file_finding import FilesAsFound
+from dpstream.io.sources import query
+from dpstream.io.sources.files import FilesAsFound
 from dpstream.project import base
 from dpstream.stream.ledger import account, reading
 from dpstream.stream.release import render
@@ -61,7 +61,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
     real = sealed_history.head_problem
 
     def last_step_only(heads: sealed_history.Heads | None, *seals: Any) -> str | None:
-        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside=None)
+        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside={})
         return real(known, *seals)
 
     for module in (sealed_history, store_status, upkeep, reading):
@@ -78,7 +78,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
 def test_a_source_that_reads_without_care_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mends taken out: a connection in the zone of its process, files that are not compared."""
     pytest.importorskip("duckdb")
-    monkeypatch.setattr(duckdb_file, "_set_utc", lambda *_: None)
+    monkeypatch.setattr(query, "_set_utc", lambda *_: None)
     monkeypatch.setattr(FilesAsFound, "check", lambda _: None)
     lives = torture(1, range(1, 101), kinds=(kind,))
     found = next((point.violations for point in lives if point.violations), [])

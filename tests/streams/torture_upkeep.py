@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,6 @@ from torture_life import Settings
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import Publisher
-from dpstream.io.sources.snapshot_diff import write_diff
 from dpstream.stream import StateKey, Stream, verify_ledger
 from dpstream.stream.identity import plan_facts
 from dpstream.stream.release.render import steps_to_keep
@@ -183,52 +180,4 @@ def tend(kind: str, home: Path, settings: Settings, rng: random.Random) -> tuple
     return hit, found if code == 0 else [*found, f"{kind} cannot be finished: exit {code}"]
 
 
-def feed(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
-    """Two snapshots are differenced, which is stopped; the changes are not there, or whole, and add up."""
-    kind, bags = rng.choice(["csv", "parquet"]), []
-    for name in ("old", "new"):
-        rows = [(rng.choice("abc"), rng.randrange(3)) for _ in range(rng.randrange(1, 40))]
-        bags.append(Counter(rows))
-        write_table(home / f"{name}.{kind}", rows)
-    old, new, out = (home / f"{name}.{kind}" for name in ("old", "new", "changes"))
-
-    def work() -> None:
-        try:
-            write_diff(old, new, out)
-        except OSError:  # one line for the command
-            os._exit(lives.REFUSED)
-
-    hit, code = stopped(work, rng, 5)
-    found = [] if code in (0, lives.REFUSED, -9) else [f"diff: exit {code}"]
-    if not out.exists():
-        write_diff(old, new, out)
-    changed = Counter[tuple[str, int]]()
-    for zip_code, number, op in read_table(out):
-        changed[zip_code, int(number)] += 1 if op == "insert" else -1
-    total = bags[0].copy()
-    total.update(changed)
-    if +total != bags[1] or min(total.values(), default=0) < 0:
-        found.append("the changes do not add up to the new snapshot")
-    return hit, found
-
-
-def write_table(path: Path, rows: list[tuple[str, int]]) -> None:
-    """A snapshot."""
-    import pyarrow as pa
-    import pyarrow.csv as csv
-    import pyarrow.parquet as pq
-
-    table = pa.table({"zip": [row[0] for row in rows], "n": [row[1] for row in rows]})
-    (csv.write_csv if path.suffix == ".csv" else pq.write_table)(table, path)
-
-
-def read_table(path: Path) -> list[tuple[str, int, str]]:
-    """A file of changes."""
-    import pyarrow.csv as csv
-    import pyarrow.parquet as pq
-
-    table = (csv.read_csv if path.suffix == ".csv" else pq.read_table)(path)
-    return [(row["zip"], row["n"], row["op"]) for row in table.to_pylist()]
-
-
-__all__ = ["FORGOTTEN", "OWN", "feed", "restored", "tend"]
+__all__ = ["FORGOTTEN", "OWN", "restored", "tend"]

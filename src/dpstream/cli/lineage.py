@@ -76,7 +76,7 @@ def _facet(kind: str, **values: Any) -> dict[str, Any]:
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
     """Namespace and name of what is read, as the configuration names it; nothing is looked up."""
-    from dpstream.core.objects import is_object_url, object_path
+    from dpstream.io.objects import is_object_url, object_path
 
     source, base = config.source_options, config.path.parent.absolute()
     if source.stdin:

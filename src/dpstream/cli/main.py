@@ -54,7 +54,6 @@ class Verbs(click.Group):
                 "compare",
                 "audit",
                 "ledger",
-                "diff",
             ),
             "up",
             "serve",
@@ -106,8 +105,6 @@ class Verbs(click.Group):
                 from dpstream.cli.audit import command
             case "ledger":
                 from dpstream.cli.ledger import command
-            case "diff":
-                from dpstream.cli.diff import command
             case "statement":
                 from dpstream.cli.statement import command
             case "advisory":

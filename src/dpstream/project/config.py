@@ -13,7 +13,7 @@ import numpy as np
 from dpstream.core.contracts import Family, Given, PublicPrior, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError
-from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Record, Unit
+from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.constraints import Constraints, split_spec
 from dpstream.core.schema.toml import load_toml
@@ -25,6 +25,7 @@ from dpstream.project.public_knowledge import (
     check_prior_taken,
     check_season_taken,
     expected_words,
+    facts_for,
     read_expected,
     read_prior,
     read_season,
@@ -209,7 +210,7 @@ def sink_of(
         StandardOutput,
         Tee,
     )
-    from dpstream.io.sinks.sink_kinds import SINKS
+    from dpstream.io.sinks.feed import SINKS
     from dpstream.stream.release.manifest import describe_tables
 
     folder = Publisher(directory, format=output.format)
@@ -355,23 +356,22 @@ class Config:
             deletions=options.deletions,
             horizon=budget.horizon,
         )
-        # Only a record's stay makes a mechanism depend on what is guessed of who leaves.
-        turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
         accuracies, priors = section("accuracy"), section("prior")
-        given = Given(
-            schema.domain,
+        headline, share = read_headline(accuracies)
+        given = facts_for(
             schema,
-            options.deletions,
-            budget.stated,
-            turnover,
-            budget.horizon,
-            options.period_name,
-            *read_headline(accuracies),
+            unit,
             budget.budget,
-            None if turnover is None or expected is None else expected.records_per_step,
-            read_season(stream, options),
-            _prior(priors, base, schema, absent) if "prior" in document else None,
-            None if expected is None else expected.records_per_step,
+            expected,
+            deletions=options.deletions,
+            horizon=budget.horizon,
+            stated=budget.stated,
+            step_name=options.period_name,
+            headline=headline,
+            headline_share=share,
+            season=read_season(stream, options),
+            prior=_prior(priors, base, schema, absent) if "prior" in document else None,
+            cancels=options.cancels,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)

@@ -20,11 +20,11 @@ from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
 from dpstream.core.privacy import ZCDP, PureDP
-from dpstream.core.privacy.odds import best_guess
+from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.toml import toml_value
-from dpstream.io.sources.duckdb_file import is_database
+from dpstream.io.sources.query import is_database
 from dpstream.io.sources.sample import read_sample
 from dpstream.project.column_draft import SAMPLE_ROWS, coordinates, draft_columns, draft_reports, whose_column
 from dpstream.project.drafted_tables import (
@@ -461,9 +461,7 @@ def draft_config(
         _section("source", source, _rows("source", family.limits, changes=keyed is not None)),
         schema.strip("\n") + "\n",
         _section("expect", expect, offered=ordered),
-        _mechanism(
-            family, chosen, reason, place, deletes=feed is not None or family.limits.units[0] == "record"
-        ),
+        _mechanism(family, chosen, reason, place),
         _section("budget", budget, offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
@@ -660,9 +658,7 @@ def _asked(family: Family, section: str) -> dict[str, Any]:
     return {key: value if isinstance(value, bool) else _Asked(value) for key, value in drafted.items()}
 
 
-def _mechanism(
-    family: Family, name: str, reason: str, place: tuple[str, str] | None, *, deletes: bool
-) -> str:
+def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | None) -> str:
     """Its own options: those that have to be written, and the others with its own defaults.
 
     Args:
@@ -673,9 +669,6 @@ def _mechanism(
     written: dict[str, Any] = {"name": name}
     written |= {key: _Asked() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
-    written |= family.draft_decided.get(name, {})
-    if deletes:
-        written |= {key: value for key, value in family.draft_deletes.items() if key in rows}
     about = [] if not reason else [f"{name} is proposed because {reason}."]
     if place is not None:
         about.append(

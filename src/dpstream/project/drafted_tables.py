@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, counted
-from dpstream.io.sources.duckdb_file import open_database
-from dpstream.io.sources.pg_session import Session, quoted, text_schema, text_table
-from dpstream.io.sources.pg_whole import cell_as_text
+from dpstream.io.sources.pg_session import Session, cell_as_text, quoted, text_schema, text_table
+from dpstream.io.sources.query import open_database
 from dpstream.project.column_draft import words_in
 from dpstream.project.keyed_draft import Recognised
 from dpstream.project.sections import refuse_password

@@ -15,7 +15,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.dates import read_date, read_time
-from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
+from dpstream.io.sources.operations import DELETE, INSERT, UPDATE
 from dpstream.io.sources.sample import files_of, read_sample
 from dpstream.project.column_draft import words_in
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ExpectedTable, PublicPrior, StreamRecipe, shown
+from dpstream.core.contracts import ExpectedTable, Given, PublicPrior, StreamRecipe, shown
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Individual, InsertedRecord, Record, Unit
+from dpstream.core.privacy import Budget, Individual, InsertedRecord, Record, Unit
+from dpstream.core.schema import Schema
 from dpstream.io.sources.calendar import DayPeriods, MonthPeriods
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.reader import Section
@@ -93,6 +94,36 @@ def read_expected(
     else:
         found = _of_growing(section, size, coming, horizon)
     return replace(found, table=replace(found.table, ordered=ordered, varies=varies))
+
+
+def facts_for(
+    schema: Schema,
+    unit: Unit,
+    budget: Budget,
+    expected: Expected | None,
+    *,
+    deletions: bool,
+    horizon: int | None,
+    **others: Any,
+) -> Given:
+    """What a recipe may take from the rest of a configuration, or from the arguments of ``dpstream.open``.
+
+    Args:
+        expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
+        others: further fields of ``Given``.
+    """
+    stays = expected if isinstance(unit, Record) else None
+    return Given(
+        schema.domain,
+        schema,
+        deletions,
+        turnover=None if stays is None else stays.turnover,
+        horizon=horizon,
+        budget=budget,
+        records_per_step=None if stays is None else stays.records_per_step,
+        first_records=None if expected is None else expected.records_per_step,
+        **others,
+    )
 
 
 def expected_words(expected: Expected | None) -> tuple[str, ...]:

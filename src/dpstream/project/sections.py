@@ -26,13 +26,11 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.registry import (
     DEFAULT_MECHANISM,
-    EARLIER_DEFAULT,
     family_of,
     mechanisms,
     mechanisms_with,
 )
 from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.objects import object_path
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
@@ -51,7 +49,8 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
-from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
+from dpstream.io.objects import object_path
+from dpstream.io.sinks.feed import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
@@ -477,12 +476,6 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
             f"{options.rows} rows a step would publish the size of every step, and sizes are private here",
             '[stream] total = "public" (the unit becomes event-replace), or a time_column',
         )
-    if options.broken == "drop-and-count-nothing" and unit.relation == "replace":
-        raise section.wrong(
-            "broken",
-            "a record that is left out would change numbers that are public here",
-            'error, missing; or [stream] total = "private"',
-        )
     for key in shared:
         if section.has(key):
             section.note(key, str(section.raw(key)), default=False)
@@ -731,14 +724,11 @@ def read_recipe(
 
 
 def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> ConfigError:
-    """An option of another mechanism. Where the file names none, it may have been written for an earlier default."""
+    """An option of another mechanism; where the file names none, of another than the default."""
     if section.has("name"):
         return section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
     having = keys_of("mechanism")[key].mechanisms
-    if EARLIER_DEFAULT in having:
-        remedy = f'name = "{EARLIER_DEFAULT}", which was the default before'
-    else:
-        remedy = " or ".join(f'name = "{other}"' for other in having)
+    remedy = " or ".join(f'name = "{other}"' for other in having)
     return section.wrong(
         key,
         f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",

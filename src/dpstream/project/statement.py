@@ -15,7 +15,7 @@ from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
-from dpstream.core.privacy.odds import best_guess
+from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table

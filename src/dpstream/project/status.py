@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError
-from dpstream.io.sources.kinds import duration
+from dpstream.io.sources.source_options import duration
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source

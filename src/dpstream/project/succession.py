@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.objects import is_object_url
 from dpstream.core.schema.toml import load_toml, toml_key, toml_value
+from dpstream.io.objects import is_object_url
 from dpstream.project.base import (
     NULL,
     BaseOptions,

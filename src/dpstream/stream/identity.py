@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, EARLIER_DEFAULT
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
 from dpstream.core.privacy.unit import Record, User
@@ -138,14 +137,7 @@ def spent_per_step(plan: StreamPlan) -> Fraction:
 
 
 def plan_hash(facts: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON; public.
-
-    ``line_breaks`` is not in it: streams that began before there was this key, and whose files hold cells of several
-    lines, go on when it is set.
-    """
-    source = facts.get("source")
-    if isinstance(source, dict) and "line_breaks" in source:
-        facts = {**facts, "source": {k: v for k, v in source.items() if k != "line_breaks"}}
+    """SHA-256 of the canonical JSON; public."""
     return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
 
 
@@ -215,10 +207,7 @@ def mechanism_remedy(began: str, now: str) -> str | None:
     """How to go on with a stream that began with another mechanism than its file names; None for the same one."""
     if began == now:
         return None
-    remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
-    if (began, now) == (EARLIER_DEFAULT, DEFAULT_MECHANISM):
-        remedy += f", which a file that names no mechanism meant before {now} became the default"
-    return remedy
+    return f'name = "{began}" under [mechanism] (or its recipe in Python)'
 
 
 def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:

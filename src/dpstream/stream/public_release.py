@@ -11,9 +11,8 @@ import numpy as np
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
-from dpstream.core.objects import AnyPath, ObjectPath, any_path, web_path
 from dpstream.core.schema.predicate import Predicate, parse_predicate
-from dpstream.core.web import is_web_url
+from dpstream.io.objects import AnyPath, ObjectPath, any_path, is_web_url, web_path
 from dpstream.io.sinks.release_reader import (
     Frame,
     MeasuredStep,
@@ -39,9 +38,9 @@ from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of
 from dpstream.stream.release.showing import release_html, spent_of
 
 if TYPE_CHECKING:
-    from dpstream.core.pictures import Picture
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
+    from dpstream.stream.release.pictures import Picture
 
 _BASE = (
     "counted in the released table, which holds records of the table that the stream began with: they were not "

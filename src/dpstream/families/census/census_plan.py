@@ -73,7 +73,7 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit, check_prior
+from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit, check_prior
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
@@ -180,7 +180,6 @@ class Census(Recipe["CensusPlan"]):
         turnover: a public guess: steps in which as many records come as the table holds; "none" (or None): hardly
             any leave.
         levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
-        noise: ``joint``: a census draws the noise of several marginals together (pure DP only).
         iterations, max_cells: of the fits.
         headline: marginals, by names of columns, that every census measures, whatever it does else.
         headline_share: part of each census's amount for them, in equal parts where noise is drawn apart.
@@ -198,7 +197,6 @@ class Census(Recipe["CensusPlan"]):
     workload: Workload = option(of=options.WORKLOAD)
     turnover: Turnover = option(of=TURNOVER)
     levels: Levels = option(None, LEVELS)
-    noise: NoiseOf = option("apart", options.NOISE)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
@@ -294,7 +292,7 @@ class CensusPlan(StreamPlan):
             turnover=turnover,
             schedule=CensusSchedule(gap, own.ratio, levels, every_count, self.last_step),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
-            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells, noise=own.noise),
+            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
             headline=headline_cliques(own.workload.domain, own.headline),
             headline_share=own.headline_share,
         )
@@ -369,7 +367,6 @@ class CensusPlan(StreamPlan):
             "iterations": own.iterations,
             "max_cells": own.max_cells,
             "departures_every": every,
-            "noise": own.noise,
             **headline_options(own.headline, own.headline_share),
             **({} if own.prior is None else {"prior": dict(own.prior.facts)}),
         }

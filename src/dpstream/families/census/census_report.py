@@ -1,4 +1,4 @@
-"""census_report."""
+"""What a census says about itself: counted numbers with the law of their noise, predictions, words for plans."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,6 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import estimate_total
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_terms import CensusTerms, last_of, level_of, with_census
@@ -45,10 +44,10 @@ def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
     if plan.unit.relation == "replace":
         return run.total, 0.0
     if plan.whole:
-        return estimate_total(run.sums)
+        return estimate_total(run.measurements)
     # The columns come first; with few records to a group, one by one.
     columns = plan.candidates.groups if _grouped(plan, run) else plan.candidates.columns
-    return estimate_total(run.sums[1:][: len(plan.draws(columns))])
+    return estimate_total(run.measurements[1:][: len(columns)])
 
 
 def _grouped(plan: AIMPlan, run: AIMRun) -> bool:
@@ -61,11 +60,8 @@ def largest_variance(plan: AIMPlan) -> float:
     """Of ``counted_total``: rounds that follow from noisy numbers can only make it smaller."""
     if plan.unit.relation == "replace":
         return 0.0
-    domain, whole = plan.workload.domain, 0.0
-    for cliques, noise in _first_measured(plan):
-        own = noise.sum_variance if isinstance(noise, HistogramsNoise) else None
-        whole += 1.0 / (noise.variance * domain.cells(cliques[0]) if own is None else own)
-    return 1.0 / whole
+    domain = plan.workload.domain
+    return 1.0 / sum(1.0 / (variance * domain.cells(clique)) for clique, variance in _cell_variances(plan))
 
 
 def column_deviation(plan: AIMPlan) -> float:
@@ -80,25 +76,16 @@ def column_deviation(plan: AIMPlan) -> float:
     return math.sqrt(first * sum(cells) / len(cells))
 
 
-def _first_measured(plan: AIMPlan) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
-    """The marginals that every run measures: the cover, or the columns; by draws, with the noise that they have at
-    most."""
+def _cell_variances(plan: AIMPlan) -> list[tuple[Clique, float]]:
+    """The marginals that every run measures (the cover, or the columns), with the variance of a cell, at most."""
     own = plan.candidates
     if plan.whole:
         budget, cliques = plan.budget, [own.cliques[i] for i in own.cover]
     else:
         rest = next(part for part in plan.parts() if part.name == "columns and rounds").budget
         budget, cliques = rest.scaled(plan.recipe.columns_share), list(own.groups)
-    return [(group, plan.noise_together(group, budget.scaled(share))) for group, share in plan.draws(cliques)]
-
-
-def _cell_variances(plan: AIMPlan) -> list[tuple[Clique, float]]:
-    """The same marginals, each with the variance of one of its cells."""
-    found = list[tuple[Clique, float]]()
-    for group, noise in _first_measured(plan):
-        own = noise.variances if isinstance(noise, HistogramsNoise) else (noise.variance,)
-        found += zip(group, own, strict=True)
-    return found
+    variance = plan.noise(budget.scaled(Fraction(1, len(cliques)))).variance
+    return [(clique, variance) for clique in cliques]
 
 
 def predicted_errors(plan: CensusTerms, steps: Sequence[int]) -> tuple[PredictedError, ...]:

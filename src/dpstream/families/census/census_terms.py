@@ -284,8 +284,7 @@ class CensusTerms:
         if each is None:
             return []
         sizes, changed = [self.workload.domain.cells(clique) for clique in self.headline], unit.changed_cells
-        joint = self.census.noise == "joint"
-        draws = headline_draws(sizes, each, level=self.public_presence, joint=joint)
+        draws = headline_draws(sizes, each, level=self.public_presence)
         return [
             (
                 group,

@@ -582,4 +582,6 @@ class Shapes:
             records,
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
+            # Cohorts come and go: the noise of what is known of them is known too roughly.
+            volatile=range(len(variances)),
         )

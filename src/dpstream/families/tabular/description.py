@@ -63,7 +63,7 @@ def turnover_words(*, cancelled: bool) -> str:
     within = (
         " Of equal rows that come and go within a step only the difference is followed."
         if cancelled
-        else ' A new stream may leave out equal rows that come and go within a step: come_and_go = "cancelled".'
+        else " Equal rows that come and go within a step are counted as both."
     )
     return (
         "Records that come and records that leave are followed apart, from the first step on, and subtracted. So "

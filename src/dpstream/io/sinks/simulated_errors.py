@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import AnyPath, any_path, asking
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json
 from dpstream.core.privacy.law import check_confidence
+from dpstream.io.objects import AnyPath, any_path, asking, read_place
 from dpstream.io.sinks.publisher import step_name
 
 #: Beside the steps' folders.
@@ -235,8 +235,8 @@ def simulated_errors(directory: str | AnyPath, step: int) -> SimulatedErrors | N
     if not there:
         return None
     try:
-        facts = parse_json(read_bytes(facts_file))
-        data = read_bytes(cells_file)
+        facts = parse_json(read_place(facts_file))
+        data = read_place(cells_file)
         if facts["cells"]["sha256"] != hashlib.sha256(data).hexdigest():
             raise ValueError
         return SimulatedErrors(facts, *_cells(facts, data))

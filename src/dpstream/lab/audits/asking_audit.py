@@ -27,12 +27,12 @@ from dpstream.core.contracts import Packed
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
 from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
+from dpstream.families.growing.questions import QueryAnswer
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))
@@ -342,7 +342,7 @@ def audit_asking(
     domain = Domain(("cell",), (3,))
     few = PMWG(domain, "1/2", 30, hard_questions=9, learning="matching")
     amounts: list[dict[str, Any]] = [{"epsilon": 1}, {"rho": "1/10"}, {"epsilon": 1, "delta": "1/1000000"}]
-    for recipe, amount in itertools.product((few, PMWG(domain, "9/10", 30)), amounts):
+    for recipe, amount in itertools.product((few, PMWG(domain, "9/10", 30, learning="text")), amounts):
         words = f"{', '.join(f'{key} {value}' for key, value in amount.items())}, noise " + (
             "by theory" if recipe.hard_questions is None else "for 9 hard questions"
         )

@@ -33,7 +33,6 @@ from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, l
 from dpstream.families.census.cohorts import Cohort
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
 from dpstream.families.tabular.pooled_run import Followed
-from dpstream.lab.audits.aim_audit import BrokenTogether
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
@@ -377,7 +376,7 @@ _PLANS: dict[str, dict[str, Any]] = {
     "headlines": {"max_cells": 13, "headline": (("a",), ("b", "c"))},
 }
 #: Pure DP only.
-_JOINT: dict[str, Any] = {"noise": "joint", "headline": (("a",), ("c",))}
+_JOINT: dict[str, Any] = {"headline": (("a",), ("c",))}
 
 
 def audit_census(
@@ -399,7 +398,7 @@ def audit_census(
     runs = _TRANSCRIPTS[length]
     for budget in (PureDP.of(2), ZCDP.of("1/2")):
         for unit in (Record(), Record("replace")):
-            together = {"columns and headlines together": _JOINT} if isinstance(budget, PureDP) else {}
+            together = {"headlines together": _JOINT} if isinstance(budget, PureDP) else {}
             for how, options in (_PLANS | together).items():
                 plan = transcript_plan(CensusPlan, budget, unit, **options)
                 subject = f"census, {budget}, {unit.name}, {how}"
@@ -416,7 +415,6 @@ def audit_census(
     plan = transcript_plan(twice, PureDP.of(2), Record(), **_PLANS["nothing selected"])
     yield exact_census(plan, 1, randomness, subject, control=True)
     scenes: list[tuple[str, type[CensusPlan], dict[str, Any], dict[str, Any]]] = [
-        ("joint noise drawn apart", _Apart, _JOINT, {}),
         ("joint headlines drawn apart", _HeadlinesApart, _JOINT, {}),
         ("a window that begins too early", _EarlyPlan, {}, {}),
         ("2/3 of the noise", _QuietPlan, {}, {}),
@@ -644,14 +642,6 @@ class _HeadlinesBeside(CensusPlan):
     def run_of(self, level: int) -> AIMPlan:
         own = super().run_of(level)
         return own.recipe.calibrate(own.workload, self.amounts.of_level(level), own.unit)
-
-
-class _Apart(CensusPlan):
-    """BROKEN: marginals that share a joint draw get separate noise, each as if it were the only one."""
-
-    def run_of(self, level: int) -> AIMPlan:
-        own = super().run_of(level)
-        return BrokenTogether(own.recipe, own.workload, own.budget, own.unit)
 
 
 class _ApartTerms(CensusTerms):

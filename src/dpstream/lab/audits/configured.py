@@ -334,7 +334,7 @@ def scope(config: Config, names: Sequence[str]) -> str:
     if not isinstance(plan, DPStabsPlan):
         left.remove(_EXAMINED["exact"])
     (seen if "transcripts" in names and plan.reads == "counts" else left).insert(0, admission)
-    if getattr(own, "deletions", False) and getattr(own, "come_and_go", "") == "counted":
+    if getattr(own, "deletions", False) and not getattr(plan, "cancels", True):
         left.append("the cancelling of equal rows, which this file does not use")
     return f"Examined: {'; '.join(seen)}. Not examined: {'; '.join([*left, _NEVER])}."
 

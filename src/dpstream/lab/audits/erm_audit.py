@@ -25,9 +25,7 @@ from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Noise, PureDP, 
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import BBScheduler, Database
-from dpstream.families.growing.erm import ERM, ErmRun
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.families.growing.erm_loss import LossName
+from dpstream.families.growing.erm import ERM, ErmRun, FeatureMap, LossName
 from dpstream.families.growing.erm_stream import ClassifierPlan, ClassifierSynthesis
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.lab.audits.door import beside_the_door, stream_loss

@@ -122,7 +122,7 @@ def _together(
     *,
     control: bool = False,
 ) -> GrowingSubject:
-    box = MWEMPGMBox(_THREE, MWEMPGM(k=3, noise="joint"))
+    box = MWEMPGMBox(_THREE, MWEMPGM(k=3))
     plan = BBScheduler(box, 8, gamma="1/2").calibrate(PureDP.of(2))
     return GrowingSubject(name, plan, arrivals(_THREE.domain, _SUBJECT_SIZES), wrap, control=control)
 

@@ -53,7 +53,7 @@ class BrokenPrivateSplit(_Broken):
         symbols = self.recipe.symbols
         groups = state.synthetic % (self.patterns // symbols)
         # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
-        private = (state.recent // symbols)[: len(groups)]
+        private = (state.private // symbols)[: len(groups)]
         groups[: len(private)] = private
         available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
         numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
@@ -67,9 +67,9 @@ class BrokenUnpairedNoise(_Broken):
     """BROKEN: has the noise for one changed count, but a replaced person changes two. True loss: twice the claim."""
 
     @cached_property
-    def noises(self) -> tuple[DiscreteGaussian, ...]:
+    def noise(self) -> DiscreteGaussian:
         """Noise of half of the variance that replacement needs."""
-        return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
+        return DiscreteGaussian(super().noise.sigma_squared / 2)
 
 
 def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
@@ -138,8 +138,6 @@ def _honest() -> Iterator[PanelSubject]:
         plan = FixedWindow(periods, window, symbols).calibrate("1/2", unit)
         name = f"window of {window} of {periods}, {symbols} symbols, {unit.relation}"
         yield PanelSubject(name, plan)
-    growing = FixedWindow(5, 2, segment=2).calibrate("1/2", _UNITS[1])
-    yield PanelSubject("window of 2 of 5, segments of 2 with half of the budget each, replace", growing)
     for unit, counter in itertools.product(_UNITS, ("best", *ZCDP_COUNTER_NAMES)):
         cumulative = Cumulative(5, counter=counter).calibrate("1/2", unit)
         yield PanelSubject(f"cumulative of 5, counter {counter}, {unit.relation}", cumulative)

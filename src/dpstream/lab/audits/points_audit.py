@@ -26,12 +26,17 @@ from dpstream.checks import certify
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Randomness
 from dpstream.families.points import OnlinePoints
-from dpstream.families.points.blocks import CellCounts, noisy
-from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
-from dpstream.families.points.cell_schedule import PAPER, Schedule
-from dpstream.families.points.online import OnlinePointsPlan
-from dpstream.families.points.partition import codes_of
-from dpstream.families.points.points_state import PointsState
+from dpstream.families.points.cells import (
+    PAPER,
+    CellCounts,
+    CellRule,
+    PointCells,
+    PointsState,
+    Schedule,
+    cell_rule,
+    noisy,
+)
+from dpstream.families.points.online import OnlinePointsPlan, codes_of
 from dpstream.lab.audits.controls import ReusedNoise, broken_quiet_counter
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.loss_bounds import distinguish

@@ -29,7 +29,7 @@ from dpstream.core.privacy import (
     HistogramsNoise,
     Randomness,
 )
-from dpstream.core.privacy._histogram_balls import ball_series
+from dpstream.core.privacy.joint import ball_series
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.door import Choice, Door
 from dpstream.lab.audits.finding import AuditFinding, AuditProgress

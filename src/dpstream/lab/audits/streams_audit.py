@@ -40,7 +40,7 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan
-from dpstream.families.tabular.state import DPStabsState
+from dpstream.families.tabular.dpstabs_state import DPStabsState
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import Publisher
 from dpstream.lab.audits.controls import broken_quiet_counter

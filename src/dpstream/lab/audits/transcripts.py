@@ -24,7 +24,7 @@ from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
-from dpstream.families.tabular.plans import read_come_and_go
+from dpstream.families.tabular.plans import read_events
 from dpstream.lab.audits.door import published_lines
 from dpstream.lab.audits.transcript_tape import (
     Tape,
@@ -168,7 +168,7 @@ def _shifts(
 
 def _as_read(plan: DPStabsPlan, batch: PrivateBatch) -> PrivateBatch:
     """The batch without what its plan leaves out."""
-    return read_come_and_go(batch, plan.recipe.come_and_go, deletions=plan.recipe.deletions)
+    return read_events(batch, deletions=plan.recipe.deletions, cancels=plan.cancels)
 
 
 def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.paths import read_text
 from dpstream.core.privacy import decimal_text
-from dpstream.core.privacy.odds import best_guess
+from dpstream.core.privacy.convert import best_guess
 from dpstream.core.schema.toml import toml_value
 from dpstream.project import Config
 from dpstream.project.planning import expected_facts, expected_table, smallest_budget, told_base

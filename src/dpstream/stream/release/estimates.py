@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Counted, NoisyCounts
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
-from dpstream.core.privacy._histogram_law import has_law
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import HistogramCells
-from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, check_confidence
-from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum, check_confidence, has_law
 from dpstream.core.schema import Schema
 from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps

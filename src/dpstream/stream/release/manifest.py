@@ -18,7 +18,7 @@ from dpstream.core.tables.change_tables import ID, LABEL
 from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.core.version import __version__
 from dpstream.io.sinks.publisher import MEASUREMENTS
-from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
+from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records, shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts, when_measured

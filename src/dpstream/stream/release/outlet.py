@@ -15,7 +15,7 @@ from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.feed import Piece
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
-from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256
+from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.manifest import labelled, pretty_json

@@ -34,9 +34,9 @@ from dpstream.stream.release.showing import estimate_html, release_html, spent_o
 from dpstream.stream.release.table_blocks import whole_table
 
 if TYPE_CHECKING:
-    from dpstream.core.pictures import Picture
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
+    from dpstream.stream.release.pictures import Picture
 
 #: Why an answer carries no interval.
 NO_INTERVAL = (

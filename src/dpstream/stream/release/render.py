@@ -14,7 +14,7 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS
-from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
+from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.manifest import DRAWN, Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before

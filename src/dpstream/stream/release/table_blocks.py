@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import Synthesis
 from dpstream.core.threads import in_order
 from dpstream.io.sinks.drawing import Drawing, decoded_block
-from dpstream.io.sinks.staged_file import Content
-from dpstream.io.sinks.table_files import BlockWriter
+from dpstream.io.sinks.table_files import BlockWriter, Content
 from dpstream.stream.release.manifest import Label, labelled
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.staging import Staging

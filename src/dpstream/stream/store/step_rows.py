@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, ShardedEvents, UserEvents
 from dpstream.core.errors import StoreDamagedError, StoreError
-from dpstream.io.sinks.staged_file import Content
+from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
 from dpstream.stream.store.present_rows import PresentChange
 from dpstream.stream.store.store_database import StoreDatabase

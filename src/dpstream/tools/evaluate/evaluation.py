@@ -37,9 +37,9 @@ from dpstream.tools.evaluate.utility import Marginals, Utility, pairwise
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
-    from dpstream.core.pictures import Picture
     from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
+    from dpstream.stream.release.pictures import Picture
     from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
 _LATE = {

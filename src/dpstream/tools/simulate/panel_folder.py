@@ -106,7 +106,6 @@ type = "boolean"
 [mechanism]
 name = "panel-window"       # or panel-cumulative (without window): months in poverty so far
 window = 3
-weights = true              # a column weight_3, ...: sums of it are free of padding
 
 [budget]
 rho = "0.005"

@@ -25,9 +25,8 @@ from dpstream.families.panel import (
     WindowRelease,
     WindowStreamPlan,
 )
-from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.panel.people import PeoplePlan, seat
 from dpstream.families.panel.queries import digits
-from dpstream.families.panel.seats import seat
 from dpstream.io.sinks import read_table
 from dpstream.project.pending import named_step
 from dpstream.tools.evaluate.contract import (

@@ -14,9 +14,8 @@ import numpy as np
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.privacy.law import NoiseSum, WeightedSum
 from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told

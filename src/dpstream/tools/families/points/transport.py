@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import from_extra
-from dpstream.families.points.partition import check_points
+from dpstream.families.points.online import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: Pairs of points that a linear program may have.

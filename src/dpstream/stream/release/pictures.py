@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
 INK: Final = "#222222"
 QUIET: Final = "#6a6a6a"
 WARNING: Final = "#a63603"

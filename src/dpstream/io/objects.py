@@ -1,7 +1,9 @@
-"""Objects of an object store by URL, read and written by Arrow's own file systems: no other package is needed.
+"""Places that are no path of this machine: objects of an object store, and files of a web server, by URL.
 
-Arrow reads them without Python, as it does files (``core.foreign``). What is here of ``pathlib.Path`` is what readers
-of files use, so that they read objects too. An object appears whole or not at all, and there is no rename.
+Arrow's own file systems read and write objects without Python, as they do files (``core.foreign``); the standard
+library reads a web server. No other package is needed. What is here of ``pathlib.Path`` is what readers of files use,
+so that they read objects too. An object appears whole or not at all, and there is no rename. A token is sent to the
+host that was asked, never to one that it points to, and never without TLS but to this machine.
 
 pyarrow is imported inside functions, because the command line must start quickly.
 """
@@ -11,8 +13,13 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import http.client
 import io
+import os
 import re
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +27,121 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from dpstream.core.errors import ConfigError, StoreError
-from dpstream.core.web import fetched, is_web_url, token_of, web_url
+from dpstream.core.paths import read_bytes
+
+#: The variable with the token that a server asks for.
+TOKEN = "DPSTREAM_TOKEN"
+#: Seconds for a connection, and for each wait for more bytes.
+TIMEOUT = 30.0
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def is_web_url(text: object) -> bool:
+    """Whether a text is meant as the address of a web server."""
+    return isinstance(text, str) and text.lower().startswith(("https://", "http://"))
+
+
+def web_url(url: str, token: str | None = None) -> tuple[str, str]:
+    """Scheme with host, and path, of an address below which files lie. Nothing is asked of the server.
+
+    Errors:
+        ConfigError: no such address; one with a name, a secret or a query in it; a token sent unencrypted.
+
+    >>> web_url("https://example.org/v1/streams/evictions/")
+    ('https://example.org', 'v1/streams/evictions')
+    """
+    allowed = "an address such as https://example.org/v1/streams/evictions"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError("the address cannot be read", where="read", allowed=allowed) from None
+    if "@" in parts.netloc:
+        raise ConfigError(
+            "the address holds a name and perhaps a secret", where="read", allowed=f"a token in {TOKEN}"
+        )
+    if not host or parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError("the address cannot be used", where="read", allowed=allowed)
+    if token and (not token.isascii() or not token.isprintable()):
+        raise ConfigError(
+            "the token holds characters that no token has", where="token", allowed="plain letters"
+        )
+    if token and parts.scheme.lower() == "http" and host not in _HERE:
+        raise ConfigError(
+            "a token would be sent without encryption", where=url, allowed="https://, or no token"
+        )
+    return f"{parts.scheme.lower()}://{parts.netloc}", parts.path.strip("/")
+
+
+def fetched(url: str, token: str | None = None, *, timeout: float | None = None, head: bool = False) -> bytes:
+    """What the server gives for an address that ``web_url`` has seen.
+
+    Args:
+        token: sent as a bearer token.
+        head: only ask whether it is there.
+
+    Errors:
+        FileNotFoundError: the server says that there is no such file, or not any more.
+        ConfigError: it asks for a token, or refuses this one. StoreError: it cannot be reached, or fails.
+    """
+    request = urllib.request.Request(url, method="HEAD" if head else "GET")
+    request.add_header("User-Agent", "dpstream")
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    try:
+        # A proxy would read what goes to this machine unencrypted.
+        through = not (token and url.startswith("http:"))
+        with _opener(through).open(request, timeout=TIMEOUT if timeout is None else timeout) as answer:
+            return b"" if head else bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in (404, 410):
+            raise FileNotFoundError(url) from None
+        if error.code in (401, 403):
+            raise ConfigError(
+                "the server refuses this token" if token else "the server asks for a token",
+                where=url,
+                allowed=f"a token in {TOKEN}, or read(..., token=...)",
+            ) from None
+        what = f"the server answers with the error {error.code}"
+    except ssl.SSLError:
+        what = "the server's certificate or encryption is not trusted"
+    except urllib.error.URLError as error:
+        is_tls = isinstance(error.reason, ssl.SSLError)
+        what = "the server's certificate is not trusted" if is_tls else "the server cannot be reached"
+    except (OSError, http.client.HTTPException):
+        what = "the server ended the connection, or did not answer in time"
+    raise StoreError(what, where=url, allowed="a server that answers; trying again loses nothing")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection away from encryption."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+            raise urllib.error.URLError("a redirection without encryption")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener(through_proxies: bool) -> urllib.request.OpenerDirector:
+    """One that speaks http and https only: neither files nor ftp."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(None if through_proxies else {}),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _Redirects(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def token_of(given: str | None) -> str | None:
+    """The token that was given, or else the one of the environment."""
+    return given if given is not None else os.environ.get(TOKEN) or None
+
 
 #: What may stand where a file or a folder may.
 URLS = "s3://bucket/path, gs://bucket/path, abfss://container@account.dfs.core.windows.net/path"
@@ -64,20 +185,22 @@ def object_path(url: str) -> ObjectPath:
         parts = urlsplit(place.replace("?", "%3F").replace("#", "%23"))
         chosen = tuple(sorted(parse_qsl(options, strict_parsing=bool(options))))
     except ValueError:
-        raise _wrong("the URL cannot be read") from None
+        raise _wrong_object("the URL cannot be read") from None
     if parts.password is not None or (parts.username is not None and not scheme.startswith("abfs")):
-        raise _wrong(
+        raise _wrong_object(
             "the URL holds a name and perhaps a secret", " (secrets where the store's own tools look)"
         )
     allowed = _S3_OPTIONS if scheme == "s3" else ()
     for name, _ in chosen:
         if name not in allowed:
-            raise _wrong("the URL has an unknown option", f", with the options {', '.join(_S3_OPTIONS)} (s3)")
+            raise _wrong_object(
+                "the URL has an unknown option", f", with the options {', '.join(_S3_OPTIONS)} (s3)"
+            )
     if scheme not in _SCHEMES or not parts.netloc:
-        raise _wrong("the URL names no bucket")
+        raise _wrong_object("the URL names no bucket")
     rest = place[len(scheme) + 3 + len(parts.netloc) :].strip("/")
     if any(part in ("", ".", "..") for part in rest.split("/")) and rest:
-        raise _wrong("a part of the path is empty, or is . or ..")
+        raise _wrong_object("a part of the path is empty, or is . or ..")
     return ObjectPath(scheme, parts.netloc, rest, chosen)
 
 
@@ -226,7 +349,7 @@ class ObjectPath:
 class WebPath(ObjectPath):
     """A file, or a folder of files, of a web server, which lists none of them. It is only read.
 
-    Errors of all methods that ask the server: as ``dpstream.core.web.fetched``.
+    Errors of all methods that ask the server: as ``dpstream.io.objects.fetched``.
     """
 
     token: str | None = field(default=None, compare=False)
@@ -270,7 +393,7 @@ def web_path(url: str, token: str | None = None) -> WebPath:
     Args:
         token: for a server that asks for one; by default what the variable DPSTREAM_TOKEN holds.
 
-    Errors: as ``dpstream.core.web.web_url``.
+    Errors: as ``dpstream.io.objects.web_url``.
     """
     token = token_of(token)
     place, key = web_url(url, token)
@@ -300,6 +423,17 @@ def asking(place: AnyPath) -> Iterator[None]:
             allowed="a bucket that is there, its region or endpoint, and the rights to use it (the store's own "
             "variables and files say who asks); trying again loses nothing",
         ) from None
+
+
+def read_place(place: AnyPath) -> bytes:
+    """Read a whole file, of this machine after ``check_file``.
+
+    Errors:
+        ConfigError: no file. StoreError: an object store that does not answer.
+        OSError: it cannot be read, or is not there.
+    """
+    with asking(place):
+        return place.read_bytes() if isinstance(place, ObjectPath) else read_bytes(place)
 
 
 @functools.lru_cache
@@ -336,5 +470,5 @@ def _matches(names: list[str], parts: list[str]) -> bool:
     return fnmatch.fnmatchcase(names[0], parts[0]) and _matches(names[1:], parts[1:])
 
 
-def _wrong(what: str, more: str = "") -> ConfigError:
+def _wrong_object(what: str, more: str = "") -> ConfigError:
     return ConfigError(f"{what}, where an object store is named", allowed=f"{URLS}{more}")
