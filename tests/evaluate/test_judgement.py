@@ -19,13 +19,7 @@ from dpstream.core.errors import LimitError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
-from dpstream.tools.evaluate.contract import (
-    Measure,
-    measure_headings,
-    measure_rows,
-    measures_told,
-    verdict_words,
-)
+from dpstream.tools.evaluate.contract import measures_told
 from dpstream.tools.evaluate.evaluation_files import result_of
 from dpstream.tools.evaluate.judgement import (
     broken_rules,
@@ -40,6 +34,7 @@ from dpstream.tools.evaluate.judgement import (
     unique_share,
     unseen_share,
 )
+from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.report.evaluation_page import evaluation_page, measures_table
 

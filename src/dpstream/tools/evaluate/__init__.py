@@ -1,6 +1,5 @@
 """Evaluation against private truth: never releasable. See README.md in this folder."""
 
-from dpstream.tools.evaluate.contract import Measure
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
 from dpstream.tools.evaluate.evaluation_files import write_evaluation
 from dpstream.tools.evaluate.judgement import (
@@ -10,6 +9,7 @@ from dpstream.tools.evaluate.judgement import (
     k_marginal_score,
     propensity,
 )
+from dpstream.tools.evaluate.measures import Measure
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, total_variation, workload_errors
 from dpstream.tools.evaluate.prediction import Prediction, PredictionScore, train_and_test
 from dpstream.tools.evaluate.private_folder import LABEL, open_private_folder

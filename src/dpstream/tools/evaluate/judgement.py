@@ -21,7 +21,7 @@ from dpstream.core.errors import DpstreamError
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
-from dpstream.tools.evaluate.contract import Measure, verdict_words
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.metrics import total_variation
 from dpstream.tools.evaluate.prediction import SEED
 from dpstream.tools.evaluate.trends import Trends

@@ -9,9 +9,10 @@ import numpy as np
 
 from dpstream.core.contracts.verdicts import THRESHOLDS
 from dpstream.core.version import __version__
-from dpstream.tools.evaluate.contract import EvaluationResult, Measure, SummaryTable, verdict_words
+from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.judgement import TEACHES, Judgement, LearnedTarget
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.assembly import frame

@@ -33,13 +33,12 @@ from dpstream.tools.evaluate.contract import (
     EvaluationRequest,
     EvaluationResult,
     FamilyEvaluation,
-    Measure,
     SummaryTable,
     csv_bytes,
     measures_told,
     number,
-    verdict_words,
 )
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps

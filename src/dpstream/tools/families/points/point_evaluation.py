@@ -13,18 +13,16 @@ import numpy as np
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.contract import (
-    EvaluationProgress,
     EvaluationRequest,
     EvaluationResult,
     FamilyEvaluation,
-    Measure,
     SummaryTable,
     csv_bytes,
     measures_told,
     number,
-    verdict_words,
 )
 from dpstream.tools.evaluate.evaluation import choose_steps
+from dpstream.tools.evaluate.measures import EvaluationProgress, Measure, verdict_words
 from dpstream.tools.evaluate.prediction import SEED
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of, thin

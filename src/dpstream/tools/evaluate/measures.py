@@ -1,0 +1,168 @@
+"""One number of an evaluation with its two yardsticks, and the words for it. Evaluation only, not releasable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
+
+if TYPE_CHECKING:
+    from dpstream.core.tables import Workload
+    from dpstream.project import Config
+    from dpstream.tools.evaluate.array_types import Codes
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that may be wrong with a table, and how much of it is.
+
+    Attributes:
+        name: for programs.
+        question: what it is about, in plain words.
+        unit: what the share is one of.
+        value: the share that is wrong; NaN where it is not known.
+        floor: the same of two samples of real records of the same sizes.
+        ceiling: the same of one offline run with the same budget.
+        meaning: what the number says, and what statisticians call it.
+        use: what a table is used for that this number tells about; empty where nobody uses a table for it.
+    """
+
+    name: str
+    question: str
+    unit: str
+    value: float
+    floor: float
+    ceiling: float
+    meaning: str
+    use: str = ""
+
+    @property
+    def few(self) -> bool:
+        """Whether two real samples alone are further apart than any word but unfit allows: no number tells then."""
+        return not math.isnan(self.value) and self.floor > max(THRESHOLDS.values())
+
+    @property
+    def word(self) -> str:
+        """``good``, ``usable``, ``poor`` or ``unfit``: the limits of verdicts, or the floor where that is higher.
+
+        ``not known`` where there is no number, or too few records to tell (``few``).
+        """
+        if math.isnan(self.value) or self.few:
+            return NOT_KNOWN
+        floor = 0.0 if math.isnan(self.floor) else self.floor
+        limits = THRESHOLDS.items()
+        return next((word for word, most in limits if self.value <= max(most, floor)), "unfit")
+
+    def text(self, value: float) -> str:
+        """A value of this measure for people.
+
+        >>> Measure("columns", "", "of the table", 0.0312, 0.01, 0.02, "").text(0.0312)
+        '3.1 %'
+        """
+        if math.isnan(value):
+            return "not known"
+        if self.name == "sets":
+            return f"{1000 * (1 - value):.0f} of 1,000"
+        return "under 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
+
+
+def measure_headings(measures: Sequence[Measure]) -> tuple[str, ...]:
+    """Of ``measure_rows``: without the offline run where there is none."""
+    ceiling = any(not math.isnan(one.ceiling) for one in measures)
+    return ("what may be wrong", "verdict", "released", "two real samples", *(("one offline run",) * ceiling))
+
+
+def measure_rows(measures: Sequence[Measure]) -> list[list[str]]:
+    """Measures as a table for people; see ``measure_headings``."""
+    many = len(measure_headings(measures)) - 2
+    return [
+        [one.question, one.word, *(one.text(value) for value in (one.value, one.floor, one.ceiling)[:many])]
+        for one in measures
+    ]
+
+
+def verdict_words(measures: Sequence[Measure]) -> str:
+    """The verdict in a few sentences, what the table is fit for, and what would help."""
+    known = [one for one in measures if one.word != NOT_KNOWN]
+    few = "; ".join(
+        f"{one.question} (released {one.text(one.value)}, two real samples {one.text(one.floor)})"
+        for one in measures
+        if one.few
+    )
+    untold = f" Too few records to tell: {few}." if few else ""
+    if not known:
+        return f"Nothing could be measured.{untold}"
+    counted = [(word, sum(one.word == word for one in known)) for word in (*THRESHOLDS, "unfit")]
+    told = ", ".join(f"{many} {word}" for word, many in counted if many)
+    text = f"Of {len(known)} measures: {told}.{untold}"
+    over = max(known, key=lambda one: (_rank(one.word), one.value - _zero(one.floor)))
+    if over.word == "good":
+        return f"{text} Nothing is far from what a sample of the real records would be."
+    text += f" The weakest: {over.question} ({over.text(over.value)} {over.unit}"
+    text += "" if math.isnan(over.floor) else f"; two samples of real records: {over.text(over.floor)}"
+    return " ".join(part for part in (f"{text}).", _cause(over), _advice(known, over)) if part)
+
+
+def _cause(measure: Measure) -> str:
+    """Where the loss comes from, as far as the offline run tells."""
+    if math.isnan(measure.ceiling):
+        return ""
+    told = f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}:"
+    if _is_of_budget(measure):
+        return f"{told} most of it is the price of the budget, not of releasing at every step."
+    return f"{told} the rest is the price of releasing at every step, or of the options."
+
+
+def _is_of_budget(measure: Measure) -> bool:
+    return measure.ceiling >= 0.75 * measure.value
+
+
+def _advice(known: Sequence[Measure], over: Measure) -> str:
+    """What the table is fit for, and what would help."""
+    kinds = (
+        ("fit for", ("good", "usable")),
+        ("for rough comparisons", ("poor",)),
+        ("not fit for", ("unfit",)),
+    )
+    uses = [
+        (kind, ", ".join(one.use for one in known if one.use and one.word in words)) for kind, words in kinds
+    ]
+    told = "; ".join(f"{kind}: {what}" for kind, what in uses if what)
+    helps = "more records or a larger epsilon"
+    if not math.isnan(over.ceiling) and not _is_of_budget(over):
+        helps = "more records, a larger epsilon, or fewer steps"
+    return " ".join(
+        [
+            *([f"{told[:1].upper()}{told[1:]}."] if told else []),
+            *([f"What helps: {helps}."] if _rank(over.word) > 1 else []),
+        ]
+    )
+
+
+def _rank(word: str) -> int:
+    return [*THRESHOLDS, "unfit"].index(word)
+
+
+def _zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+# What an evaluation calls: whoever waits for it, and the offline run that it compares with.
+
+#: Is given how many of the steps to be evaluated are done, and how many there are.
+EvaluationProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class OfflineCeiling:
+    """What a table could look like if it were released once: an offline run with the whole budget of the stream.
+
+    Attributes:
+        sample: gives so many rows, as codes; its noise is predictable, and what it gives is for evaluation only. Its
+            arguments are the configuration, the marginals to keep, the private table and the number of rows.
+    """
+
+    sample: Callable[[Config, Workload, Codes, int], Codes]
