@@ -25,7 +25,7 @@ from dpstream.families.census import Census
 from dpstream.families.tabular import Pooled
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.simulate import Stock
-from dpstream.tools.simulate.stock import DELETE
+from dpstream.tools.simulate.stock_folder import DELETE
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "images" / "changing-tables.svg"
 _RECORDS, _STAY, _STEPS = 1000, 4, 100

@@ -150,7 +150,7 @@ def _events(domain: Domain, parts: list[Any], deletes: bool) -> Iterator[Step]:
 
 
 def _without(table: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    from dpstream.tools.errors.additions import without
+    from dpstream.tools.errors.invented_tables import without
 
     return without(table, gone)
 

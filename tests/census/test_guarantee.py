@@ -14,8 +14,13 @@ from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.cohorts import levels_of_cohorts
-from dpstream.lab.audits.census_audit import all_stays, audit_census
-from dpstream.lab.audits.census_stays import CountedPlan, counted_plan, tables
+from dpstream.lab.audits.census_audit import (
+    CountedPlan,
+    all_stays,
+    audit_census,
+    counted_plan,
+    tables,
+)
 
 STEPS = 60
 

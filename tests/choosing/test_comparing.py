@@ -20,7 +20,7 @@ from dpstream.project import Config
 from dpstream.project.alternatives import contenders
 from dpstream.stream.predecessor_cost import Base
 from dpstream.tools.choosing import MechanismErrors, compare_mechanisms
-from dpstream.tools.choosing.outcome import recommend
+from dpstream.tools.choosing.comparing import recommend
 
 COLUMNS = """
 [schema.columns.kind]

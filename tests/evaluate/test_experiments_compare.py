@@ -20,7 +20,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.lab.experiments import Comparison, runs
 from dpstream.lab.experiments import offline_ceiling as offline
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]

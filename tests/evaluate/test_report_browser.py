@@ -15,8 +15,7 @@ import pytest
 from cli_stream import dpstream, make
 from report_pages import Page, classifier
 
-from dpstream.lab.audits.audit_html import audit_html
-from dpstream.lab.audits.audit_page import AuditReport
+from dpstream.lab.audits.audit_page import AuditReport, audit_html
 from dpstream.lab.audits.finding import Attacked, AuditFinding
 from dpstream.tools.report import write_report
 

@@ -17,9 +17,12 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox
 from dpstream.families.tabular import MWEMPGM
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.door import stream_loss
-from dpstream.lab.audits.growing_subjects import GrowingSubject, arrivals, growing_subjects
-from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.door import only_drawn, stream_loss
+from dpstream.lab.audits.growing_audit import (
+    GrowingSubject,
+    arrivals,
+    growing_subjects,
+)
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.stream import Batch, open_stream
 

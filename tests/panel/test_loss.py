@@ -23,8 +23,13 @@ from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, Pur
 from dpstream.families.panel import Cumulative, FixedWindow
 from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.lab.audits.controls import QuietNoise
-from dpstream.lab.audits.panel_audit import exact_panel, history_loss, panel_subjects, sampled_panel
-from dpstream.lab.audits.panel_controls import broken_unpaired_counters
+from dpstream.lab.audits.panel_audit import (
+    broken_unpaired_counters,
+    exact_panel,
+    history_loss,
+    panel_subjects,
+    sampled_panel,
+)
 
 REPLACE = Individual("replace")
 SUBJECTS = {subject.name: subject for subject in panel_subjects()}

@@ -20,7 +20,7 @@ from dpstream.families.panel import (
     WindowStreamPlan,
 )
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.door import only_drawn
 from dpstream.lab.audits.published_panel import panel_published, thresholds_measured, windows_measured
 from dpstream.stream import Batch, Publishing, open_stream
 

@@ -19,9 +19,8 @@ from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import OnlinePoints, Points, PointsStreamPlan, cells, online
 from dpstream.families.points.cells import CellCounts, PointsState
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.points_audit import drawn_and_published
-from dpstream.lab.audits.points_controls import BrokenTwiceStored, FarPlan
-from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.door import only_drawn
+from dpstream.lab.audits.points_audit import BrokenTwiceStored, FarPlan, drawn_and_published
 from dpstream.stream import Batch, Publishing, open_stream
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))

@@ -17,7 +17,6 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import MWEMPGM, Pooled
 from dpstream.families.tabular.joint_groups import deviations, draw_shares, together
 from dpstream.stream.release.estimates import add_up, projected
-from dpstream.tools.errors.relations import known_together
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5)
@@ -153,11 +152,3 @@ def test_intervals_of_cells_and_sums_hold_as_often_as_they_say(level: bool) -> N
             assert -6 * error < inside.mean() - confidence < 6 * error + 0.05
             short = np.abs(drawn[:, :many].sum(axis=1)) <= law.half_width(confidence) * 2 / 3
             assert short.mean() < confidence - 6 * error
-
-
-def test_relations_know_what_was_measured_together() -> None:
-    """Simulated errors look at what published counts say of columns: also of those that share a draw."""
-    plan = RECIPE.calibrate(PureDP.of(1), horizon=5)
-    counts = plan.step(plan.start(), batch(50, 1), Randomness.seeded(8)).noisy_counts
-    (found,) = known_together(counts, {1: 50}, DOMAIN, [(0,)], 1)
-    assert found.variance == pytest.approx(counts[0].variance)

@@ -15,9 +15,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
-from dpstream.lab.audits.door import drawn_and_published
+from dpstream.lab.audits.door import drawn_and_published, only_drawn
 from dpstream.lab.audits.pooled_audit import Leaking
-from dpstream.lab.audits.published_list import only_drawn
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.lab.audits.transcripts import transcript_loss
 

@@ -86,8 +86,7 @@ def command(
     """
     from dpstream.project import Config
     from dpstream.tools.evaluate.contract import PAGE, EvaluationRequest, FamilyEvaluation, write_result_files
-    from dpstream.tools.evaluate.label import LABEL
-    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
+    from dpstream.tools.evaluate.private_folder import LABEL, check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
     from dpstream.tools.report.evaluation_page import evaluation_page
 
@@ -147,7 +146,7 @@ def parse_steps(text: str) -> list[int]:
 
 
 def _print(result: EvaluationResult) -> None:
-    from dpstream.tools.evaluate.label import LABEL
+    from dpstream.tools.evaluate.private_folder import LABEL
 
     out = console()
     out.print(LABEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpstream.project import Config
 from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult, FamilyEvaluation, csv_bytes
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told, releases_of
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import element

@@ -25,7 +25,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
 from dpstream.families.tabular.plans import read_events
-from dpstream.lab.audits.published_list import published_lines
+from dpstream.lab.audits.door import published_lines
 from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedChoice,

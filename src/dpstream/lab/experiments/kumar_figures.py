@@ -16,7 +16,7 @@ from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.kumar_tables import PRINTED_AS, Printed
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.stream.release.pictures import PALETTE, QUIET, dress, figure
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -25,7 +25,7 @@ from dpstream.families.panel import (
 from dpstream.families.panel.cumulative import Split
 from dpstream.lab.experiments.panel_data import Panel, load_panel
 from dpstream.lab.experiments.runs import settings_hash
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 PANEL_RUN_FORMAT = 1
 #: k of the paper, and the widths of the questions of its Figures 3 and 4.

@@ -16,8 +16,8 @@ from dpstream.core.version import __version__
 from dpstream.lab.experiments.methods import Method
 from dpstream.lab.experiments.offline_ceiling import Offline
 from dpstream.lab.experiments.replayed_streams import Replay, StreamSource
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, errors_or_blank
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.true_table import TrueTable
 
 RUN_FORMAT = 1

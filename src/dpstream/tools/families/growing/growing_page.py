@@ -14,10 +14,9 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told, thin
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
-from dpstream.tools.report.opening import conclusions
 from dpstream.tools.report.sections_time import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 

@@ -38,8 +38,8 @@ from dpstream.tools.evaluate.contract import (
     measures_told,
     number,
 )
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
 

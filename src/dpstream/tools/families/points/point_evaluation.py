@@ -12,7 +12,6 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.array_types import Codes
-from dpstream.tools.evaluate.called import EvaluationProgress
 from dpstream.tools.evaluate.contract import (
     EvaluationRequest,
     EvaluationResult,
@@ -23,9 +22,9 @@ from dpstream.tools.evaluate.contract import (
     number,
 )
 from dpstream.tools.evaluate.evaluation import choose_steps
-from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.measures import EvaluationProgress, Measure, verdict_words
 from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of, thin
 from dpstream.tools.families.points.point_releases import PointRun, collect_points, true_codes, uniform_places
 from dpstream.tools.families.points.transport import Distance, w1
