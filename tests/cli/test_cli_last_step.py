@@ -29,7 +29,7 @@ FAMILIES = {
     "deletes": ('[mechanism]\nname = "pooled"\niterations = 5\n', 'op_column = "op"\n'),
     "dpstabs": ('[mechanism]\nname = "dpstabs"\niterations = 5\n', ""),
     "baseline": ('[mechanism]\nname = "baseline"\niterations = 5\n', ""),
-    "census": ('[mechanism]\nname = "census"\niterations = 5\n', 'op_column = "op"\nkey_column = "id"\n'),
+    "census": ('[mechanism]\nname = "census"\n', 'op_column = "op"\nkey_column = "id"\n'),
     "scheduler": ('[mechanism]\nname = "scheduler"\nfirst_run = 100\ngamma = "1/2"\n', ""),
     "points": ('[mechanism]\nname = "points"\nmax_depth = 8\n', ""),
 }
