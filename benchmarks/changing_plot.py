@@ -25,7 +25,7 @@ from dpstream.families.census import Census
 from dpstream.families.tabular import Pooled
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.simulate import Stock
-from dpstream.tools.simulate.stock import DELETE
+from dpstream.tools.simulate.stock_folder import DELETE
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "images" / "changing-tables.svg"
 _RECORDS, _STAY, _STEPS = 1000, 4, 100
@@ -48,7 +48,7 @@ def curves(stream: KeyedStream) -> tuple[list[int], dict[str, tuple[list[float],
     """True numbers of records; and of each method the released numbers and the errors, step by step."""
     workload = Workload.all_k_way(stream.domain, 2)
     census = Census(workload, turnover=Fraction(_STAY)).calibrate(epsilon=1)
-    pooled = Pooled(workload, deletions=True, come_and_go="cancelled").calibrate(epsilon="1/2")
+    pooled = Pooled(workload, deletions=True).calibrate(epsilon="1/2")
     seed = Randomness.seeded
     methods = {
         "census": by_key(census)(seed("census")),

@@ -11,7 +11,7 @@ while anything is tuned.
 Every method protects a record's whole stay by epsilon, as far as it can:
 
 * census: the unit is the record; epsilon is for the whole stay, whatever happens in it. Options as a drafted file has
-  them, with the stream's guesses of size and records per step; ``census:departures_every=census`` and so on for others.
+  them, with the stream's guesses of size and records per step; ``census:records_per_step=none`` and so on for others.
 * pooled, dpstabs, baseline, aim (the baseline with AIM): the unit is the event, at epsilon / 2: an insert and a delete.
   They get what the keys leave of a step (who comes and goes within one vanishes); an update is a delete and an insert,
   and costs a stay epsilon further. A stay with u updates is protected by (1 + u) epsilon only: the comparison favours
@@ -34,7 +34,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,7 +55,6 @@ from dpstream.core.tables import (
     count_marginals,
 )
 from dpstream.families.census import Census
-from dpstream.families.census.departures import expected_wait
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.aim import AIM
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -72,16 +71,12 @@ MEASURES = ("we_model", "we_rows", "tv_model", "tv_rows", "total")
 #: Options of ``census:option=value``, where they are no words.
 READ: dict[str, Callable[[str], Any]] = {
     "ratio": int,
-    "tracker": lambda word: word == "true",
-    "leaving_by_value": lambda word: word == "true",
     "levels": lambda word: word if word == "unlimited" else int(word),
     "iterations": int,
     "max_cells": int,
-    "estimates": str,
-    "how_many": str,
-    "noise": str,
     "first_records": int,
-    "departures_every": lambda word: int(word) if word.isdigit() else word,
+    "departures_every": int,
+    "records_per_step": lambda word: None if word == "none" else int(word),
 }
 #: Mechanisms that count inserts and deletes.
 EVENTS: dict[str, Callable[..., Any]] = {
@@ -275,12 +270,8 @@ def method(
         options = dict(word.split("=") for word in name.split(":")[1:])
         own_options = {key: READ.get(key, str)(value) for key, value in options.items()}
         turnover = Fraction(stream.size) / Fraction(stream.records_per_step) if stream.deletes else None
-        often = own_options.pop("departures_every", "expected")
-        census = Census(workload, **{"turnover": turnover, **own_options})
-        if often == "expected":  # as in a drafted file
-            leaving = float(stream.records_per_step)
-            often = expected_wait(budget, census.departures_share, leaving, turnover)
-        census = replace(census, departures_every=None if often == "census" else often)
+        coming = max(1, round(stream.records_per_step))
+        census = Census(workload, **{"turnover": turnover, "records_per_step": coming, **own_options})
         plan = census.calibrate(budget, horizon=stream.steps)
         return by_key(plan), plan.options()
     kind, *words = name.split(":")

@@ -30,7 +30,7 @@ from dpstream.families.tabular import DPStabs
 from dpstream.lab.experiments import data_folder, kumar_stream
 from dpstream.project import Config
 from dpstream.stream import Batch
-from dpstream.stream.frames import encode_batch
+from dpstream.stream.admission import encode_batch
 from dpstream.stream.release.persistent_records import carry
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.simulate import simulate

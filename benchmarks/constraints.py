@@ -29,7 +29,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.tables import count_marginals
 from dpstream.project import Config
 from dpstream.stream import Batch
-from dpstream.stream.frames import encode_batch
+from dpstream.stream.admission import encode_batch
 from dpstream.tools.simulate import simulate
 
 STEPS, RUNS = 30, 5

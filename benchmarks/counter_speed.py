@@ -1,4 +1,4 @@
-"""Counters: time of a tick and bytes of state by width, to a million ticks, and banks beside single counters.
+"""Counters: time of a tick and bytes of state by width, and to a million ticks.
 
 Every counter by its name in configuration files, beside exact noise alone (the same entropy, one draw of the
 same width). A counter is moved along a run by steps without noise where the run is long; the tick that is timed
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from dpstream.core.counters import (
     COUNTER_NAMES,
     CalibratedCounter,
-    CounterBank,
     CounterState,
     counter_by_name,
 )
@@ -118,38 +117,6 @@ def to_a_million() -> Iterator[str]:
         yield row(name, [f"{spent:.1f}", f"{state_bytes(state)}", f"{counter.variance(LONG_RUN) ** 0.5:.1f}"])
 
 
-def banks() -> Iterator[str]:
-    """One step of many counters: one by one, and as a bank; all of them, and four of them at clocks of their own."""
-    system = Randomness.system()
-    for name in ("simple", "tree"):
-        for count, width in ((10, 100), (45, 60), (300, 60), (1_000, 10), (10, 10_000)):
-            counter = calibrated(name, HORIZON)
-            assert counter is not None
-            bank = CounterBank(counter, (width,) * count)
-            yield row(f"{name}, {count} x {width}", [f"{t:.0f}" for t in bank_times(bank, system)])
-
-
-def bank_times(bank: CounterBank, system: Randomness) -> Iterator[float]:
-    """All apart, all together, four apart, four together (microseconds of a step)."""
-    calls = max(2, min(100, 200_000 // bank.cells))
-    for picked in (tuple(range(len(bank.widths))), (0, 3, 5, 8)):
-        singles = [bank.counter.init(w) for w in bank.widths]
-        parts = [np.ones(bank.widths[i], np.int64) for i in picked]
-
-        def apart(picked=picked, singles=singles, parts=parts) -> None:  # type: ignore[no-untyped-def]
-            for i, part in zip(picked, parts, strict=True):
-                bank.counter.step(singles[i], part, system)
-
-        yield microseconds(apart, calls)
-        state = bank.init()
-        if len(picked) < len(bank.widths):
-            for ticks, i in enumerate(picked):  # clocks of their own
-                for _ in range(ticks):
-                    bank.step(state, parts[0], Silence(), [i])
-        flat, chosen = np.concatenate(parts), None if len(picked) == len(bank.widths) else picked
-        yield microseconds(partial(bank.step, state, flat, system, chosen), calls)
-
-
 def row(name: str, cells: list[str]) -> str:
     """One line of a table."""
     return f"{name:28}" + "".join(f"{cell:>18}" for cell in cells)
@@ -174,10 +141,6 @@ def main() -> None:
     print(row("", [f"{width} cells" for width in WIDTHS]))
     most = 100 if quick else HORIZON
     for line in by_width(lambda width: min(most, 64 if width > 10_000 else most)):
-        print(line, flush=True)
-    print("\nMany counters in one step, CPU microseconds (exact noise)")
-    print(row("", ["all, one by one", "all, as a bank", "four, one by one", "four, as a bank"]))
-    for line in banks():
         print(line, flush=True)
     if not quick:
         print(f"\nOne cell through {LONG_RUN} ticks, horizon {LONG_RUN}")

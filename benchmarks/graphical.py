@@ -94,19 +94,15 @@ def ours(measurements: list[Measurement]) -> dict[str, float]:
         return Model(model.tree, model.potentials, total)
 
     clear = _build.cache_clear
-    fit(ADULT, measurements, method="mirror")
     out["junction tree, new clique set"] = cpu(lambda: junction_tree(ADULT, CLIQUES), 21, clear)
     out["fit, new clique set"] = cpu(lambda: fit(ADULT, measurements, tolerance=0.0), 21, clear)
     out["fit, same cliques again"] = cpu(lambda: fit(ADULT, measurements, tolerance=0.0), 21)
-    out["fit by mirror descent"] = cpu(lambda: fit(ADULT, measurements, tolerance=0.0, method="mirror"), 21)
     out["all 78 pairs (with calibration)"] = cpu(lambda: fresh().marginals(PAIRS), 21)
     out["sample 50,000 records"] = cpu(lambda: model.sample(50_000, 1), 9)
     out["8 refits of 30 iterations, warm, all pairs after each"] = cpu(
         lambda: stream_step(model, measurements), 9
     )
-    for name, options in (("loss", {}), ("loss, mirror descent", {"method": "mirror"})):
-        fitted = fit(ADULT, measurements, tolerance=0.0, **options)  # type: ignore[arg-type]
-        out[name] = loss(fitted.marginals(CLIQUES), measurements)
+    out["loss"] = loss(fit(ADULT, measurements, tolerance=0.0).marginals(CLIQUES), measurements)
     best = fit(ADULT, measurements, tolerance=1e-3, iterations=5000)
     out["loss, converged"] = loss(best.marginals(CLIQUES), measurements)
     return out

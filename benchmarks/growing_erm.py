@@ -30,11 +30,17 @@ from dpstream.core.privacy import Budget, PureDP, Randomness
 from dpstream.core.privacy.convert import approximate_to_zcdp
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing import BBImprover, BBScheduler, Database
-from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.erm_classifier import LinearClassifier
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.families.growing.erm_loss import LossName, loss_by_name
-from dpstream.families.growing.erm_solver import GradientCertificate, Rows, minimise, risk
+from dpstream.families.growing.erm import (
+    ERM,
+    FeatureMap,
+    GradientCertificate,
+    LinearClassifier,
+    LossName,
+    Rows,
+    loss_by_name,
+    minimise,
+    risk,
+)
 
 LONG = "about 4 minutes"
 START, STEP, DELTA = 2_000, 200, "1e-6"

@@ -25,7 +25,7 @@ from dpstream.core.schema import Domain
 from dpstream.core.tables import KeyedChanges
 from dpstream.lab.experiments import data_folder, kumar_stream
 from dpstream.tools.simulate import Stock
-from dpstream.tools.simulate.stock import DELETE
+from dpstream.tools.simulate.stock_folder import DELETE
 
 #: Days of the hotels' recommended stream, and its steps by the length of one.
 _HOTEL_START, _HOTEL_END = np.datetime64("2015-07-01"), np.datetime64("2017-09-01")

@@ -31,7 +31,6 @@ from inserted_streams import TUNED
 from keyed_streams import is_there, load
 from made_by import write_result
 
-from dpstream.families.tabular.family import TABULAR
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.project import Config
@@ -65,10 +64,6 @@ _POINTS = 4
 TENTHS = range(10)
 
 
-#: What drafts of pooled streams write, but for the guess.
-DRAFTED = {key: word for key, word in TABULAR.draft_decided["pooled"].items() if key != "first_records"}
-
-
 @cache
 def in_full(method: str, stream: str, budget: str) -> str:
     """The method with its options; only ``default`` depends on the stream, by public facts.
@@ -81,8 +76,7 @@ def in_full(method: str, stream: str, budget: str) -> str:
     facts = load(stream, 0)
     coming = coarse(facts.records_per_step)
     year = next((steps for start, steps in YEARS.items() if stream.startswith(start)), None)
-    words = [*(f"{key}={value}" for key, value in DRAFTED.items()), f"first_records={coming}"]
-    drafted = ":".join(["pooled", *words, *([f"season={year}"] if year else [])])
+    drafted = ":".join(["pooled", f"first_records={coming}", *([f"season={year}"] if year else [])])
     if "sorted" not in stream:
         return drafted
     picked = sorted_choice(facts.domain.sizes, facts.steps, coming, budget)
@@ -106,13 +100,12 @@ def sorted_choice(sizes: Sequence[int], steps: int, coming: int, budget: str) ->
         f'[schema.columns.c{i}]\ntype = "categorical"\nvalues = {json.dumps([f"v{j}" for j in range(size)])}\n'
         for i, size in enumerate(sizes)
     )
-    drafted = "".join(f'{key} = "{value}"\n' for key, value in DRAFTED.items())
     amount = f'epsilon = "{epsilon}"\n' + (f'delta = "{delta}"\n' if delta else "")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "dpstream.toml"
         file.write_text(
             f'format = 1\n[stream]\nname = "sorted"\n[source]\npath = "*.csv"\ntime_column = "step"\nend = {steps}\n'
-            f'[mechanism]\nname = "pooled"\nfirst_records = "expected"\n{drafted}[budget]\n{amount}horizon = {steps}\n'
+            f'[mechanism]\nname = "pooled"\n[budget]\n{amount}horizon = {steps}\n'
             f'[expect]\nrecords_per_step = {coming}\norder = "sorted"\n{columns}',
             encoding="utf-8",
         )

@@ -1,8 +1,8 @@
-"""CPU time and size of report pages: 1,000 steps of 22 columns, public and with the private data.
+"""CPU time and size of a report page: 1,000 steps of 22 columns.
 
     python benchmarks/page_speed.py [--steps 1000] [--columns 22] [--out benchmarks/results/page_speed.txt]
 
-It invents records, runs the default on them (some minutes), writes each page three times in a process of its own and
+It invents records, runs the default on them (some minutes), writes the page three times in a process of its own and
 prints the middle one. Modules have to be compiled once before (``dpstream warm``), and Python has to be allowed to keep
 its byte code: both are part of what is measured otherwise.
 """
@@ -71,13 +71,10 @@ def report(steps: int, columns: int) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         config = stream(Path(scratch), steps, columns)
         cpu_seconds("run", config)
-        (Path(scratch) / "pages").mkdir()
-        for name, *words in (("public", config.parent / "releases"), ("private", config, "--private-data")):
-            page = Path(scratch) / "pages" / f"{name}.html"
-            times = [cpu_seconds("report", *words, "--out", page) for _ in range(3)]
-            size = page.stat().st_size / 1000
-            middle = statistics.median(times)
-            lines.append(f"{name}: {middle:.1f} s of CPU, {size:.0f} kB ({steps} steps, {columns} columns)")
+        page = Path(scratch) / "page.html"
+        times = [cpu_seconds("report", config.parent / "releases", "--out", page) for _ in range(3)]
+        size, middle = page.stat().st_size / 1000, statistics.median(times)
+        lines.append(f"{middle:.1f} s of CPU, {size:.0f} kB ({steps} steps, {columns} columns)")
     return "\n".join([*lines, ""])
 
 

@@ -150,7 +150,7 @@ def _events(domain: Domain, parts: list[Any], deletes: bool) -> Iterator[Step]:
 
 
 def _without(table: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    from dpstream.tools.errors.additions import without
+    from dpstream.tools.errors.invented_tables import without
 
     return without(table, gone)
 
@@ -179,13 +179,12 @@ def _write(case: Case, folder: Path, domain: Domain, *, deletes: bool, keyed: bo
         if value is not None
     )
     name = case.mechanism
-    cancelled = 'come_and_go = "cancelled"\n' if deletes and not keyed and name != "baseline" else ""
     keys = 'key_column = "key"\nop_column = "op"\n' if keyed else 'op_column = "op"\n' if deletes else ""
     text = (
         f'format = 1\n[stream]\nname = "s"\nunit = "{"record" if keyed else "event"}"\n'
         f'[source]\npath = "data/*.csv"\ntime_column = "when"\nend = {case.steps}\n'
         f"{keys}"
-        f'[mechanism]\nname = "{name}"\nworkload = "all-2-way"\n{cancelled}'
+        f'[mechanism]\nname = "{name}"\nworkload = "all-2-way"\n'
         f'[budget]\nepsilon = "{case.epsilon}"\nhorizon = {case.steps}\n[expect]\n{guess}{columns}\n'
     )
     path = folder / "dpstream.toml"

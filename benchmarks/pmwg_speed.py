@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
+from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.growing import PMWG, Asker, LinearQuery, PMWGPlan
+from dpstream.families.growing import PMWG, LinearQuery, PMWGPlan
 from dpstream.families.growing.universe import matched, multiplied
 from dpstream.stream import AskingStream, Batch, open_stream
 
@@ -65,22 +66,28 @@ def questions(cells: int, number: int) -> list[LinearQuery]:
     return [LinearQuery((0, 1), (generator.random(cells) < 0.5).astype(float)) for _ in range(number)]
 
 
+SYSTEM = Randomness.system()
+
+
+def draw(noise: DiscreteLaplace) -> int:
+    """One sample."""
+    return int(SYSTEM.draw(noise, 1)[0])
+
+
 def easy(cells: int, number: int) -> tuple[float, float, Counter[str]]:
     """CPU of so many questions, of the products alone, and what kinds they were."""
     schema = schema_of(cells)
-    asker = Asker(plan_of(schema, 10**6), schema)
-    asker.arrive(records(schema, RECORDS))
+    plan = plan_of(schema, 10**6)
+    state = plan.start()
+    plan.arrive(state, records(schema, RECORDS))
     asked = questions(cells, 50)
     for query in asked * 4:
-        asker._answers.clear()
-        asker.ask(query)
+        plan.ask(state, query, draw)
     kinds: Counter[str] = Counter()
 
     def all_of_them() -> None:
         for i in range(number):
-            # What was answered before would be looked up: here it is asked as if it were new.
-            asker._answers.clear()
-            kinds[asker.ask(asked[i % 50]).kind] += 1
+            kinds[plan.ask(state, asked[i % 50], draw).kind] += 1
 
     used = timed(all_of_them)
     weights = [np.rint(query.weights * 2**20).astype(np.int64) for query in asked]
@@ -102,11 +109,12 @@ def update(cells: int) -> tuple[float, float]:
 def arrivals(number: int) -> tuple[float, float]:
     """CPU of so many records at once, and of the question after them."""
     schema = schema_of(10_000)
-    asker, query = Asker(plan_of(schema), schema), questions(10_000, 1)[0]
-    asker.arrive(records(schema, 2000))
-    asker.ask(query)
+    plan, query = plan_of(schema), questions(10_000, 1)[0]
+    state = plan.start()
+    plan.arrive(state, records(schema, 2000))
+    plan.ask(state, query, draw)
     batch = records(schema, number)
-    return timed(lambda: asker.arrive(batch)), timed(lambda: asker.ask(query))
+    return timed(lambda: plan.arrive(state, batch)), timed(lambda: plan.ask(state, query, draw))
 
 
 def durable(number: int) -> float:

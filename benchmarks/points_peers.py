@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters import CounterState, UnboundedBlockCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.families.points.consistency import Splits, pool
-from dpstream.families.points.partition import codes_of, points_in
+from dpstream.families.points.cells import Splits, pool
+from dpstream.families.points.online import codes_of, points_in
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -86,8 +86,7 @@ def ours(path: Path, *, early: bool) -> dict[str, float]:
     from dpstream.core.tables import _counting_kernels, _siphash  # noqa: F401 - loaded before the clock runs
     from dpstream.io.sources import SourceOptions, open_source
     from dpstream.stream import Batch
-    from dpstream.stream.batch_content import RecordRows
-    from dpstream.stream.frames import encode_blocks
+    from dpstream.stream.admission import RecordRows, encode_blocks
 
     declared = schema()
     declared.encode({name: ["x"] for name in NAMES})  # what Arrow loads at first use
@@ -159,7 +158,7 @@ def loaded() -> dict[str, float]:
 
     from dpstream.core.tables import _counting_kernels, _siphash  # noqa: F401
     from dpstream.io.sources import files  # noqa: F401
-    from dpstream.stream import frames  # noqa: F401
+    from dpstream.stream import admission  # noqa: F401
 
     schema().encode({name: ["x"] for name in NAMES})
     return {}

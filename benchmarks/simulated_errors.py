@@ -31,7 +31,7 @@ from dpstream.lab.experiments import kumar_stream
 from dpstream.project import Config
 from dpstream.tools.errors import Observation, Simulation, simulate_errors
 from dpstream.tools.errors.contract import InventedTable
-from dpstream.tools.errors.spread import StepErrors
+from dpstream.tools.errors.published import StepErrors
 from dpstream.tools.evaluate.synthetic_side import read_codes
 from dpstream.tools.evaluate.true_table import encoded_steps, true_steps
 from dpstream.tools.families.panel.panel_evaluation import released_people, true_people
@@ -85,7 +85,7 @@ def prepare(case: Case, budget: str, folder: Path) -> Path:
     if case.real:
         path = _real(case, folder)
     elif case.source == "stock-large":
-        from dpstream.tools.simulate.stock import Stock
+        from dpstream.tools.simulate.stock_folder import Stock
 
         path = simulate("stock", case.steps, folder, stock=Stock(records=5000))
     else:

@@ -28,7 +28,7 @@ from dpstream.core.contracts import Wanted
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.spark import batch, session
-from dpstream.stream.batch_content import RecordRows
+from dpstream.stream.admission import RecordRows
 
 LONG = "about 5 minutes, and a Java"
 COLUMNS, KEY = 15, bytes(range(32))

@@ -38,7 +38,7 @@ from dpstream.spark.user_passes import SHARDS, begin
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.store.sealed_history import COUNTERS
 from dpstream.stream.store.upkeep import check_store
-from dpstream.stream.users import write_events
+from dpstream.stream.store.users import write_events
 from dpstream.tabular import DPStabs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"))

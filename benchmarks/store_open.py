@@ -38,7 +38,7 @@ from dpstream.stream import StateKey, Stream, open_stream
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.store import encryption
 from dpstream.stream.store.encryption import write_key
-from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.store.upkeep import rekey_store
 
 LONG = "about 3 minutes"
 RUNS = 5

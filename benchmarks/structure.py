@@ -27,8 +27,8 @@ WORDS = re.compile(
     r"\b(?:tabular|panel|panels|points|growing|dpstabs|DPStabs|pooled|Pooled|baseline|Baseline|pmwg|PMWG|scheduler|improver"
     r"|erm|classifiers?|PeoplePlan|PeopleSynthesis|PointsStream|PlacedSynthesis|ClassifierRelease)\b"
 )
-#: Where families may be named: their own folders, the namespaces of their recipes, and the laboratory.
-FREE = ("families", "lab", "tabular", "panel", "points", "growing")
+#: Where families may be named: their own folders, the namespaces of their recipes, checks and the laboratory.
+FREE = ("families", "checks", "lab", "tabular", "panel", "points", "growing")
 #: The registry of the evaluations and report pages of families: its folders are free too (``tool_folders``).
 REGISTRY = Path("tools") / "family_tools.py"
 

@@ -6,7 +6,6 @@ browser``) take pictures. The data are invented; the noise is real, so pictures 
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import subprocess
@@ -31,8 +30,6 @@ decided_by = "the data protection board, on 3 March 2026"
 reason = "counts of districts have to be right to 5 %"
 version = "1.2"
 """
-OUTLINE = [[7.31, 46.91], [7.36, 46.905], [7.42, 46.912], [7.47, 46.93], [7.49, 46.955], [7.46, 46.985],
-           [7.4, 46.995], [7.34, 46.98], [7.305, 46.95], [7.31, 46.91]]  # fmt: skip
 CLASSIFIER = """format = 1
 [stream]
 name = "loans"
@@ -75,10 +72,6 @@ def streams(folder: Path) -> dict[str, Path]:
         ("turnover", "stock", "--steps", 30, "--records", 3000, "--columns", 6),
     ):
         dpstream("simulate", kind, *size, "--out", folder / name)
-    with (folder / "points" / "dpstream.toml").open("a", encoding="utf-8") as file:
-        file.write('\n[report]\noutline = "city.geojson"\n')
-    city = {"type": "Polygon", "coordinates": [OUTLINE]}
-    (folder / "points" / "city.geojson").write_text(json.dumps(city))
     with (folder / "table" / "dpstream.toml").open("a", encoding="utf-8") as file:
         file.write(STATEMENT)
     data, generator = folder / "classifier" / "data", random.Random(1)

@@ -23,8 +23,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from dpstream.cli.reference import reference
-from dpstream.lab.audits.audit_html import audit_body
-from dpstream.lab.audits.audit_page import AuditReport
+from dpstream.lab.audits.audit_page import AuditReport, audit_body
 from dpstream.lab.audits.finding import AuditFinding
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpstream import counters, growing, panel, points, tabular
+    from dpstream.checks import certify
     from dpstream.core import errors
     from dpstream.core.errors import DpstreamError
     from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Record, User
     from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
     from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot, Workload
+    from dpstream.core.version import __version__
     from dpstream.io.sinks import Publisher
-    from dpstream.lab.checks import certify
     from dpstream.project import Config
     from dpstream.project.front import open
     from dpstream.stream import Answer, Batch, Marginal, Release, Stream
@@ -69,8 +70,6 @@ __all__ = [
     "tabular",
 ]
 
-__version__ = "0.1.0"
-
 #: Public name -> the part it comes from.
 _HOME = {
     "Answer": "dpstream.stream",
@@ -99,7 +98,8 @@ _HOME = {
     "User": "dpstream.core.privacy",
     "Workload": "dpstream.core.tables",
     "ZCDP": "dpstream.core.privacy",
-    "certify": "dpstream.lab.checks",
+    "__version__": "dpstream.core.version",
+    "certify": "dpstream.checks",
     "open": "dpstream.project.front",
     "read": "dpstream.stream.public_release",
 }

@@ -20,9 +20,6 @@ from dpstream.core.counters import (
     HybridCounter as Hybrid,
 )
 from dpstream.core.counters import (
-    KaryTreeCounter as KaryTree,
-)
-from dpstream.core.counters import (
     OptimalEpochsCounter as OptimalEpochs,
 )
 from dpstream.core.counters import (
@@ -30,12 +27,6 @@ from dpstream.core.counters import (
 )
 from dpstream.core.counters import (
     SimpleCounter as Simple,
-)
-from dpstream.core.counters import (
-    SparseCounter as Sparse,
-)
-from dpstream.core.counters import (
-    SubtractBlocksCounter as SubtractBlocks,
 )
 from dpstream.core.counters import (
     ToeplitzCounter as Toeplitz,
@@ -56,12 +47,9 @@ __all__ = [
     "CalibratedCounter",
     "Counter",
     "Hybrid",
-    "KaryTree",
     "OptimalEpochs",
     "OptimalTree",
     "Simple",
-    "Sparse",
-    "SubtractBlocks",
     "Toeplitz",
     "Tree",
     "UnboundedBlock",

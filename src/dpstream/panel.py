@@ -8,7 +8,6 @@ from dpstream.families.panel import (
     PanelCumulative,
     PanelWindow,
     Pattern,
-    Weighted,
 )
 
-__all__ = ["AtLeast", "Consecutive", "PanelCumulative", "PanelWindow", "Pattern", "Weighted"]
+__all__ = ["AtLeast", "Consecutive", "PanelCumulative", "PanelWindow", "Pattern"]

@@ -15,7 +15,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan, CensusSynthesis
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.cohorts import Seen
+from dpstream.families.census.cohorts import PriorEvidence
 
 DOMAIN = Domain(("zip", "district", "paid", "rent", "kind"), (12, 4, 2, 6, 5))
 RECIPE = Census(Workload.all_k_way(DOMAIN, 2), turnover=10)
@@ -147,7 +147,7 @@ def test_a_stream_that_stops_goes_on_as_if_it_had_not() -> None:
 
 def test_all_that_was_measured_of_a_marginal_is_added_up() -> None:
     sizes = np.array([2, 3], np.int64)
-    seen = Seen.fresh(5, 2)
+    seen = PriorEvidence.fresh(5, 2)
     seen.add((np.array([0.5, 0.5, 9.0, 9.0, 9.0]), np.array([0.01, np.inf])), sizes, 10.0)
     seen.add((np.array([0.2, 0.8, 0.1, 0.2, 0.7]), np.array([0.02, 0.03])), sizes, 20.0)
     np.testing.assert_allclose(seen.values, [9.0, 21.0, 2.0, 4.0, 14.0])

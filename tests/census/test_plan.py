@@ -17,7 +17,7 @@ from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import Event, Randomness, Record
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census, CensusPlan
-from dpstream.families.census.census_words import Told
+from dpstream.families.census.census_report import CensusReport
 from dpstream.stream.identity import spent_per_step
 
 PAIRS = Workload.all_k_way(SMALL, 2)
@@ -73,12 +73,12 @@ def test_records_that_stay_as_long_as_the_stream_are_counted_once() -> None:
         {"levels": 3},
         {"levels": True},
         {"ratio": 1},
-        {"totals": "both"},
         {"turnover": "none", "levels": 2},
         {"departures_share": 1},
         {"departures_every": 0},
         {"departures_every": True},
         {"departures_every": "census"},
+        {"records_per_step": 0},
     ],
 )
 def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
@@ -103,8 +103,7 @@ def test_only_records_are_protected_and_only_present_ones_are_read() -> None:
         {},
         {"levels": 1},
         {"levels": "unlimited", "turnover": 2, "ratio": 2},
-        {"tracker": False},
-        {"totals": "simple"},
+        {"records_per_step": 5000, "turnover": 12},
         {"departures_every": 1, "turnover": 12},
     ],
 )
@@ -156,6 +155,8 @@ def test_words_about_counts_follow_what_is_public() -> None:
         plan = RECIPE.calibrate(epsilon=1, unit=unit)
         taken = plan.schedule.censuses(1, 40)
         lasts = [max(census for census, _ in taken if census <= step) for step in range(1, 40)]
-        words = " ".join(Told(plan.terms).counts_words(step, [lasts[step - 1]]) for step in range(1, 40))
+        words = " ".join(
+            CensusReport(plan.terms).counts_words(step, [lasts[step - 1]]) for step in range(1, 40)
+        )
         assert ("who came and left since is expected, not measured" in words) != public
         assert ("how many records came and left since is public and exact" in words) == public

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.census_terms import CensusSchedule, last_of, with_census
 
 GAPS = st.one_of(st.none(), st.integers(1, 12))
 SCHEDULES = st.builds(CensusSchedule, GAPS, st.integers(2, 5), st.one_of(st.none(), st.integers(1, 4)))

@@ -9,9 +9,17 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.census.attrition import Aged, Attrition
-from dpstream.families.census.cohorts import Shapes, levels_of_cohorts
-from dpstream.families.census.shape_tracker import DRIFTS, Expected, ShapeTracker, projected, raked
+from dpstream.families.census.cohorts import (
+    DRIFTS,
+    AgedCohort,
+    Attrition,
+    Expected,
+    Shapes,
+    ShapeTracker,
+    levels_of_cohorts,
+    projected,
+    raked,
+)
 from dpstream.families.tabular.pooled_run import Followed
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -182,7 +190,7 @@ def test_it_is_found_which_values_leave_sooner(strength: float) -> None:
         now = aged_table(table, pulls, 0.7)
         found = [now.sum(axis=tuple(i for i in range(3) if i != column)) for column in range(3)]
         noisy = [own + generator.normal(0.0, 0.004, len(own)) for own in found]
-        parts = [Aged(model_of(table), 5000.0, 0.7)]
+        parts = [AgedCohort(model_of(table), 5000.0, 0.7)]
         attrition.learn(parts, [0, 1, 2], noisy, np.array([0.004**2, 0.004**2, np.inf]))
     best = attrition.pulls[attrition.best]
     if strength == 0.0:

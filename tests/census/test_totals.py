@@ -11,17 +11,15 @@ import pytest
 from census_stays import Stay, batches, crowd
 
 from dpstream.core.contracts import ExpectedTable
-from dpstream.core.graphical import estimate_total
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan
-from dpstream.families.census.books import Books
-from dpstream.families.census.counted_total import counted_total, largest_variance
+from dpstream.families.census.bookkeeping import Bookkeeping
+from dpstream.families.census.census_report import counted_total, largest_variance
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
 from dpstream.families.tabular import AIM
 from dpstream.families.tabular.aim import AIMPlan
-from dpstream.families.tabular.plans import NoiseOf
 
 WIDE = Domain(("a", "b", "c", "d"), (2, 3, 2, 2))
 TINY = Domain(("a", "b"), (2, 2))
@@ -43,7 +41,7 @@ def told(
     kind: type[CensusPlan] = CensusPlan,
 ) -> tuple[np.ndarray, float]:
     """Errors of the counted number in its standard errors, at the last step of many streams."""
-    recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1, tracker=False)
+    recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1)
     plan = kind(recipe, PureDP.of(1), Record(), None)
     ends, found, most = list(batches(crowd(2, steps, domain=domain), steps, domain)), [], 0.0
     true = len(ends[-1].present.table)
@@ -72,32 +70,24 @@ def test_the_counted_number_has_mean_zero_and_the_told_variance() -> None:
     assert (quiet**2).mean() < 1.0 - spread
 
 
-@pytest.mark.parametrize("noise", ["apart", "joint"])
 @pytest.mark.parametrize("records", [20, 2000])
-def test_a_census_counts_by_columns_without_the_number_that_sets_its_rounds(
-    records: int, noise: NoiseOf
-) -> None:
-    """Given that number, amounts are fixed. 600 runs, squares have a variance below 6; 6 deviations. Control: columns
-    of one joint draw share their sum's error, so as independent sums they would promise a smaller one."""
+def test_a_census_counts_by_columns_without_the_number_that_sets_its_rounds(records: int) -> None:
+    """Given that number, amounts are fixed. 600 runs, squares have a variance below 6; 6 deviations."""
     workload = Workload.all_k_way(WIDE, 2)
-    plan = AIM(rounds=None, final_iterations=1, iterations=1, max_cells=12, noise=noise).calibrate(
+    plan = AIM(rounds=None, final_iterations=1, iterations=1, max_cells=12).calibrate(
         workload, PureDP.of(1), Event()
     )
     assert not plan.whole
     codes = np.random.default_rng(1).integers(0, 2, (records, 4)).astype(np.int32)
     counts = EncodedBatch(WIDE, codes).count(plan.counted, "inserts")
-    found, wrong = [], []
+    found = []
     for number in range(600):
         run = plan.run_on(counts, Randomness.seeded(f"{number}"))
         total, variance = counted_total(plan, run)
-        independent = estimate_total(run.measurements[1:5])
-        wrong.append((independent[0] - records) / math.sqrt(independent[1]))
         assert variance <= largest_variance(plan) * (1 + 1e-12)
         found.append((total - records) / math.sqrt(variance))
     assert abs(np.mean(found)) < 6.0 / math.sqrt(len(found))
     assert abs(np.mean(np.square(found)) - 1.0) < 6.0 * math.sqrt(6.0 / len(found))
-    if noise == "joint":
-        assert np.mean(np.square(wrong)) > 1.0 + 6.0 * math.sqrt(6.0 / len(found))
 
 
 class Jumping(AIMPlan):
@@ -127,16 +117,14 @@ def test_a_census_that_expects_what_was_released_has_no_law() -> None:
             # With a given number of rounds there is no first number to leave out.
             own = run
             if released:
-                measured, sums = (run.measurements[0], *run.measurements), (run.sums[0], *run.sums)
-                own = replace(run, measurements=measured, sums=sums)
+                own = replace(run, measurements=(run.measurements[0], *run.measurements))
             other, variance = counted_total(plan, own)
             errors.append((one + other - 80.0) / math.sqrt(spread + variance))
     assert abs(np.mean(found[False])) < 5.0 / math.sqrt(800)
     assert np.mean(found[True]) < -5.0 / math.sqrt(800)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
+def test_the_filter_follows_a_table_in_balance() -> None:
     """Records leave at a rate that is three times smaller than guessed; it is found, and the number with it."""
     generator = np.random.default_rng(4)
     level, true = LevelTotal.fresh(10.0), 5000
@@ -144,7 +132,7 @@ def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
     for _ in range(60):
         left = generator.binomial(true, 1.0 - math.exp(-1.0 / 30.0))
         true -= left
-        level.count(1, left + generator.laplace(0.0, 10.0), 200.0, full=full)
+        level.count(1, left + generator.laplace(0.0, 10.0), 200.0)
     assert level.size - true == pytest.approx(200.0, abs=4.0 * math.sqrt(60 * 200.0))
     if true > 300:
         assert math.exp(-level.log_hazard) == pytest.approx(30.0, rel=0.3)
@@ -153,22 +141,8 @@ def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
     assert variance > 0.0
 
 
-def test_the_simple_form_is_the_full_one_where_numbers_are_exact() -> None:
-    one, other = LevelTotal.fresh(8.0), LevelTotal.fresh(8.0)
-    for own in (one, other):
-        own.size = 400.0
-    one.count(3, 130.0, 50.0, full=False)
-    other.count(3, 130.0, 50.0, full=True)
-    assert one.size == other.size
-    assert one.log_hazard == other.log_hazard
-    assert one.log_variance == other.log_variance
-    assert other.covariance < 0.0  # who leaves faster than expected leaves fewer behind
-    assert one.covariance == 0.0
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_the_rate_of_newcomers_is_found(full: bool) -> None:
-    rate, generator = NewcomersRate(full), np.random.default_rng(5)
+def test_the_rate_of_newcomers_is_found() -> None:
+    rate, generator = NewcomersRate(), np.random.default_rng(5)
     assert rate.rate is None
     assert rate.present(0.1, 2) == (0.0, math.inf)
     rate.guess(1000.0)  # ten times too many
@@ -197,16 +171,15 @@ def test_released_numbers_say_that_their_errors_are_a_models() -> None:
             assert told_now["total_standard_error"] == (None if unit.relation == "add-remove" else 0.0)
 
 
-@pytest.mark.parametrize("totals", ["simple", "full"])
 @pytest.mark.parametrize("turnover", ["none", 30])
-def test_a_burst_of_departures_is_believed(totals: str, turnover: object) -> None:
+def test_a_burst_of_departures_is_believed(turnover: object) -> None:
     """600 of 1,000 leave at once, where hardly any are expected to: the released number follows, and stays there.
 
     The count of departures has a standard deviation of 3.5; the first census one of about 2. 40 is ten of both.
     """
     crowd_now = [Stay(key, 1, 4 if key < 600 else None, {1: (key % 2, key // 2 % 2)}) for key in range(1000)]
     options = {} if turnover == "none" else {"levels": 2}
-    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, totals=totals, iterations=2, **options)  # type: ignore[arg-type]
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, iterations=2, **options)  # type: ignore[arg-type]
     plan = recipe.calibrate(epsilon=4)
     state, randomness = plan.start(), Randomness.seeded("burst")
     for step, batch in enumerate(batches(crowd_now, 12, TINY), start=1):
@@ -253,7 +226,7 @@ def covered(
     """At each census, whether the true number lies in the 95 % interval, and how many standard errors of the counted
     number the released one is away from that, shape (runs, censuses); between censuses, the root mean square error."""
     records, leaving, turnover = guess
-    recipe = Census(Workload.all_k_way(TINY, 1), turnover=turnover, iterations=1, tracker=False)
+    recipe = Census(Workload.all_k_way(TINY, 1), turnover=turnover, iterations=1)
     plan, ends = recipe.calibrate(epsilon=1), balanced(records, leaving, steps)
     inside, apart, between = list[bool](), list[float](), list[float]()
     for number in range(runs):
@@ -276,7 +249,9 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
     """Intervals of 95 % hold in nine of ten cases at least, whatever the guess; measured: 0.94 to 0.99.
 
     40 runs a guess. Censuses of a run hang together, so a run counts as two cases: a guess that holds in 95 of 100
-    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone.
+    stays above 0.85 but for 1 in 500, all six above 0.9 together but for 1 in 1e5. Control: the model's error alone,
+    where nobody leaves and one in four is expected to, is too small at every second of the later censuses (measured:
+    0.53 in them, and 0.93 with the doubt).
     """
     held = []
     for guess in GUESSES:
@@ -288,8 +263,8 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
         assert between < 0.45 * guess[0], guess
         held.append(inside.mean())
     assert np.mean(held) >= 0.9
-    monkeypatch.setattr(Books, "_doubt", lambda self, state: 0.0)
-    assert np.mean([covered(guess, 40)[0].mean() for guess in GUESSES[:3]]) < 0.85
+    monkeypatch.setattr(Bookkeeping, "_doubt", lambda self, state: 0.0)
+    assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.7
 
 
 @pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpstream.checks import check_black_box
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Budget, DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.growing import MWEM, Counts, Database, OwnMechanism, Records, SmallDB
-from dpstream.lab.checks import check_black_box
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)

@@ -14,17 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.checks import certify, read_map
+from dpstream.checks.certificate import IntegerSystem, shift_costs, unique_solutions
 from dpstream.core.counters import CalibratedCounter, LinearMap, SimpleCounter, TreeCounter
-from dpstream.core.counters.block import BlockCounter, UnboundedBlockCounter
-from dpstream.core.counters.intervals import CalibratedIntervalCounter, Interval
+from dpstream.core.counters.intervals import (
+    BlockCounter,
+    CalibratedIntervalCounter,
+    Interval,
+    UnboundedBlockCounter,
+)
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import certify, read_map
-from dpstream.lab.checks.lattice import IntegerSystem, unique_solutions
-from dpstream.lab.checks.shifts import shift_costs
 
 ONE = PureDP.of(1)
 ADD = Event()

@@ -10,32 +10,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpstream.checks import certify, read_cell, read_map
+from dpstream.checks.certificate import Echelon, IntegerSystem, run_on_tape
 from dpstream.core.counters import (
     COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
     CalibratedCounter,
-    KaryTreeCounter,
+    OptimalEpochsCounter,
     OptimalTreeCounter,
     SimpleCounter,
-    SubtractBlocksCounter,
     TreeCounter,
     counter_by_name,
 )
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import FactoredCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.lab.checks import certify, read_cell, read_map
-from dpstream.lab.checks.lattice import Echelon, IntegerSystem
-from dpstream.lab.checks.tape import run_on_tape
 
 PURE, RHO = PureDP.of("0.7"), ZCDP.of("1/3")
 HORIZONS = (100, 257, 1500)
 #: The first ticks at which the claim is reached, where that is not the first tick.
 REACHED = {
-    "subtract-blocks": {1: Fraction(1, 2), 2: Fraction(1, 2)},
     "unbounded-block": {1: Fraction(1, 2)},
     "unbounded-block-closed": {1: Fraction(1, 3), 2: Fraction(2, 3), 3: Fraction(2, 3)},
 }
@@ -51,7 +48,7 @@ def calibrated(name: str, horizon: int, budget: Budget, unit: Event) -> Calibrat
 
 
 #: Noise drawn ahead: the outputs do not tell every noise, which needs elimination and programs: shorter horizons.
-AHEAD = ("subtract-blocks", "k-ary", "optimal-tree", "optimal-epochs")
+AHEAD = ("optimal-tree", "optimal-epochs")
 
 
 def horizons_for(name: str) -> tuple[int, ...]:
@@ -225,7 +222,7 @@ def test_noise_that_comes_again_in_a_later_epoch_is_found() -> None:
 
 def test_gaussian_noise_that_is_used_before_its_increments_is_no_proof() -> None:
     """Its rho is the claim for a change that is fixed beforehand; with a tick picked while watching it is more."""
-    for recipe in (SubtractBlocksCounter(), KaryTreeCounter(25, 5), OptimalTreeCounter(30)):
+    for recipe in (OptimalTreeCounter(30), OptimalEpochsCounter()):
         ahead = type(recipe.calibrate(PURE, Event()))(recipe, RHO, Event())  # type: ignore[arg-type]
         proof = certify(ahead, 9)
         assert proof.certified == pytest.approx(1 / 3, rel=1e-9)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpstream.checks import check_counter
 from dpstream.core.counters import BlockCounter, CalibratedCounter, Counter, SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter, IntervalCounter
 from dpstream.core.errors import ConfigError
@@ -15,7 +16,6 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import check_counter
 
 ONE = PureDP.of(1)
 

@@ -10,8 +10,12 @@ import pytest
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.errors.contract import Guess
-from dpstream.tools.errors.imagined_columns import correlated_columns, like_records, uniform_columns
-from dpstream.tools.errors.invented_tables import imagined_changes
+from dpstream.tools.errors.invented_tables import (
+    correlated_columns,
+    imagined_changes,
+    like_records,
+    uniform_columns,
+)
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 5, 2))
 

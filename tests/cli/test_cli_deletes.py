@@ -16,8 +16,8 @@ from dpstream.project import Config
 from dpstream.project.keyed_draft import EventFeed, event_operations
 
 
-def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) -> None:
-    """A feed without keys: its operations are read, the rule is decided, and plan and manifest say what it means."""
+def test_equal_rows_which_come_and_go_cancel(tmp_path: Path) -> None:
+    """A feed without keys: its operations are read, and plan and manifest say what it means."""
     lines = [
         f"{step},{op},{zip}" for step in (1, 2) for op in ["insert"] * 30 + ["delete"] * 20 for zip in "ab"
     ]
@@ -29,7 +29,6 @@ def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) ->
     assert drafted["stream"]["unit"] == "event"
     assert drafted["source"]["op_column"] == "op"
     assert list(drafted["schema"]["columns"]) == ["zip"]
-    assert drafted["mechanism"]["come_and_go"] == "cancelled"
     text = text.replace("confirmed = false", "confirmed = true").replace('end = "FILL IN"', "end = 2")
     config.write_text(text.replace('epsilon = "1"', 'epsilon = "100"'), encoding="utf-8")
     dpstream("check", config)
@@ -38,7 +37,7 @@ def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) ->
     )
     dpstream("run", config)
     manifest = read_manifest(tmp_path / "releases", 2)
-    assert manifest["mechanism"]["options"]["come_and_go"] == "cancelled"
+    assert manifest["mechanism"]["options"]["cancels"] is True
     found = re.search(r"difference of (\S+) that came and (\S+) that left", manifest["accuracy"]["words"])
     assert found is not None
     # Of 60 that come and 40 that leave in each step 40 equal ones cancel.
@@ -48,13 +47,6 @@ def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) ->
     assert plan.counts_words(10, at_nine).startswith(
         "The counts are those of step 9; the last step will be measured with"
     )
-    # A file without the key means what it always meant.
-    config.write_text(text.replace('come_and_go = "cancelled"', ""), encoding="utf-8")
-    plan = Config.load(config).plan()
-    assert "come_and_go" not in plan.options()
-    assert plan.counts_words(10, at_nine).startswith("The counts of the last step are expected")
-    told = " ".join(dpstream("plan", config).stdout.split())
-    assert "a release goes on as the last epoch went, until the next end" in told
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from cli_stream import dpstream, released, status
 
 from dpstream.core import durable
 from dpstream.core.privacy import Randomness
-from dpstream.io.sinks import read, read_manifest
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config, pending_steps
 from dpstream.stream import Account
 

@@ -17,8 +17,9 @@ from scipy.stats import beta
 from test_cli_evolution import Ran
 
 from dpstream.cli import main
-from dpstream.core.privacy.odds import best_guess
-from dpstream.io.sinks import read, read_manifest
+from dpstream.core.privacy.convert import best_guess
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 
 ran = test_cli_evolution.ran  # the fixture
@@ -61,6 +62,21 @@ def test_a_predecessor_that_goes_on_stops_its_successor(ran: Ran, tmp_path: Path
     (tmp_path / "releases" / "catalogue.json").write_bytes(catalogue[:-20])
     dpstream("run", new)
     assert status(new)["steps"] == 2, "a damaged folder shows nothing"
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_invalid_file_of_the_predecessor_stops_only_who_has_not_begun(ran: Ran, tmp_path: Path) -> None:
+    old, new = ran(tmp_path)
+    new.write_text(new.read_text().replace("[base]", f'[base]\nconfig = "{old.name}"'), encoding="utf-8")
+    text = old.read_text(encoding="utf-8")
+    old.write_text(text + "\n[later]\nkey = 1\n", encoding="utf-8")
+    assert "unknown key 'later'" in dpstream("run", new, "--until", 1, code=2).stderr
+    old.write_text(text, encoding="utf-8")
+    dpstream("run", new, "--until", 1)
+    old.write_text(text + "\n[later]\nkey = 1\n", encoding="utf-8")
+    result = dpstream("run", new)
+    assert re.search(r"warning: .* cannot be looked at: .*unknown key 'later'", result.stderr)
+    assert status(new)["steps"] == 2
 
 
 CHAIN = """

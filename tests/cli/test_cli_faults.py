@@ -61,7 +61,6 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     for verb in (
         ("ledger", "export", made, "--out", target),
         ("ledger", "export", made, "--secret", "--out", target),
-        ("diff", tmp_path / "data" / "001.csv", tmp_path / "data" / "001.csv", "--out", target),
         ("report", made, "--force", "--out", target),
         ("store", "export", made, "--out", target),
         ("store", "key", "--out", target),

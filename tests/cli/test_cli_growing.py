@@ -12,7 +12,8 @@ import pyarrow.csv
 import pytest
 from cli_stream import dpstream, status
 
-from dpstream.io.sinks import read, read_manifest
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_table as read
 
 ROWS = 60
 STEPS = 6

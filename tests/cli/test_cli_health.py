@@ -22,12 +22,14 @@ from click.testing import CliRunner, Result
 import dpstream as package
 from dpstream.cli import main
 from dpstream.cli.health import ATTENTION, UNFIT
-from dpstream.cli.logs import EVENTS, JsonLog
+from dpstream.cli.logs import JsonLog
 from dpstream.core import durable
 from dpstream.project import Config
-from dpstream.project.health import is_running
+from dpstream.project.status import is_running
 from dpstream.stream import Stream
+from dpstream.stream.step_log import StepEvent, log_step
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
 KEYS = {"time", "level", "event", "stream", "step", "state"}
 
 
@@ -111,21 +113,38 @@ def test_a_log_that_cannot_be_written_stops_no_step(tmp_path: Path, monkeypatch:
 def test_records_that_are_not_listed_are_not_copied(capsys: pytest.CaptureFixture[str]) -> None:
     with JsonLog("-") as log:
         logging.getLogger("dpstream.streams").warning("the value %s", "secretvalue")
-        log.handle(logging.makeLogRecord({"msg": "step %d: reserved", "args": ("secretvalue",)}))
-        logging.getLogger("dpstream.streams").info("step %d: committed", 3)
+        logging.getLogger("dpstream.streams").warning("x", extra={"event": "secretvalue", "step": 1})
+        log.handle(logging.makeLogRecord({"event": StepEvent.RESERVED, "step": "secretvalue"}))
+        log_step(StepEvent.COMMITTED, 3, ": a sentence")
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["step"] == 3
 
 
-def test_every_log_line_of_the_streams_is_listed() -> None:
-    """A new line in ``dpstream.stream`` needs an entry (or a reason why none)."""
-    said = set()
+@pytest.mark.parametrize("event", StepEvent)
+def test_an_event_has_its_code_whatever_the_sentence_says(
+    event: StepEvent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with JsonLog("-"):
+        log_step(event, 7, " secretvalue", ValueError("secretvalue"))
+    (line,) = capsys.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["step"], told["state"]) == ("step", 7, event.value)
+    assert "secretvalue" not in line
+
+
+def test_each_event_is_documented_and_logged_somewhere() -> None:
+    """And the streams log nothing without a code."""
+    (row,) = [line for line in GUIDE.read_text(encoding="utf-8").splitlines() if line.startswith("| state |")]
+    documented = set(row.split("`"))
+    assert documented >= {event.value for event in StepEvent}
+    said, lines = set(), 0
     for path in (Path(package.__file__).parent / "stream").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log."):
-                assert isinstance(node.args[0], ast.Constant)
-                said.add(node.args[0].value)
-    assert said == set(EVENTS)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "log_step":
+                said.add(ast.unparse(node.args[0]).removeprefix("StepEvent."))
+            lines += isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log.")
+    assert said == set(StepEvent.__members__)
+    assert lines == 1, "of ``log_step`` itself"
 
 
 def asked(config: Path, *args: object) -> Result:
@@ -241,7 +260,7 @@ def test_a_run_at_work_is_seen_without_touching_its_lock(tmp_path: Path) -> None
             pytest.skip("this file system's lock cannot be told from its number")
         assert "a run is at work" in dpstream("status", config, "--health").stdout
         code = (
-            "import pathlib; from dpstream.project.health import is_running; "
+            "import pathlib; from dpstream.project.status import is_running; "
             f"print(is_running(pathlib.Path({str(state)!r})))"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
     "store",
     "init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw",
-    "measured", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit", "ledger", "diff",
+    "measured", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit", "ledger",
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_a_missing_configuration_is_one_line(verb: str, tmp_path: Path) -> None:
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     config = simulate("census", 1, tmp_path)
     code = (
-        "import dpstream.project.plan_description as d\n"
+        "import dpstream.project.planning as d\n"
         "def broken(config, at): raise RuntimeError('planted')\n"
         "d.describe = broken\n"
         "from dpstream.cli import main\n"

@@ -27,18 +27,14 @@ PRICE = '[schema.columns.price]\ntype = "real"\nedges = [0, 10, 20, 40]\n'
 FAMILIES = {
     "pooled": ('[mechanism]\nname = "pooled"\niterations = 5\n', ""),
     "deletes": ('[mechanism]\nname = "pooled"\niterations = 5\n', 'op_column = "op"\n'),
-    "cancelled": (
-        '[mechanism]\nname = "pooled"\ncome_and_go = "cancelled"\niterations = 5\n',
-        'op_column = "op"\n',
-    ),
     "dpstabs": ('[mechanism]\nname = "dpstabs"\niterations = 5\n', ""),
     "baseline": ('[mechanism]\nname = "baseline"\niterations = 5\n', ""),
-    "census": ('[mechanism]\nname = "census"\niterations = 5\n', 'op_column = "op"\nkey_column = "id"\n'),
+    "census": ('[mechanism]\nname = "census"\n', 'op_column = "op"\nkey_column = "id"\n'),
     "scheduler": ('[mechanism]\nname = "scheduler"\nfirst_run = 100\ngamma = "1/2"\n', ""),
     "points": ('[mechanism]\nname = "points"\nmax_depth = 8\n', ""),
 }
 #: Whose steps are not measured one by one, so that something may come of which nothing is known.
-IN_GROUPS = ("pooled", "deletes", "cancelled", "census")
+IN_GROUPS = ("pooled", "deletes", "census")
 
 
 def made(folder: Path, family: str, times: int, end: int) -> tuple[Path, int]:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dpstream.cli import main
 from dpstream.cli.lineage import _inputs
-from dpstream.project import Config, health
+from dpstream.project import Config, status
 
 #: The number of records of a step, and a value: neither may be anywhere.
 ROWS, VALUE = 4711, "hunter2"
@@ -164,7 +164,7 @@ def test_inputs_are_named_as_the_public_file_names_them(
 
 
 def test_the_words_are_those_of_health(project: Path) -> None:
-    text = Path(health.__file__).read_text(encoding="utf-8")
+    text = Path(status.__file__).read_text(encoding="utf-8")
     words = set(re.findall(r'return \(?\s*"([a-z-]+)",', text))
-    assert words == set(health.WORDS)
+    assert words == set(status.WORDS)
     assert "two forms of one answer" in said(project, "status", "--prometheus", "--json", code=2)

@@ -11,7 +11,7 @@ from cli_stream import certain as make
 from cli_stream import dpstream, released, status, write_step
 from test_cli_health import healthy
 
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 
 
 @pytest.mark.filterwarnings("default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from cli_stream import dpstream, status
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.io.sinks import read, read_changes
+from dpstream.io.sinks import read_changes
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools.simulate import simulate
 
@@ -81,7 +83,8 @@ def test_both_shapes_of_files_give_the_people_of_the_panel(tmp_path: Path, shape
     shown = [dpstream(*words).output for words in (("check", made), ("run", made), ("status", made))]
     assert "6 new steps" in shown[1]
     table = read(tmp_path / "releases")
-    codes = 2 * np.array(table.column("poor_5").to_pylist()) + np.array(table.column("poor_6").to_pylist())
+    fifth, last = (f"poor_0{t}" if shape == "wide" else f"poor_{t}" for t in (5, 6))
+    codes = 2 * np.array(table.column(fifth).to_pylist()) + np.array(table.column(last).to_pylist())
     facts = json.loads((tmp_path / "releases" / "step-000006" / "manifest.json").read_text())
     padding = facts["accuracy"]["panel"]["padding_of_a_pattern"]
     expected = np.bincount(2 * TRUTH[:, 4] + TRUTH[:, 5], minlength=4)
@@ -205,14 +208,11 @@ def test_words_about_people(tmp_path: Path) -> None:
     assert "Traceback" not in refused.output
 
 
-@pytest.mark.parametrize("weights", ["", "\nweights = true"])
 @pytest.mark.parametrize("kind", ["panel-window", "panel-cumulative"])
-def test_evaluate_compares_the_published_people_with_the_private_ones(
-    tmp_path: Path, kind: str, weights: str
-) -> None:
+def test_evaluate_compares_the_published_people_with_the_private_ones(tmp_path: Path, kind: str) -> None:
     """Oracle: the true answers from the panel itself; the released ones from the manifests."""
     options = "\nwindow = 2" if kind == "panel-window" else ""
-    made = config(tmp_path, LONG, mechanism=f'name = "{kind}"{options}{weights}')
+    made = config(tmp_path, LONG, mechanism=f'name = "{kind}"{options}')
     long(tmp_path)
     dpstream("run", made)
     before = {path: path.read_bytes() for path in (tmp_path / "releases").rglob("*") if path.is_file()}
@@ -233,7 +233,7 @@ def test_evaluate_compares_the_published_people_with_the_private_ones(
 
 def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
-    made = config(tmp_path, WIDE, mechanism='name = "panel-window"\nwindow = 2\nweights = true')
+    made = config(tmp_path, WIDE, mechanism='name = "panel-window"\nwindow = 2')
     made.write_text(made.read_text() + 'sink = "duckdb"\n')
     for months in (3, 6):
         wide(tmp_path, months)
@@ -241,7 +241,7 @@ def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "releases.duckdb")) as db:
         stored = db.execute("SELECT * FROM synthetic ORDER BY person").fetchall()
     table = read(tmp_path / "releases")
-    assert "weight_6" in table.column_names
+    assert "weight_06" in table.column_names
     assert stored == [tuple(row.values()) for row in table.to_pylist()]
     made.write_text(made.read_text().replace('publish = "both"', 'publish = "changes"'))
     assert "whole tables of a panel" in dpstream("run", made, code=2).stderr
@@ -272,8 +272,7 @@ def test_init_drafts_wide_and_long_panels(tmp_path: Path) -> None:
         text = made.read_text()
         assert MARK not in text
         assert "CONFIRM" in text
-        assert "\nweights = true\n" in text
-        assert "\nperiod_names = true\n" in text
+        assert not re.search(r"^(weights|period_names) =", text, re.MULTILINE)
         assert ('period_columns = "poor_{period:02}"' in text) == (shape == "wide")
         dpstream("run", made, code=2)
         text = text.replace("confirmed = false", "confirmed = true").replace("horizon = 12", "horizon = 6")

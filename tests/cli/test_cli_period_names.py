@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from cli_stream import dpstream, status
 
-from dpstream.io.sinks import read, read_changes, read_manifest
+from dpstream.io.sinks import read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 
 TRUTH = np.random.default_rng(5).random((40, 4)) < 0.4
@@ -17,13 +18,13 @@ MONTHS = ["2005-03", "2005-04", "2005-05", "2005-06"]
 CALENDAR = 'time_column = "day"\nevery = "month"\nstart = "2005-03-01"\nend = "2005-06-30"'
 
 
-def config(folder: Path, source: str, names: str = "true") -> Path:
+def config(folder: Path, source: str, names: str = "") -> Path:
     path = folder / "dpstream.toml"
     path.write_text(
         '[stream]\nname = "poverty"\n'
         f'[source]\npath = "data/*.csv"\nuser_column = "household"\n{source}\n'
         '[schema.columns.poor]\ntype = "boolean"\n'
-        f'[mechanism]\nname = "panel-window"\nwindow = 2\nweights = true\nperiod_names = {names}\n'
+        f'[mechanism]\nname = "panel-window"\nwindow = 2\n{names}\n'
         '[budget]\nrho = "200"\nhorizon = 4\n[output]\nformat = "csv"\npublish = "both"\n',
         encoding="utf-8",
     )
@@ -67,8 +68,11 @@ def test_names_come_from_public_facts_of_the_source(tmp_path: Path) -> None:
     listed = config(tmp_path, 'period_columns = ["nov", "dec", "jan", "feb", "mar"]')
     assert names_of(listed) == ["nov", "dec", "jan", "feb"]
     assert names_of(config(tmp_path, 'time_column = "month"\nstart = 7\nend = 9')) == ["7", "8", "9", "10"]
-    own = config(tmp_path, 'every = "files"', '["a", "b", "c", "d"]')
+    own = config(tmp_path, 'every = "files"', 'period_names = ["a", "b", "c", "d"]')
     assert names_of(own) == ["a", "b", "c", "d"]
+    # Where not all periods have names, all have numbers.
+    assert names_of(config(tmp_path, 'every = "files"')) is None
+    assert names_of(config(tmp_path, 'period_columns = ["jan", "feb"]')) is None
     # Numbers from 1 are what periods are called by anyway.
     assert names_of(config(tmp_path, 'period_columns = "{column}_{period}"')) is None
     assert names_of(config(tmp_path, 'time_column = "month"\nend = 9')) is None
@@ -77,16 +81,12 @@ def test_names_come_from_public_facts_of_the_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "names", "message"),
     [
-        ('every = "files"', "true", "nothing says how period 1 of 4 is called"),
-        ('period_columns = ["jan", "feb"]', "true", "nothing says how period 3 of 4 is called"),
-        ('period_columns = "p{period}"', '["jan", "feb"]', "2 names, and 4 periods"),
-        ('period_columns = "p{period}"', '"jan"', "'jan' is not a choice"),
-        (CALENDAR.replace("2005-03-01", "9999-11-01").replace("2005-06", "9999-12"), "true", "the year 9999"),
+        ('period_columns = "p{period}"', 'period_names = ["jan", "feb"]', "2 names, and 4 periods"),
+        ('period_columns = "p{period}"', 'period_names = "jan"', "'jan' is not a list of names"),
+        (CALENDAR.replace("2005-03-01", "9999-11-01").replace("2005-06", "9999-12"), "", "the year 9999"),
     ],
 )
-def test_periods_that_nothing_names_are_refused(
-    tmp_path: Path, source: str, names: str, message: str
-) -> None:
+def test_names_that_cannot_be_used_are_refused(tmp_path: Path, source: str, names: str, message: str) -> None:
     refused = dpstream("plan", config(tmp_path, source, names), code=2).stderr
     assert message in " ".join(refused.split())
     assert "dpstream.toml" in refused

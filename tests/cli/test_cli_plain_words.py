@@ -134,22 +134,6 @@ def test_the_newest_step_is_named_beside_older_counts(tmp_path: Path) -> None:
     counted = json.loads((tmp_path / "releases/step-000006/manifest.json").read_text())["accuracy"]["counted"]
     assert f"from counts alone: {counted['records']:,.1f}" in shown
     assert "newest released step" not in dpstream("measured", tmp_path / "releases", "--as-of", 1).stdout
-    plan = words(dpstream("plan", config).stdout)
-    assert "departures_every = at censuses only (default: streams that began before" in plan
-
-
-def test_an_expected_wait_is_no_default(tmp_path: Path) -> None:
-    config = simulate("stock", 6, tmp_path)
-    text = config.read_text()
-    assert "[mechanism]" in text
-    config.write_text(text.replace('name = "census"', 'name = "census"\ndepartures_every = "expected"', 1))
-    shown = words(dpstream("plan", config).stdout)
-    found = re.search(
-        r"departures_every = expected: (at censuses only|every \d+ steps), because about 30 records leave",
-        shown,
-    )
-    assert found, shown[-2000:]
-    assert "in a step ([expect]) (default" not in shown
 
 
 def test_the_simulated_evictions_can_be_compared(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from cli_stream import dpstream, status
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.io.sinks import read, read_changes
+from dpstream.io.sinks import read_changes
+from dpstream.io.sinks import read_table as read
 from dpstream.tools.simulate import simulate
 
 GENERATOR = np.random.default_rng(5)

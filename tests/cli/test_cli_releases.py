@@ -14,7 +14,7 @@ from test_cli_publishing import configured
 
 from dpstream.core.contracts import SyntheticTable
 from dpstream.core.errors import StoreError
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Stream
 
 CHANGES = ['records = "persistent"', 'publish = "both"']

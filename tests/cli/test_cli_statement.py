@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import BudgetError
 from dpstream.core.privacy import ZCDP, zcdp_to_epsilon
-from dpstream.core.privacy.odds import best_guess, surer
-from dpstream.io.sinks import read, read_manifest
+from dpstream.core.privacy.convert import best_guess, surer
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_table as read
 
 
 def budget(config: Path, text: str, stream: str = "") -> Path:

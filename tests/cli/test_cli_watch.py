@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -155,6 +157,20 @@ def test_what_cannot_be_watched(tmp_path: Path) -> None:
     assert "lag has no meaning without a calendar" in dpstream("plan", lag, code=2).stderr
     lag = make(tmp_path / "c", 1, every='"day"', start='"2026-01-05"', end='"today"', lag='"soon"')
     assert "lag = 'soon' is not a length of time" in dpstream("plan", lag, code=2).stderr
+
+
+def test_a_signal_that_does_not_end_the_sleep_is_seen_within_seconds() -> None:
+    """As one that arrives between Python's last look for signals and the sleep: another thread takes it."""
+
+    def send() -> None:
+        time.sleep(0.5)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    threading.Thread(target=send).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        watch_module._pause(20)
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

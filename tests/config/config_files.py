@@ -39,13 +39,13 @@ DEFAULTS = {
 
 
 def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
-    """Field name -> default of a recipe."""
-    fields = dataclasses.fields(kind)
+    """Option -> default of a recipe."""
+    fields = (item for item in dataclasses.fields(kind) if "option" in item.metadata)
     return {item.name: item.default for item in fields if item.default is not dataclasses.MISSING}
 
 
 _NAMES = {
-    name: {item.name for item in dataclasses.fields(kind)}
+    name: {item.name for item in dataclasses.fields(kind) if "option" in item.metadata}
     for name, kind in (("mwem-pgm", MWEMPGM), ("aim", AIM))
 }
 #: Options that only one of the offline mechanisms has.

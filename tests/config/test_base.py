@@ -18,7 +18,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
-from dpstream.project.base_reading import base_facts, base_table, border, read_predecessor
+from dpstream.project.base import base_facts, base_table, border, read_predecessor
 from dpstream.project.succession import draft_successor
 from dpstream.stream import Batch
 from dpstream.stream.predecessor_cost import base_words, together

@@ -68,17 +68,17 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
         of_aim = set(OF_OFFLINE["aim"]) if kind is MWEMPGM else set()
         # Whether there are deletions is told by the source's operation column; headlines stand in [accuracy], seasons
         # in [stream], what is known of the table in [prior].
-        elsewhere = {"deletions", "workload", "season", *keys_of("accuracy")}
+        elsewhere = {"deletions", "workload", "season", "first_records", "cancels", *keys_of("accuracy")}
         elsewhere |= {"prior"} if kind is Pooled else set()
-        options = {item.name for item in dataclasses.fields(kind)} - elsewhere
+        options = {item.name for item in dataclasses.fields(kind) if "option" in item.metadata} - elsewhere
         assert fields == options | {"workload"} | own | of_aim
         used = {
             u.key: u for u in load(tmp_path, mechanism=f'name = "{name}"').used if u.section == "mechanism"
         }
         assert (fields | {"name"}) - of_aim == set(used)
         for key, value in recipe_defaults(kind).items():
-            # The default of k follows from the workload; that of a guess is none, in words.
-            if key in options - {"k", "first_records"}:
+            # The default of k follows from the workload.
+            if key in options - {"k"}:
                 assert used[key].value == str(value)
                 assert str(value) in str(mechanism[key].default)
                 assert used[key].reason
@@ -101,7 +101,6 @@ counter = "tree"
 score = "sum-noise"
 aggregate = "average"
 past = "literal"
-prior_weight = 2
 select_share = 0.1
 iterations = 7
 max_cells = 99
@@ -112,7 +111,6 @@ max_cells = 99
     assert isinstance(plan, DPStabsPlan)
     recipe = plan.recipe
     assert (recipe.k, recipe.score, recipe.aggregate, recipe.past) == (2, "sum-noise", "average", "literal")
-    assert recipe.prior_weight == 2.0
     assert (recipe.select_share, recipe.iterations, recipe.max_cells) == (Fraction(1, 10), 7, 99)
     assert recipe.workload.weights == (Fraction(1), Fraction(1, 2))
     assert (plan.budget, plan.horizon, plan.counter.horizon) == (ZCDP(Fraction(1, 3)), 12, 12)
@@ -127,7 +125,7 @@ def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
     assert plan.recipe.offline == AIM()
     used = {one.key: one for one in config.used if one.section == "mechanism"}
     assert set(used) - {"name", "workload", "offline", "prior"} == {
-        field.name for field in dataclasses.fields(AIM)
+        field.name for field in dataclasses.fields(AIM) if "option" in field.metadata
     }
     for key, value in recipe_defaults(AIM).items():
         assert used[key].reason
@@ -138,17 +136,13 @@ def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
     assert describe(config)["noise"]["one_measurement"] is None
     chosen = """
 rounds = 3
-columns_share = "1/4"
 measure_share = "2/3"
-unions = false
 iterations = 7
-final_iterations = 8
 max_cells = 999
-prior_weight = 2
 """
     plan = load(tmp_path, mechanism=lines + chosen, budget='rho = "1/3"').plan()
     assert isinstance(plan, BaselinePlan)
-    assert plan.recipe.offline == AIM(3, Fraction(1, 4), Fraction(2, 3), False, 7, 8, 999, 2.0)
+    assert plan.recipe.offline == AIM(3, measure_share=Fraction(2, 3), iterations=7, max_cells=999)
     assert sum(part.total for part in plan.parts()) == Fraction(1, 3)
 
 

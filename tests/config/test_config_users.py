@@ -14,7 +14,7 @@ from dpstream.core.errors import DataError, UnitError
 from dpstream.core.privacy import Randomness, User
 from dpstream.lab.experiments import replayed_streams as streams
 from dpstream.project import pending_steps
-from dpstream.project.plan_description import describe
+from dpstream.project.planning import describe
 
 STREAM = 'unit = "user"\nmax_events = 3'
 SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from config_files import PUBLIC, load
 
-from dpstream.project.plan_description import describe
+from dpstream.project.planning import describe
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.lab.experiments.methods import Method
 from dpstream.project import Config
 from dpstream.project.config_draft import draft_config
-from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section
+from dpstream.project.sections import read_recipe
 
 PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
 

@@ -11,9 +11,9 @@ from config_files import load
 
 from dpstream.core.errors import UnitError
 from dpstream.project import Config
-from dpstream.project.plan_description import describe
-from dpstream.project.statement_words import Progress, statement
-from dpstream.stream.ledger.account_file import Account
+from dpstream.project.planning import describe
+from dpstream.project.statement import Progress, statement
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 
 RECORD = 'unit = "record"'

@@ -67,12 +67,6 @@ def test_without_a_horizon_constants_are_for_the_expected_ticks() -> None:
         assert best(ZCDP.of("1/2"), expected_ticks=ticks).recipe == BLTCounter(constants)
 
 
-def test_gains_are_judged_apart() -> None:
-    """No counter gains less noise at a tick than fresh noise of the whole budget."""
-    for budget in BUDGETS:
-        assert best(budget, horizon=1000, judged="gains").name == "simple"
-
-
 def test_what_cannot_be_used_is_not_considered() -> None:
     pure = best(PureDP.of(1), expected_ticks=100)
     why = {one.name: one.why_not for one in pure.candidates}
@@ -102,7 +96,6 @@ def test_bad_numbers() -> None:
         {"expected_ticks": 2.5},
         {"width": 0},
         {"horizon": 5, "expected_ticks": 6},
-        {"judged": "size"},
     ):
         with pytest.raises(ConfigError):
             best(one, **arguments)  # type: ignore[arg-type]

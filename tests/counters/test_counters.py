@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify, check_counter
+from dpstream.checks.certificate import run_on_tape
 from dpstream.core.counters import (
     COUNTER_NAMES,
     PURE_COUNTER_NAMES,
@@ -25,8 +27,8 @@ from dpstream.core.counters import (
     UnboundedBlockCounter,
     counter_by_name,
 )
-from dpstream.core.counters.block import _partition
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
+from dpstream.core.counters.intervals import _partition
 from dpstream.core.errors import (
     BudgetError,
     ConfigError,
@@ -40,8 +42,6 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual
-from dpstream.lab.checks import NoiseTape, certify, check_counter
-from dpstream.lab.checks.tape import run_on_tape
 
 BUDGETS: list[Budget] = [PureDP.of("0.7"), ZCDP.of("1/3")]
 UNITS = [Event(), Event("replace")]
@@ -53,8 +53,6 @@ PROMISES: dict[str, Callable[[int], int]] = {
     "unbounded-block-closed": lambda t: 5,
     "tree": lambda t: 4 + int(math.log2(t)),
     "hybrid": lambda t: 4 + int(math.log2(t)),
-    "subtract-blocks": lambda t: 8 + 2 * math.isqrt(2 * t),
-    "k-ary": lambda t: 40,
     "optimal-tree": lambda t: 40,
     "optimal-epochs": lambda t: 24 + 3 * math.isqrt(t),
 }

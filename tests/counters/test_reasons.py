@@ -16,8 +16,6 @@ PICKED: dict[str, tuple[Budget, dict[str, Any]]] = {
     "unbounded-block": (RHO, {"width": 4 * 10**7}),
     "unbounded-block-closed": (EPSILON, {"width": 10**7}),
     "tree": (RHO, {"horizon": 1000, "width": 2 * 10**6}),
-    "subtract-blocks": (EPSILON, {"horizon": 1000, "expected_ticks": 64}),
-    "k-ary": (EPSILON, {"horizon": 250, "expected_ticks": 52}),
     "optimal-tree": (EPSILON, {"horizon": 100}),
     "optimal-epochs": (EPSILON, {}),
     "toeplitz": (RHO, {"horizon": 100}),

@@ -12,20 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape, certify, check_counter, read_cell
 from dpstream.core.counters import (
     BLTCounter,
     Counter,
-    CounterBank,
     ToeplitzCounter,
+    binned,
     counter_by_name,
-    propagation,
 )
-from dpstream.core.counters.binned import BinnedDesign, CalibratedBinnedCounter, Weights, design_of
-from dpstream.core.counters.lagbins import LagBins
-from dpstream.core.counters.propagation import NoiseTable
+from dpstream.core.counters.binned import (
+    BinnedDesign,
+    CalibratedBinnedCounter,
+    LagBins,
+    NoiseTable,
+    Weights,
+    design_of,
+)
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
-from dpstream.lab.checks import NoiseTape, certify, check_counter, read_cell
 
 RHO = ZCDP.of("1/2")
 UNITS = [Event(), Event("replace")]
@@ -243,8 +247,8 @@ def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatc
         for table_exact in [table()]
         for t in (1025, 1500, 3333, 4000)
     }
-    monkeypatch.setattr(propagation, "_EXACT_TICKS", 1024)
-    monkeypatch.setattr(propagation, "_LONGEST", 2048)
+    monkeypatch.setattr(binned, "_EXACT_TICKS", 1024)
+    monkeypatch.setattr(binned, "_LONGEST", 2048)
     far = table()
     for t, (variance, gain) in exact.items():
         assert far.variance(t) == pytest.approx(variance, rel=0.03)
@@ -316,24 +320,6 @@ def test_decoding_is_the_rational_solution_rounded() -> None:
         total += solved[-1] / int(multipliers[tick])
         estimate = counter.decode(state, measured)
         assert abs(int(estimate[0]) - total) < Fraction(501, 1000)
-
-
-def test_in_a_bank_and_saved() -> None:
-    """Counters of other clocks side by side, each restored from a copy after every tick."""
-    counter = calibrated(ToeplitzCounter(30, tolerance=0.2))
-    bank = CounterBank(counter, (2, 1, 3))
-    together, singles = bank.init(), [counter.init(width) for width in bank.widths]
-    rng = np.random.default_rng(3)
-    for step in range(30):
-        chosen = sorted(rng.permutation(3)[: 1 + step % 3].tolist())
-        parts = [rng.integers(-9, 9, bank.widths[i]) for i in chosen]
-        got = bank.step(together, np.concatenate(parts), NoiseTape(), chosen)
-        apart = [counter.step(singles[i], part, NoiseTape()) for i, part in zip(chosen, parts, strict=True)]
-        np.testing.assert_array_equal(got, np.concatenate(apart))
-        bank.check_state(together)
-        singles = [{name: array.copy() for name, array in one.items()} for one in singles]
-        for one, width in zip(singles, bank.widths, strict=True):
-            counter.check_state(one, width)
 
 
 # --- refusals --------------------------------------------------------------------------------------------

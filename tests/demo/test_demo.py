@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError
-from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.io.sinks import read_catalogue, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools.demo import DEMO_MARKER, compare, fresh_folder
 

@@ -6,15 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cli_stream import COLUMNS, certain, dpstream, make
 
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Randomness
-from dpstream.io.sinks.simulated_errors import FOLDER, t_factor
+from dpstream.io.sinks.simulated_errors import FOLDER
 from dpstream.project import Config
-from dpstream.tools.errors import difference, estimate, least_squares, mean, simulate_errors
 from dpstream.tools.simulate import Stock, simulate
 
 
@@ -138,56 +134,6 @@ def test_runs_that_time_left_out_are_told(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_options_that_mean_nothing_are_refused(tmp_path: Path, lines: str, sentence: str) -> None:
     assert sentence in dpstream("plan", accurate(tmp_path, lines), code=2).stderr
-
-
-def test_standard_errors_of_statistics(tmp_path: Path) -> None:
-    columns = (
-        '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n[schema.columns.paid]\ntype = "boolean"\n'
-        '[schema.columns.rent]\ntype = "integer"\nedges = [0, 10, 20, 30]\n'
-    )
-    measured = 'name = "dpstabs"\nk = 2\nworkload = [["paid", "rent"], ["zip", "rent"]]'
-    path = certain(tmp_path, 1, mechanism=measured, columns=columns)
-    rows = [f"1,{'ab'[i % 2]},{'true' if i % 3 else 'false'},{5 + 10 * (i % 3)}" for i in range(300)]
-    (tmp_path / "data" / "001.csv").write_text(
-        "step,zip,paid,rent\n" + "\n".join(rows) + "\n", encoding="utf-8"
-    )
-    config = Config.load(path)
-    for _ in config.run(randomness=Randomness.seeded(1)):
-        pass
-    simulation = simulate_errors(config, runs=4)
-    found = estimate(simulation, mean(simulation, "rent", "zip = 'a'"))
-    assert abs(found.values[0] - 15.0) < 1.0
-    truth = simulation.invented.truth[1].table.codes
-    scores = np.array([5.0, 15.0, 25.0])
-    own = [scores[codes[codes[:, 0] == 0, 2]].mean() for codes in (run[1].codes for run in simulation.runs)]
-    off = np.array(own) - scores[truth[truth[:, 0] == 0, 2]].mean()
-    assert np.isclose(found.standard_errors[0], np.sqrt((off**2).mean()))
-    apart = estimate(simulation, difference(simulation, "rent", "paid", "not paid"))
-    assert abs(apart.values[0] - 15.0) < 1.5
-    fitted = estimate(simulation, least_squares(simulation, "rent", ["paid"]))
-    # With one column of two values the slope is the difference of two means.
-    assert np.isclose(fitted.values[1], apart.values[0])
-    assert np.isclose(fitted.standard_errors[1], apart.standard_errors[0])
-    assert fitted.intervals.shape == (2, 2)
-    # The noise of what was measured of both columns together widens the interval; single columns the runs see well.
-    assert (fitted.noise_errors > 0).all()
-    assert np.allclose(
-        fitted.half_widths, np.hypot(t_factor(4) * fitted.standard_errors, 1.96 * fitted.noise_errors)
-    )
-    assert estimate(simulation, mean(simulation, "rent")).noise_errors.tolist() == [0.0]
-    with pytest.raises(ConfigError, match="zip, paid were never measured together") as unknown:
-        estimate(simulation, mean(simulation, "paid", "zip = 'a'"))
-    assert 'headline = [["zip", "paid"]]' in str(unknown.value)
-    with pytest.raises(ConfigError, match="are no numbers"):
-        mean(simulation, "zip")
-    with pytest.raises(ConfigError, match="there is no column"):
-        mean(simulation, "street")
-    with pytest.raises(ConfigError, match="no column to explain"):
-        least_squares(simulation, "rent", [])
-    with pytest.raises(ConfigError, match="cannot be computed"):
-        estimate(simulation, mean(simulation, "rent", "zip = 'a' and zip = 'b'"))
-    with pytest.raises(ConfigError, match="was not simulated"):
-        estimate(simulation, mean(simulation, "rent"), step=9)
 
 
 def test_a_table_that_was_taken_back_leaves_no_counts_behind(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dpstream.core.tables import EncodedBatch
 from dpstream.io.sinks import read_manifest
 from dpstream.project import Config
 from dpstream.tools.errors import Simulation, publish_errors, simulate_errors
-from dpstream.tools.errors.spread import StepErrors
+from dpstream.tools.errors.published import StepErrors
 
 OLD = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n'
 NEW = '[schema.columns.place]\ntype = "categorical"\nvalues = ["a", "b1", "b2"]\n'

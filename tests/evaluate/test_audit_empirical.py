@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dpstream.core.counters import SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import DataError
-from dpstream.core.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits import controls
 from dpstream.lab.audits.counters_audit import (
@@ -28,12 +28,8 @@ from dpstream.lab.audits.counters_audit import (
     rho_lower_bound,
 )
 from dpstream.lab.audits.selection_audit import (
-    AGAINST,
-    TOGETHER,
-    Questions,
     audit_outcomes,
     audit_selector,
-    audit_threshold,
 )
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
@@ -159,21 +155,6 @@ def test_selectors_hold_and_quiet_ones_are_caught(budget):
     assert caught.claimed == honest.claimed
 
 
-def test_above_threshold_holds_and_broken_ones_are_caught():
-    two, share = Fraction(2), Fraction(1, 4)
-    honest = audit_threshold(AboveThreshold(two, 1, share), (AGAINST,), 12_000, Randomness.seeded(7), "x")
-    assert honest.passed
-    assert honest.found > 1
-    broken = (
-        (controls.BrokenQuietThreshold(two, 1, share), AGAINST, 25_000),
-        (controls.BrokenFreshThreshold(two, 1, monotone=True), TOGETHER, 15_000),
-    )
-    for test, questions, runs in broken:
-        caught = audit_threshold(test, (questions,), runs, Randomness.seeded(8), "x", control=True)
-        assert caught.passed
-        assert caught.found > 2
-
-
 def test_the_error_is_shared_out_among_pairs():
     """The same runs prove less when more pairs could have been chosen."""
     generator = np.random.default_rng(9)
@@ -186,9 +167,3 @@ def test_the_error_is_shared_out_among_pairs():
     many = audit_outcomes(outcomes, [((2,), (8,), "a")] + [((5,), (5,), "b")] * 4, ONE, "x")
     assert 0.5 < many.found < one.found
     assert many.detail == "most with a"
-
-
-def test_questions_are_told_shortly():
-    test = AboveThreshold(Fraction(2), 1)
-    found = audit_threshold(test, (Questions((0, 0, 1), (1, 1, 0), 1),), 200, Randomness.seeded(1), "x")
-    assert "numbers 2 x 0, 1 against numbers 2 x 1, 0" in found.detail

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -12,24 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits import AuditFinding, controls
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
 from dpstream.lab.audits.exact import (
     _plans,
-    _ThresholdReader,
     exact_counter,
     exact_selector,
-    exact_threshold,
     exact_transcripts,
 )
-from dpstream.lab.audits.sparse_audit import audit_sparse
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 SOURCE = Path(controls.__file__).parents[2]
@@ -111,68 +105,6 @@ def test_divergences_of_two_points():
     # Randomised response with log-odds +-1/2 is 1/2-DP, and pure epsilon-DP has rho epsilon^2 / 2 at most.
     odds = 1 / (1 + math.exp(-0.5))
     assert divergence_rate(np.array([odds, 1 - odds]), np.array([1 - odds, odds])) <= 0.125
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    st.sampled_from([Fraction(1, 2), Fraction(1), Fraction(5)]),
-    st.sampled_from([Fraction(1, 2), Fraction(1, 5)]),
-    st.booleans(),
-    st.lists(st.integers(-3, 9), min_size=1, max_size=4),
-)
-def test_the_code_of_above_threshold_follows_its_formula(epsilon, share, monotone, values):
-    """Two ways to the same law: the running code on all its noise, and the closed form."""
-    test = AboveThreshold(epsilon, 1, share, monotone)
-    reader = _ThresholdReader(test, 30)
-    expected = test.halting_probabilities(values, reader.THRESHOLD)
-    assert reader.law(tuple(values)) == pytest.approx(expected, rel=1e-9, abs=1e-15)
-
-
-def test_the_broken_thresholds_do_what_their_names_say():
-    fresh = controls.BrokenFreshThreshold(Fraction(4), 1)
-    reader = _ThresholdReader(fresh, 12)
-    # With fresh noise the questions are independent: the law of many is made of the law of one.
-    one, two = reader.law((2,)), reader.law((5,))
-    together = reader.law((2, 5))
-    assert together == pytest.approx([one[0], one[1] * two[0], one[1] * two[1]], rel=1e-6)
-    # With kept noise they are not: a "no" says that the threshold is high.
-    kept = _ThresholdReader(AboveThreshold(Fraction(4), 1), 12)
-    assert kept.law((2, 5))[1] < kept.law((2,))[1] * kept.law((5,))[0] - 1e-3
-    quiet = controls.BrokenQuietThreshold(Fraction(1), 1)
-    assert quiet.threshold_noise.scale == Fraction(4, 3)
-    assert quiet.question_noise.scale == Fraction(8, 3)
-
-
-def test_above_threshold_and_its_controls():
-    for share, monotone in itertools.product((Fraction(1, 2), Fraction(1, 4)), (False, True)):
-        held = exact_threshold(AboveThreshold(Fraction(4), 1, share, monotone), "x")
-        assert held.passed
-        assert held.found > 3.5
-    quiet = controls.BrokenQuietThreshold(Fraction(2), 1, Fraction(1, 4))
-    assert exact_threshold(quiet, "x", control=True).passed
-    fresh = controls.BrokenFreshThreshold(Fraction(4), 1)
-    assert exact_threshold(fresh, "x", deviations=9, control=True).passed
-
-
-def test_the_sparse_counter_and_its_controls():
-    """Both halves of the budget are used up to a thousandth; each broken counter is caught."""
-    findings = list(audit_sparse(lambda _: None))
-    assert all(finding.passed for finding in findings)
-    assert all(finding.found > 0.999 * finding.claimed for finding in findings)
-    assert sum(finding.control for finding in findings) == 3
-
-
-def test_a_precondition_that_does_not_hold_is_found():
-    """``monotone`` promises that questions move the same way; against other moves it claims too much."""
-
-    class Anyway(AboveThreshold):
-        """Takes the noise of the monotone case and promises the general one."""
-
-        @property
-        def question_noise(self):
-            return replace(super().question_noise, scale=super().question_noise.scale / 2)
-
-    assert exact_threshold(Anyway(Fraction(1), 1), "x").caught
 
 
 def test_transcripts_reach_the_claim_and_catch_missing_noise():

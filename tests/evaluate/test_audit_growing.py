@@ -16,10 +16,9 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
-from dpstream.families.growing.growing_release import GrowingSynthesis
+from dpstream.families.growing.growing_plan import GrowingSynthesis
 from dpstream.lab.audits.door import stream_loss
-from dpstream.lab.audits.growing_audit import exact_growing
-from dpstream.lab.audits.growing_subjects import arrivals, growing_subjects
+from dpstream.lab.audits.growing_audit import arrivals, exact_growing, growing_subjects
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
 subjects = cache(growing_subjects)

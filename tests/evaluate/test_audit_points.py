@@ -8,13 +8,14 @@ import pytest
 from dpstream.core.privacy import Randomness
 from dpstream.families.points import OnlinePoints
 from dpstream.lab.audits.points_audit import (
+    BrokenQuiet,
+    FarPlan,
     PointsSubject,
     _places,
     _sampled_cells,
     exact_points,
     points_subjects,
 )
-from dpstream.lab.audits.points_controls import BrokenQuiet, FarPlan
 
 SUBJECTS = points_subjects()
 

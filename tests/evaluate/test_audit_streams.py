@@ -18,13 +18,20 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
-from dpstream.lab.audits.canaries import Pair, Scene, crowded, empty
-from dpstream.lab.audits.leaky import ExactTotal
-from dpstream.lab.audits.outputs import features, run_scene
-from dpstream.lab.audits.published_audit import BlindPlan, LeakyPlan, audit_published, published_bytes
 from dpstream.lab.audits.streams_audit import (
     STREAMS_CONFIDENCE,
+    BlindPlan,
+    ExactTotal,
+    LeakyPlan,
+    Pair,
+    Scene,
+    audit_published,
     audit_stream,
+    crowded,
+    empty,
+    features,
+    published_bytes,
+    run_scene,
     stream_controls,
     stream_subjects,
 )

@@ -64,10 +64,3 @@ def test_errors_by_simulation_stand_on_the_page_beside_what_was_measured(stock: 
     errors = np.concatenate([found.of_cells([name]) for name in ("region", "sector", "legal_form")])  # type: ignore[misc]
     drawn = np.random.default_rng(1).standard_t(3, (20_000, len(errors))) * errors
     assert np.mean(np.abs(drawn) <= float(reach.replace(",", ""))) == pytest.approx(0.95, abs=0.01)
-
-
-def test_the_private_table_of_a_census_can_stand_beside_the_released_one(stock: Path, tmp_path: Path) -> None:
-    config, out = stock / "dpstream.toml", tmp_path / "private" / "r.html"
-    out.parent.mkdir()
-    dpstream("report", config, "--private-data", "--out", out)
-    assert "Error against the truth" in Page(out).text

@@ -12,8 +12,8 @@ from report_pages import Page, classifier
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.io.sinks import read
+from dpstream.families.growing.erm import FeatureMap
+from dpstream.io.sinks import read_table as read
 from dpstream.tools.families.growing.growing_page import _blocks
 from dpstream.tools.report import write_report
 
@@ -65,6 +65,5 @@ def test_page_of_a_classifier(tmp_path: Path) -> None:
     assert "nobody has counted it" in page.words
     assert "Above 0 speaks for late." in page.words
     assert "Rows are no sample" not in page.words
-    for options in ({"private_data": True}, {"pairs": [("late", "kind")]}):
-        with pytest.raises(ConfigError, match="neither heat maps nor the private data"):
-            write_report(config, tmp_path / "x.html", **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="has no heat maps"):
+        write_report(config, tmp_path / "x.html", pairs=[("late", "kind")])

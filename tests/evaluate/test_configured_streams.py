@@ -19,14 +19,14 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
-from dpstream.families.tabular.pooled_measure import RunMeasurements
+from dpstream.families.tabular.pooled_run import RunMeasurements
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.configured import configured_audits, scope
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.samplers_audit import choice_fault, law_fault
 from dpstream.project import Config
 
-MECHANISM = 'name = "pooled"\nnoise = "joint"\nestimates = "joined"\nhow_many = "predicted"\n'
+MECHANISM = 'name = "pooled"\n'
 COLUMNS = "".join(
     f'[schema.columns.{name}]\ntype = "categorical"\nvalues = {list(values)}\n'.replace("'", '"')
     for name, values in {"area": "abcde", "kind": "xyz", "size": "klmn"}.items()
@@ -37,9 +37,8 @@ def silent(text: str) -> None:
     pass
 
 
-def config(tmp_path, *, users=False, cancelled=False):
-    mechanism = MECHANISM + ('come_and_go = "cancelled"\n' if cancelled else "")
-    path = make(tmp_path / "stream", steps=4, mechanism=mechanism, columns=COLUMNS)
+def config(tmp_path, *, users=False):
+    path = make(tmp_path / "stream", steps=4, mechanism=MECHANISM, columns=COLUMNS)
     text = path.read_text(encoding="utf-8")
     if users:
         text = text.replace('name = "test"', 'name = "test"\nunit = "user"\nmax_events = 3', 1)
@@ -59,9 +58,9 @@ def accused(found):
     return [one.subject for one in found if one.caught and not one.control]
 
 
-@pytest.mark.parametrize("how", ["counted", "cancelled", "users"])
+@pytest.mark.parametrize("how", ["events", "users"])
 def test_an_honest_configuration_loses_what_it_claims(tmp_path, how):
-    found = findings(config(tmp_path, users=how == "users", cancelled=how == "cancelled"))
+    found = findings(config(tmp_path, users=how == "users"))
     assert accused(found) == []
     (near,) = [one for one in found if one.subject.endswith("neighbours")]
     # Nothing is charged in vain: the worst record loses all of it.
@@ -146,12 +145,12 @@ def test_a_bound_that_lets_one_more_through_is_found(tmp_path, monkeypatch):
     def admit(inserts, deletes, owners, used, max_events, key):
         return honest(inserts, deletes, owners, used, max_events + 1, key)
 
-    monkeypatch.setattr("dpstream.stream.batch_reading.admit", admit)
+    monkeypatch.setattr("dpstream.stream.admission.admit", admit)
     assert "configured pooled, the bound on one user's records" in accused(findings(loaded))
 
 
 def test_rows_that_cancel_wrongly_are_found_where_they_may_cancel(tmp_path, monkeypatch):
-    loaded = config(tmp_path, cancelled=True)
+    loaded = config(tmp_path)
     honest = encoded_batch.EncodedBatch.without_cancelled
 
     def counted_again(self):
@@ -223,6 +222,6 @@ def test_the_last_line_says_what_was_examined(tmp_path):
     assert result.stdout.splitlines()[-1] == scope(loaded, ["transcripts"])
     assert scope(loaded, ["transcripts"]) == (
         "Examined: how records are encoded and bounded; what whole streams of invented records measure, choose, "
-        "publish and lose. Not examined: the laws of noise and of choices; attacks on the releases; the cancelling of "
-        "equal rows, which this file does not use; what the source reads; the store; how releases become files; timing."
+        "publish and lose. Not examined: the laws of noise and of choices; attacks on the releases; "
+        "what the source reads; the store; how releases become files; timing."
     )

@@ -23,7 +23,7 @@ from dpstream.core.errors import (
 )
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import Workload
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools import evaluate
 from dpstream.tools.evaluate import LABEL, true_steps

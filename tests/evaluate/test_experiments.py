@@ -43,8 +43,8 @@ from dpstream.lab.experiments.kumar import epsilon_text
 from dpstream.lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.replayed_streams import ADULT_COLUMNS
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS
+from dpstream.tools.evaluate.private_folder import LABEL
 
 
 class Noted:

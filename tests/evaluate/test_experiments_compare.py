@@ -20,7 +20,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.lab.experiments import Comparison, runs
 from dpstream.lab.experiments import offline_ceiling as offline
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ WRONG = {
     '[methods.fast]\nname = "dpstabs"\nk = 99\n': "k: 99 does not fit a workload of 3 marginals (allowed: 1 to 3)",
     "[methods.fast]\nkk = 2\n": "[methods.fast]: unknown key 'kk' (2); did you mean 'k'?",
     '[methods.fast]\nprior = "uniform"\n': "[methods.fast] prior: no mechanism is named, so it is the default",
-    "[methods.fast]\nk = 2\n": 'allowed: name = "dpstabs", which was the default before',
+    "[methods.fast]\nk = 2\n": 'allowed: name = "dpstabs"',
     'workload = "all-9-way"\n': "all-9-way needs 9 columns",
     '[offline.top]\nname = "mst"\n': "unknown offline mechanism 'mst' (allowed: mwem-pgm, aim, or python",
     '[offline.top]\nname = "aim"\nk = 1\n': "[offline.top] k: offline = 'aim' has no option 'k'",

@@ -17,7 +17,7 @@ from dpstream.tools.evaluate.contract import (
     SummaryTable,
     write_result_files,
 )
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.family_tools import tool_for, tool_of
 from dpstream.tools.report.assembly import FamilyPage
 
@@ -50,7 +50,7 @@ def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | 
         assert word not in str(caught.value.allowed)
         assert "--releases" in str(caught.value.allowed)
     page = tool_of("page", FamilyPage, family)
-    assert page.refusal[0] or (page.pairs and page.private)
+    assert page.refusal[0] or page.pairs
     assert tool_for("page", FamilyPage, mechanism or "not-installed") is page
 
 

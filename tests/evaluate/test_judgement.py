@@ -21,20 +21,22 @@ from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
 from dpstream.tools.evaluate.contract import measures_told
 from dpstream.tools.evaluate.evaluation_files import result_of
-from dpstream.tools.evaluate.judgement import broken_rules, judge
-from dpstream.tools.evaluate.learning import learn_targets, lost_share, split_records
-from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
-from dpstream.tools.evaluate.table_comparison import (
+from dpstream.tools.evaluate.judgement import (
+    broken_rules,
     compare_tables,
     compared_sets,
+    judge,
     k_marginal_score,
+    learn_targets,
+    lost_share,
     propensity,
+    split_records,
     unique_share,
     unseen_share,
 )
+from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
-from dpstream.tools.report.evaluation_page import evaluation_page
-from dpstream.tools.report.evaluation_sections import measures_table
+from dpstream.tools.report.evaluation_page import evaluation_page, measures_table
 
 SCHEMA = Schema(
     [
@@ -351,8 +353,12 @@ def test_panels_are_held_against_two_samples_of_people():
 
 
 def test_points_are_held_against_points_that_are_spread_evenly():
-    from dpstream.tools.families.points.point_evaluation import CellError, PointEvaluation, PointStep
-    from dpstream.tools.families.points.point_files import point_measures
+    from dpstream.tools.families.points.point_evaluation import (
+        CellError,
+        PointEvaluation,
+        PointStep,
+        point_measures,
+    )
     from dpstream.tools.families.points.transport import Distance, w1
 
     def distance(value: float) -> Distance:

@@ -10,8 +10,8 @@ from evaluated_runs import run, typical, write_run
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError
-from dpstream.core.pictures import Picture
-from dpstream.stream.release.release_words import release_html
+from dpstream.stream.release.pictures import Picture
+from dpstream.stream.release.showing import release_html
 from dpstream.tools.evaluate import LABEL, evaluate_run
 
 

@@ -17,12 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import Page
 
-from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.errors import StepError
 from dpstream.families.points.space import Space
-from dpstream.io.sinks import read, read_manifest, readable_steps
+from dpstream.io.sinks import read_manifest, readable_steps
+from dpstream.io.sinks import read_table as read
+from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL
-from dpstream.tools.families.points.point_drawings import drawn_map
-from dpstream.tools.families.points.point_maps import LEVELS, leaves, levels
+from dpstream.tools.families.points.point_evaluation import evaluate_points
+from dpstream.tools.families.points.points_page import (
+    LEVELS,
+    drawn_map,
+    leaves,
+    levels,
+)
 from dpstream.tools.families.points.transport import line, w1
 from dpstream.tools.report import write_report
 
@@ -153,43 +160,11 @@ def test_public_page_is_made_of_public_files(folder: Path, tmp_path: Path) -> No
     vehicles = Counter(read(folder / "releases", STEPS).column("vehicle").to_pylist())
     for vehicle, count in vehicles.items():
         assert f"{vehicle} {count:,} {100 * count / points[-1]:.1f} %" in " ".join(read_page.words.split())
-    # Two coordinates over five steps, two other pairs, and two categories.
-    assert sum(tag == "svg" and "map" in str(a.get("class")) for tag, a in read_page.attributes) == STEPS + 4
+    # Two coordinates over five steps, and two other pairs.
+    assert sum(tag == "svg" and "map" in str(a.get("class")) for tag, a in read_page.attributes) == STEPS + 2
     assert "Whatever it holds, any outcome" in read_page.words
     assert "46.95°" in read_page.words
-    assert "5 km" in read_page.words
     assert len(read_page.scripts) == 2
-
-
-def test_a_public_outline_lies_under_the_map(folder: Path, tmp_path: Path) -> None:
-    """Its corner in the middle of the frame is drawn there; what is no GeoJSON is refused in one sentence."""
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    config = copy / "dpstream.toml"
-    config.write_text(config.read_text() + '\n[report]\noutline = "city.geojson"\n')
-    ring = [[7.4, 46.95], [7.5, 46.95], [7.5, 47.0], [7.4, 46.95]]
-    area = {"type": "Polygon", "coordinates": [ring]}
-    feature = {"type": "Feature", "properties": {}, "geometry": area}
-    (copy / "city.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    text = write_report(config, tmp_path / "r.html").read_text()
-    drawn = re.findall(r'class="outline"[^>]*><path d="([^"]*)"', text)
-    assert len(drawn) == STEPS
-    places = [tuple(map(int, point.split())) for point in re.split("[ML]", drawn[0])[1:]]
-    # The last value of a coordinate lies half a part below its border.
-    assert places == [(500, 500), (1000, 500), (1000, 0), (500, 500)]
-    assert 'class="outline"' not in write_report(copy / "releases", tmp_path / "f.html").read_text()
-    for wrong in (
-        "{}",
-        "[1]",
-        '{"type": "Point", "coordinates": [1, 2]}',
-        '{"type": "Feature", "geometry": null}',
-        '{"type": "LineString", "coordinates": [[500, 1], [2, 3]]}',
-    ):
-        (copy / "city.geojson").write_text(wrong)
-        with pytest.raises(ConfigError, match=r"is no GeoJSON|has no lines|not on the globe"):
-            write_report(config, tmp_path / "r.html")
-    (copy / "city.geojson").unlink()
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        write_report(config, tmp_path / "r.html")
 
 
 def test_partition_counts_all_points(plane: Path, tmp_path: Path) -> None:
@@ -203,19 +178,21 @@ def test_partition_counts_all_points(plane: Path, tmp_path: Path) -> None:
     (box,) = {
         a["viewbox"]
         for tag, a in page.attributes
-        if tag == "svg" and str(a.get("viewbox")).startswith("0 0 32")
+        if tag == "svg" and str(a.get("viewbox")).startswith("0 0 64")
     }
-    assert box == "0 0 32 24"
+    assert box == "0 0 64 24"
 
 
 def test_one_coordinate(tmp_path: Path) -> None:
     folder = stream(tmp_path, {"price": 'type = "real"\nedges = [0.01, 4]'}, 'log = ["price"]\n')
-    page = Page(write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=True))
+    page = Page(write_report(folder / "dpstream.toml", tmp_path / "r.html"))
     assert "price from 0.01 to 4 (logarithmic)" in " ".join(page.words.split())
+    facts = json.loads(
+        dpstream("evaluate", folder / "dpstream.toml", "--out", tmp_path / "e", "--json").stdout
+    )
     true = np.log(np.array([float(row["price"]) for row in rows_of(folder)]) / 0.01) / np.log(400)
     made = np.log(np.array(read(folder / "releases", 3).column("price").to_pylist()) / 0.01) / np.log(400)
-    shown = page.chart("Distance to the true points")["released points"][-1]
-    assert shown == pytest.approx(line(true, made), rel=1e-3)
+    assert facts["steps"][-1]["w1"] == pytest.approx(line(true, made), rel=1e-3)
 
 
 def test_changes_are_put_together(tmp_path: Path) -> None:
@@ -224,31 +201,13 @@ def test_changes_are_put_together(tmp_path: Path) -> None:
     folder = stream(tmp_path, {"x": 'type = "real"\nedges = [0, 4]'}, "", more)
     assert readable_steps(folder / "releases") == (1, 2, 3)
     page = Page(write_report(folder / "releases", tmp_path / "r.html"))
-    assert sum(tag == "svg" and "profile" in str(a.get("class")) for tag, a in page.attributes) == 3 + 1
+    assert sum(tag == "svg" and "profile" in str(a.get("class")) for tag, a in page.attributes) == 3
     dpstream("withdraw", folder / "dpstream.toml", "--step", 2, "--reason", "a test")
     assert readable_steps(folder / "releases") == (1, 3)
     facts = json.loads(
         dpstream("evaluate", folder / "dpstream.toml", "--out", tmp_path / "e", "--json").stdout
     )
     assert [one["step"] for one in facts["steps"]] == [1, 3]
-
-
-def test_private_page_is_marked_and_right(folder: Path, tmp_path: Path) -> None:
-    page = write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=True)
-    assert stat.S_IMODE(page.stat().st_mode) == 0o600
-    read_page = Page(page)
-    assert LABEL in read_page.words
-    chart = read_page.chart("Distance to the true points")
-    assert chart["released points"][-1] < chart["points spread evenly instead"][-1]
-    true = Counter(row["vehicle"] for row in rows_of(folder))
-    for vehicle, count in true.items():
-        assert re.search(rf"{vehicle} [\d,]+ [\d.]+ % {count:,} ", " ".join(read_page.words.split()))
-    with pytest.raises(ConfigError, match="no place among the releases"):
-        write_report(folder / "dpstream.toml", folder / "releases" / "r.html", private_data=True)
-    with pytest.raises(ConfigError, match="does not say where the private data are"):
-        write_report(folder / "releases", tmp_path / "x.html", private_data=True)
-    with pytest.raises(ConfigError, match="heat maps are for tables"):
-        write_report(folder / "releases", tmp_path / "x.html", pairs=[("latitude", "hour")])
 
 
 # The evaluation.
@@ -305,7 +264,7 @@ def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(plane, tmp_path / "copy"))
     (copy / "data" / "3.csv").unlink()
     with pytest.raises(StepError, match="does not have the number of records"):
-        write_report(copy / "dpstream.toml", tmp_path / "r.html", private_data=True)
+        evaluate_points(Config.load(copy / "dpstream.toml"))
     other = copy / "other.toml"
     other.write_text((copy / "dpstream.toml").read_text().replace('epsilon = "1"', 'epsilon = "2"'))
     assert "another plan" in dpstream("evaluate", other, code=2).stderr

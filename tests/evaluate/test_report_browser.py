@@ -15,8 +15,7 @@ import pytest
 from cli_stream import dpstream, make
 from report_pages import Page, classifier
 
-from dpstream.lab.audits.audit_html import audit_html
-from dpstream.lab.audits.audit_page import AuditReport
+from dpstream.lab.audits.audit_page import AuditReport, audit_html
 from dpstream.lab.audits.finding import Attacked, AuditFinding
 from dpstream.tools.report import write_report
 
@@ -103,9 +102,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "s"
 
 
-@pytest.mark.parametrize("private", [False, True], ids=["public", "private"])
-def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path, private: bool) -> None:
-    page = write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=private)
+def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path) -> None:
+    page = write_report(folder / "dpstream.toml", tmp_path / "r.html")
     read = Page(page)
     assert len(read.scripts) == 2
     assert HOSTILE[0] in read.words
@@ -180,14 +178,14 @@ def test_maps_of_points_fit_a_phone(tmp_path: Path, dark: bool) -> None:
         encoding="utf-8",
     )
     dpstream("run", config)
-    page = write_report(config, tmp_path / "r.html", private_data=True)
+    page = write_report(config, tmp_path / "r.html")
     facts = look(page, tmp_path, dark=dark)
     assert facts["errors"] == ""
     assert facts["ready"] == "true"
     assert "owned" not in facts
     assert facts["wide"] == []
     assert facts["scroll"] == facts["client"]
-    assert facts["figures"] == facts["inked"] == facts["read"] == 4
+    assert facts["figures"] == facts["inked"] == facts["read"] == 3
     assert facts["faint"] == facts["unnamed"] == []
     # One of two maps at a time.
     assert facts["slides"] == [[False, True], [True, False]]

@@ -69,7 +69,7 @@ FAULTS = (
     Fault(
         "noise",
         "a tie of the inversion is decided without further bits",
-        "core/privacy/_inversion.py",
+        "core/privacy/_samplers.py",
         "                places[i] = self._refine(int(uniform[i]), more)",
         "                places[i] = places[i]",
         ("privacy",),
@@ -184,7 +184,7 @@ FAULTS = (
     Fault(
         "counters",
         "the tick that ends a block spends the whole budget again",
-        "core/counters/block.py",
+        "core/counters/intervals.py",
         "            return Interval(None, _ALL if size == 1 else _HALF)",
         "            return Interval(None, _ALL)",
         ("counters", "checks"),
@@ -192,7 +192,7 @@ FAULTS = (
     Fault(
         "counters",
         "closed partitions: the ticks inside the last block use a third too much",
-        "core/counters/block.py",
+        "core/counters/intervals.py",
         "        return Interval(0, _TWO_THIRDS if position > size * (size - 1) else _THIRD)",
         "        return Interval(0, _TWO_THIRDS)",
         ("counters", "checks"),
@@ -280,7 +280,7 @@ FAULTS = (
         "step",
         "the same name with other records gives the stored release",
         "stream/stream.py",
-        "        if not content.is_stored_as(known.content):\n            raise other_records(known)\n",
+        "        if not hmac.compare_digest(content, known.content):\n            raise other_records(known)\n",
         "",
         ("streams/test_stream.py",),
     ),
@@ -386,7 +386,7 @@ FAULTS = (
     Fault(
         "keys",
         "a key that came back is not refused",
-        "stream/keyed_records.py",
+        "stream/admission.py",
         "        if self._final:\n            self._refuse_returns(before, changes, where)\n",
         "",
         ("streams/test_keyed.py", "streams/test_keyed_rules.py"),
@@ -411,7 +411,7 @@ FAULTS = (
     Fault(
         "readers",
         "late records of a released step move into the next one unasked",
-        "io/sources/positions.py",
+        "io/sources/files.py",
         '        if self.late == "next-step":',
         '        if self.late in ("next-step", "error"):',
         ("sources",),
@@ -419,7 +419,7 @@ FAULTS = (
     Fault(
         "readers",
         "records that were read before count as late",
-        "io/sources/positions.py",
+        "io/sources/files.py",
         "            passed &= before + np.arange(steps.size) >= known",
         "            passed &= before + np.arange(steps.size) > known",
         ("sources",),
@@ -427,7 +427,7 @@ FAULTS = (
     Fault(
         "readers",
         "a file that is new among released ones is read as the newest step",
-        "io/sources/positions.py",
+        "io/sources/files.py",
         "    raise other_files(last)\n",
         "    return True\n",
         ("sources",),
@@ -437,16 +437,16 @@ FAULTS = (
         "panels",
         "a replaced person counts as one changed pattern",
         "families/panel/window.py",
-        '        cells = 1 if self.unit.relation == "add-remove" else 2\n        made',
-        "        cells = 1\n        made",
+        '        cells = 1 if self.unit.relation == "add-remove" else 2\n        noise',
+        "        cells = 1\n        noise",
         ("panel",),
     ),
     Fault(
         "panels",
-        "shares of histograms are not divided by their sum",
+        "histograms have more than the budget together",
         "families/panel/window.py",
-        "        part = self.budget.rho / sum(weights)",
-        "        part = self.budget.rho / (sum(weights) - weights[-1] / 2)",
+        "self.budget.scaled(Fraction(1, self.histograms))",
+        "self.budget.scaled(Fraction(2, 2 * self.histograms - 1))",
         ("panel",),
     ),
     Fault(
@@ -469,7 +469,7 @@ FAULTS = (
     Fault(
         "tables",
         "the exact number of records is published",
-        "families/tabular/pooled_measure.py",
+        "families/tabular/pooled_run.py",
         "        return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)",
         "        return float(self.counts[self.cells.part(0)].sum()), estimate_total(self.sums)[1]",
         ("tabular/test_pooled.py", "tabular"),
@@ -497,7 +497,7 @@ FAULTS = (
     Fault(
         "tables",
         "a level of the census comes again before a stay of that level could have ended",
-        "families/census/census_schedule.py",
+        "families/census/census_terms.py",
         "    return [step] * (level + 1) + list(last[level + 1 :])",
         "    return [*last[:level], step, *last[level + 1 :]] if level < len(last) else [step] * (level + 1)",
         ("census",),
@@ -505,7 +505,7 @@ FAULTS = (
     Fault(
         "tables",
         "a level of points spends its sparse counter's share twice",
-        "families/points/cell_schedule.py",
+        "families/points/cells.py",
         "        scale = 1 / (self.spent(depth, level) * (1 - self.design.test_share))",
         "        scale = 1 / (self.spent(depth, level) * (1 + self.design.test_share))",
         ("points",),
@@ -523,8 +523,8 @@ FAULTS = (
         "formats",
         "a withdrawn table stays in its folder",
         "io/sinks/publisher.py",
-        "        self.expire(step, names)\n        self._sweep(folder)",
-        "        self._sweep(folder)",
+        "        self.expire(step, names)\n        self._sweep()",
+        "        self._sweep()",
         ("sinks", "streams/test_stream.py"),
     ),
     Fault(

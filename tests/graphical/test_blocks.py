@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Model
-from dpstream.core.graphical.compiled.blocks import draw_blocks
+from dpstream.core.graphical import Model, draw_blocks
 from dpstream.core.graphical.junction_tree import junction_tree
 from dpstream.core.schema.domain import Domain
 

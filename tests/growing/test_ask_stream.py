@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -20,13 +21,16 @@ from postgres_server import Cluster, programs
 
 from dpstream.core.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy import Noise, Randomness
-from dpstream.families.growing.linear_queries import linear_query
 from dpstream.families.growing.pmwg_plan import PMWGPlan
+from dpstream.families.growing.questions import linear_query
 from dpstream.families.growing.universe import WEIGHT_BITS
-from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream
-from dpstream.stream.ledger.account_file import Account
+from dpstream.io.sinks import Publisher
+from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.store.step_rows import Prepared
+from dpstream.stream.store.store_status import wrong_state
+from dpstream.stream.store.upkeep import check_store
 
 QUESTIONS = ("smoker", "city = 'Bern'", "age >= 65 and smoker")
 KEY = StateKey.generate()
@@ -337,8 +341,75 @@ def test_questions_that_were_rolled_back_are_refused(tmp_path: Path) -> None:
         stream.step(arrivals(), "b2")
     shutil.rmtree(tmp_path / "state-questions")
     shutil.copytree(tmp_path / "old", tmp_path / "state-questions")
+    (tmp_path / "state" / "questions.json").unlink()  # without the witness, the step knows
     with pytest.raises(StoreDamagedError, match="more questions than are stored"):
         started(tmp_path)
+
+
+@pytest.mark.parametrize("releases", [False, True])
+@pytest.mark.parametrize(
+    "what", ["state-questions/stream.sqlite", "state-questions", "state and state-questions"]
+)
+def test_questions_restored_at_the_same_step_are_seen_by_everybody(
+    tmp_path: Path, what: str, releases: bool
+) -> None:
+    """The same question would be answered anew, with fresh noise: its last seal also stands outside of the store."""
+    sink = Publisher(tmp_path / "releases") if releases else None
+
+    def opened() -> AskingStream:
+        return started(tmp_path, publish_to=sink)
+
+    def everybody() -> list[str]:
+        found = []
+        try:
+            opened().close()
+        except StoreDamagedError as error:
+            found += ["run"] if "rolled back" in str(error) else [str(error)]
+        folder = tmp_path / "releases" if releases else None
+        told: dict[str, Sequence[str]] = {
+            "check": check_store(tmp_path / "state", folder).problems,
+            "verify": verify_ledger(tmp_path / "state", releases=folder),
+            "health": [wrong_state(tmp_path / "state", sink or Publisher(tmp_path / "none")) or ""],
+        }
+        return found + [who for who, words in told.items() if any("rolled back" in text for text in words)]
+
+    with opened() as stream:
+        stream.step(arrivals(), "b1")
+        stream.ask("smoker")
+    shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-copy")
+    with opened() as stream:
+        stream.ask("city = 'Bern'")
+    assert everybody() == []
+    for path in what.split(" and "):
+        old = tmp_path.parent / f"{tmp_path.name}-copy" / path
+        if old.is_dir():
+            shutil.rmtree(tmp_path / path)
+            shutil.copytree(old, tmp_path / path)
+        else:
+            shutil.copy(old, tmp_path / path)
+    for _ in range(2):  # nobody makes it good by trying
+        # Restored together, where nothing is published, the two folders agree: nothing outside knows of it.
+        unseen = what.startswith("state and") and not releases
+        assert everybody() == ([] if unseen else ["run", "check", "verify", "health"])
+
+
+def test_an_answer_leaves_only_after_its_witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(tmp_path) as stream:
+        stream.step(arrivals(), "b1")
+        stream.ask("smoker")
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("dpstream.core.durable.replace_file", full)
+            for look in (lambda: stream.ask("city = 'Bern'"), lambda: stream.ask("smoker"), stream.asked):
+                with pytest.raises(StoreError, match="full"):
+                    look()
+        known = (tmp_path / "state" / "questions.json").read_bytes()
+        stream.ask("city = 'Bern'")
+        assert (tmp_path / "state" / "questions.json").read_bytes() != known
+        assert len(stream.asked()) == 2
 
 
 @pytest.mark.parametrize(
@@ -387,7 +458,7 @@ def test_questions_live_on_a_server_beside_their_stream(tmp_path: Path) -> None:
     finally:
         cluster.remove()
     # Only witnesses are left here.
-    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"head.json"}
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"head.json", "questions.json"}
 
 
 def test_what_cannot_be_asked_costs_nothing(tmp_path: Path) -> None:

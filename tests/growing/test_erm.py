@@ -18,11 +18,19 @@ from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import Counts, Database, Records
-from dpstream.families.growing.erm import ERM, ErmRun, root_above
-from dpstream.families.growing.erm_classifier import LinearClassifier
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.families.growing.erm_loss import loss_by_name
-from dpstream.families.growing.erm_solver import GradientCertificate, Rows, _descend, minimise, risk
+from dpstream.families.growing.erm import (
+    ERM,
+    ErmRun,
+    FeatureMap,
+    GradientCertificate,
+    LinearClassifier,
+    Rows,
+    _descend,
+    loss_by_name,
+    minimise,
+    risk,
+    root_above,
+)
 
 DOMAIN = Domain(("zip", "late", "age", "paid"), (3, 2, 5, 2))
 FEATURES = FeatureMap(DOMAIN, "late", numbers=(("age", 4),))

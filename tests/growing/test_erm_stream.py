@@ -16,8 +16,7 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import BBImprover, BBScheduler
-from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.erm_features import FeatureMap
+from dpstream.families.growing.erm import ERM, FeatureMap
 from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.stream import open_stream
 

@@ -20,7 +20,7 @@ from dpstream.stream import Batch, open_stream
 @settings(max_examples=150, deadline=None)
 def test_questions_are_the_same_where_their_values_are(data: st.DataObject) -> None:
     """Against all cells, written out: whatever columns a question names and however it is put."""
-    universe = Universe(DOMAIN)
+    universe, which = Universe(DOMAIN), plan()
 
     def drawn() -> LinearQuery:
         clique = tuple(sorted(data.draw(st.sets(st.integers(0, 2)))))
@@ -34,7 +34,7 @@ def test_questions_are_the_same_where_their_values_are(data: st.DataObject) -> N
 
     one, other = drawn(), drawn()
     weights = [universe.weights(each) for each in (one, other)]
-    (own, complement), (theirs, their_complement) = universe.identity(one), universe.identity(other)
+    (own, complement), (theirs, their_complement) = which.question_bytes(one), which.question_bytes(other)
     assert (own == theirs) == np.array_equal(*weights)
     assert (complement == theirs) == np.array_equal(2**WEIGHT_BITS - weights[0], weights[1])
     assert (own == their_complement) == (complement == theirs)

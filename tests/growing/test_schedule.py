@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
 from dpstream.families.growing.blackbox import PowerLaw
-from dpstream.families.growing.run_schedule import Growth, Improvement, Schedule, promised
-from dpstream.families.growing.shares import down
+from dpstream.families.growing.run_schedule import Growth, Improvement, Schedule, down, promised
 
 GAMMAS = [Fraction(1, 1000), Fraction(1, 20), Fraction(123, 1000), Fraction(1, 2), Fraction(999, 1000)]
 #: What a rounded amount may lose.

@@ -42,7 +42,8 @@ from dpstream.families.growing import (
     SmallDB,
 )
 from dpstream.families.growing.growing_plan import GrowingState
-from dpstream.io.sinks import Publisher, read, read_manifest
+from dpstream.io.sinks import Publisher, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, open_stream
 
 DOMAIN = Domain(("a", "b"), (2, 3))

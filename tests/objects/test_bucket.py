@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -12,10 +13,9 @@ import pytest
 import dpstream as dp
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import ObjectPath, object_path
+from dpstream.io.objects import ObjectPath, object_path
 from dpstream.io.sinks import Bucket, Mirrored, Publisher
-from dpstream.io.sinks.staged_file import StagedFile
-from dpstream.stream.release.outlet import Outlet
+from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
 CONFIG = """\
@@ -134,7 +134,8 @@ def test_a_table_that_goes_is_not_copied_first(
 def test_readers_see_whole_steps_wherever_the_writing_stops(
     tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every write in turn. What a reader is told of by the catalogue, it can read; the next run goes on."""
+    """The bucket is away from each write on in turn. What a reader is told of by the catalogue, it can read; the next
+    run goes on."""
     config = project(tmp_path, bucket)
     write, seen, stops = ObjectPath.write, 0, 0
     url = f"{bucket[0]}/shop{bucket[1]}"
@@ -144,20 +145,19 @@ def test_readers_see_whole_steps_wherever_the_writing_stops(
         def fail(self: ObjectPath, buffer: Any, at: int = at) -> None:
             nonlocal seen
             seen += 1
-            if seen == at:
+            if seen >= at:
                 # As a server does that takes a part of it.
                 raise OSError("AWS Error: no")
             write(self, buffer)
 
         with monkeypatch.context() as patch:
             patch.setattr(ObjectPath, "write", fail)
-            # An opening puts off a bucket that does not answer, and its writes would not be stopped one by one.
-            patch.setattr(Outlet, "begin", lambda self: self.publish(skip=True))
-            try:
+            # An opening puts off a bucket that does not answer, and a run with no further step ends so.
+            with contextlib.suppress(StoreError):
                 run(config, 3)
-                break
-            except StoreError:
-                stops += 1
+        if seen < at:
+            break
+        stops += 1
         if (root(bucket) / "catalogue.json").exists():
             release = dp.read(url)
             for step in release.steps:
@@ -187,7 +187,11 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     hashes = {"table.parquet": staged.sha256}
     assert sink.compare({1: hashes}, deep=False) == {(1, "table.parquet"): "changed"}
     (place / "catalogue.json").write(
-        arrow_input(json.dumps({"format": 1, "stream_id": "bb", "steps": []}).encode()).read_buffer()
+        arrow_input(
+            json.dumps(
+                {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "bb", "steps": []}
+            ).encode()
+        ).read_buffer()
     )
     with pytest.raises(StoreDamagedError, match="another stream"):
         sink.published("aa")

@@ -14,8 +14,8 @@ import pytest
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import ObjectPath, is_object_url, object_path
 from dpstream.core.schema import Categorical, Schema
+from dpstream.io.objects import ObjectPath, is_object_url, object_path
 from dpstream.io.sources import FileSource, SourceOptions, UnreadableError, counted_file, open_source
 
 START = datetime.date(2026, 1, 5)

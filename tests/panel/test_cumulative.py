@@ -17,8 +17,8 @@ from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonErr
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.panel import AtLeast, Cumulative, FixedWindow, People
+from dpstream.families.panel.cumulative import proxies
 from dpstream.families.panel.people_release import CumulativeSynthesis
-from dpstream.families.panel.thresholds import proxies
 
 REPLACE = Individual("replace")
 
@@ -222,7 +222,7 @@ def test_reports_that_are_refused_change_nothing(reports):
         plan.step(state, reports, Randomness(never))
     assert state.period == 0
     assert not len(state.reached)
-    assert state.weights.tolist() == [0, 0]
+    assert state.private.tolist() == [0, 0]
 
 
 def test_a_panel_ends_at_its_horizon_and_releases_do_not_mix():

@@ -15,16 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpstream.checks import certify
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.counters.counter import LinearMap
-from dpstream.core.errors import BudgetError
+from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
 from dpstream.families.panel import Cumulative, FixedWindow
-from dpstream.families.panel.thresholds import moved_loss, person_factor
+from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.lab.audits.controls import QuietNoise
-from dpstream.lab.audits.panel_audit import exact_panel, history_loss, panel_subjects, sampled_panel
-from dpstream.lab.audits.panel_controls import broken_unpaired_counters
-from dpstream.lab.checks import certify
+from dpstream.lab.audits.panel_audit import (
+    broken_unpaired_counters,
+    exact_panel,
+    history_loss,
+    panel_subjects,
+    sampled_panel,
+)
 
 REPLACE = Individual("replace")
 SUBJECTS = {subject.name: subject for subject in panel_subjects()}
@@ -184,7 +189,7 @@ def test_runs_catch_too_little_noise():
 
 
 def test_a_counter_for_pure_budgets_is_refused():
-    with pytest.raises(BudgetError):
-        Cumulative(4, counter="optimal-tree").calibrate(1)
+    with pytest.raises(ConfigError, match="unknown counter 'optimal-tree'"):
+        Cumulative(4, counter="optimal-tree")
     with pytest.raises(BudgetError):
         Cumulative(4).calibrate(PureDP.of(1))

@@ -20,7 +20,7 @@ from dpstream.families.panel import (
     WindowStreamPlan,
 )
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.door import only_drawn
 from dpstream.lab.audits.published_panel import panel_published, thresholds_measured, windows_measured
 from dpstream.stream import Batch, Publishing, open_stream
 
@@ -38,7 +38,7 @@ class LeakingWindow(WindowStreamPlan):
 
     def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
         made = super()._advance(state, symbols, randomness)
-        exact = np.bincount(state.core.recent, minlength=self.core.patterns)
+        exact = np.bincount(state.core.private, minlength=self.core.patterns)
         counts = [replace(one, values=np.append(one.values[:-1], exact[-1])) for one in made.noisy_counts]
         return replace(made, noisy_counts=counts)
 
@@ -49,7 +49,7 @@ class LeakingThresholds(CumulativeStreamPlan):
     def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
         made = super()._advance(state, symbols, randomness)
         last = made.noisy_counts[-1]
-        exact = np.array([(state.core.weights > 0).sum()])
+        exact = np.array([(state.core.private > 0).sum()])
         return replace(made, noisy_counts=[*made.noisy_counts, replace(last, draw="more", values=exact)])
 
 
@@ -121,7 +121,7 @@ def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_varianc
     assert not judged(errors + plan.core.padding, counts[0].variance)
 
 
-RECIPES = [PanelWindow(POOR, 2, weights=True), PanelCumulative(POOR)]
+RECIPES = [PanelWindow(POOR, 2), PanelCumulative(POOR)]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=["window", "cumulative"])

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.families.panel import AtLeast, Consecutive, FixedWindow, Pattern, People, Weighted
-from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel import AtLeast, Consecutive, FixedWindow, Pattern, People
+from dpstream.families.panel.extension import MAX_PEOPLE, extend, split_whole
 from dpstream.families.panel.people_release import WindowSynthesis
 from dpstream.families.panel.queries import digits
-from dpstream.families.panel.reports import MAX_PEOPLE
 
 REPLACE = Individual("replace")
 
@@ -163,7 +162,7 @@ def errors_of(plan, panel, query, runs, scale=1):
     [
         (REPLACE, Consecutive(2, width=3)),
         (Individual(), Pattern((1,))),
-        (REPLACE, Weighted({(1, 0): 2.0, (0, 1): -3.0})),
+        (REPLACE, Pattern((1, None, 0))),
     ],
 )
 def test_answers_are_unbiased_with_the_stated_error(unit, query):
@@ -232,9 +231,6 @@ def test_people_are_only_extended_and_their_histogram_is_the_counts(data):
         narrow = history.answer(AtLeast(1, window), people=given_n)
         assert narrow == pytest.approx(release.answer(AtLeast(1, window), people=given_n), nan_ok=True)
         assert (narrow.note == "") == (release.clipped == 0)
-    person, period, symbol = history.long()
-    assert np.array_equal(symbol, before[person, period - 1])
-    assert len(symbol) == before.size
 
 
 def test_clipping_keeps_the_past_and_is_counted():
@@ -302,8 +298,6 @@ def test_questions_by_enumeration(symbols):
     }
     for query, weights in expected.items():
         assert query.weights(symbols).tolist() == [float(one) for one in weights], query
-    weighted = Weighted({patterns[3]: 2.5, patterns[-1]: -1.0})
-    assert np.flatnonzero(weighted.weights(symbols)).tolist() == [3, len(patterns) - 1]
 
 
 # Refusals.
@@ -333,9 +327,6 @@ def test_questions_by_enumeration(symbols):
         (ConfigError, lambda: AtLeast(1.5, 2)),
         (ConfigError, lambda: Consecutive(3, 2)),
         (ConfigError, lambda: Pattern(())),
-        (ConfigError, lambda: Weighted({})),
-        (ConfigError, lambda: Weighted({(0,): 1.0, (0, 1): 1.0})),
-        (ConfigError, lambda: Weighted({(0,): math.nan})),
         (ConfigError, lambda: AtLeast(1, 1, (2,)).weights(2)),
     ],
 )
@@ -382,14 +373,14 @@ def test_reports_that_are_refused_change_nothing(reports):
     plan = FixedWindow(4, 2).calibrate(1, REPLACE)
     state = plan.start(3)
     plan.step(state, np.array([1, 0, 1]), Randomness.seeded(1))
-    before = state.recent.copy()
+    before = state.private.copy()
     with pytest.raises(DataError) as caught:
         plan.step(state, reports, Untouched())
     assert not any(number in str(caught.value) for number in ("5", "-1", "3", "4", "9223"))
     assert state.period == 1
-    assert np.array_equal(state.recent, before)
+    assert np.array_equal(state.private, before)
     plan.step(state, np.array([0, 0, 1]), Randomness.seeded(1))
-    assert state.recent.tolist() == [2, 0, 3]
+    assert state.private.tolist() == [2, 0, 3]
 
 
 def test_a_panel_ends_at_its_horizon():
@@ -416,50 +407,7 @@ def test_a_small_public_number_is_drowned_but_means_what_it_says():
 
 
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
-def test_segments_share_the_budget_and_say_their_errors(unit):
-    """A panel that may go on: 2 histograms, then 2 at half the budget, then 1 at a quarter."""
-    plan = FixedWindow(6, 2, segment=2).calibrate("0.7", unit)
-    assert sum(plan.shares) == Fraction(7, 10)
-    assert [share / plan.shares[0] for share in plan.shares] == [
-        1,
-        1,
-        Fraction(1, 2),
-        Fraction(1, 2),
-        Fraction(1, 4),
-    ]
-    cells = 2 if unit is REPLACE else 1
-    assert [noise.sigma_squared * 2 * s for noise, s in zip(plan.noises, plan.shares, strict=True)] == [
-        cells
-    ] * 5
-    # A pattern's error hears its own noise and the last k periods'; the sum of all people the first only.
-    last = run(plan, np.zeros((0, 6), np.int64), Randomness.seeded(1))[-1]
-    own, before, first = (plan.noises[i].variance for i in (4, 3, 0))
-    exact = own / 2 + before / 4 + first / 4
-    assert last.error_variance(np.eye(4)[2]) == pytest.approx(exact + plan.rounding * (1 / 2 + 1 / 4))
-    assert last.error_variance(np.ones(4)) == pytest.approx(4 * first)
-    assert plan.noise.variance > exact
-    with pytest.raises(LimitError, match="padding"):  # what the budget cannot pay
-        FixedWindow(60, 1, segment=1).calibrate("0.7", unit)
-    with pytest.raises(ConfigError):
-        FixedWindow(6, 2, segment=0)
-
-
-def test_shares_among_those_who_are_present():
-    """Symbol 2 is "absent": of the people present now, how many report 1. Error against many runs."""
-    from scipy.stats import chi2
-
-    panel = np.random.default_rng(6).choice(3, (3000, 4), p=[0.3, 0.2, 0.5])
-    present, ones = AtLeast(1, 1, (0, 1)), Pattern((1,))
-    plan = FixedWindow(4, 2, 3, "1e-4").calibrate("0.01", REPLACE)
-    truth = (panel[:, -1] == 1).sum() / (panel[:, -1] < 2).sum()
-    answers = [
-        run(plan, panel, Randomness.seeded(seed))[-1].answer(ones, among=present) for seed in range(300)
-    ]
-    errors = np.array([(one.value - truth) / one.standard_error for one in answers])
-    assert chi2.ppf(1e-9, 300) * 0.95 < (errors**2).sum() < chi2.isf(1e-9, 300) * 1.05
-    # It is not that of the count alone, as if the number present were known.
-    alone = np.array([one.count_error / (one.count / one.value) for one in answers])
-    assert (alone > 1.05 * np.array([one.standard_error for one in answers])).all()
-    last = run(plan, panel, Randomness.seeded(1))[-1]
-    with pytest.raises(ConfigError, match="number of people"):
-        last.answer(ones, among=present, people=3000)
+def test_all_histograms_together_cost_the_budget(unit):
+    plan = FixedWindow(6, 2).calibrate("0.7", unit)
+    changed = 2 if unit is REPLACE else 1
+    assert plan.histograms * changed / (2 * plan.noise.sigma_squared) == Fraction(7, 10)

@@ -10,11 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.families.points import OnlinePoints, OnlinePointsPlan, blocks, online
-from dpstream.families.points.cell_counters import PointCells
-from dpstream.families.points.cell_schedule import DEFAULT, PAPER, Design
-from dpstream.families.points.estimates import cell_estimates
-from dpstream.families.points.partition import codes_of
+from dpstream.families.points import OnlinePoints, OnlinePointsPlan, cells, online
+from dpstream.families.points.cells import DEFAULT, PAPER, Design, PointCells
+from dpstream.families.points.online import cell_estimates, codes_of
 
 Floats = NDArray[np.float64]
 POINTS = np.random.default_rng(12).random((60, 2)) * 0.45
@@ -36,13 +34,13 @@ def level_sums(
 ) -> list[tuple[NDArray[np.int64], Fraction]]:
     """Every exact count that meets noise outside of the sparse counters, with the noise's scale."""
     seen: list[tuple[NDArray[np.int64], Fraction]] = []
-    real = blocks.noisy
+    real = cells.noisy
 
     def watched(exact: NDArray[np.int64], noise: DiscreteLaplace, randomness: Randomness) -> Floats:
         seen.append((exact.copy(), noise.scale))
         return real(exact, noise, randomness)
 
-    for module in (online, blocks):
+    for module in (online, cells):
         monkeypatch.setattr(module, "noisy", watched)
     source = Randomness.seeded(1)
     state = plan.start(source)
@@ -158,7 +156,7 @@ def test_releases_tell_no_more_than_epsilon(variant: Design) -> None:
 
 def test_exact_sums_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = OnlinePointsPlan(OnlinePoints(2, max_depth=2), PureDP.of(1), Event("replace"), LOW)
-    for module in (online, blocks):
+    for module in (online, cells):
         monkeypatch.setattr(module, "noisy", lambda exact, noise, randomness: exact.astype(float))
     monkeypatch.setattr(
         PointCells, "_end_segment", lambda self, cell, rule, randomness: self.pending.__setitem__(cell, 0)

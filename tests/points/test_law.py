@@ -18,8 +18,7 @@ from dpstream.core.counters import CounterState
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.privacy.noise import sample
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
-from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
-from dpstream.families.points.cell_schedule import PAPER, Design
+from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, cell_rule
 
 #: Thresholds so low that segments end all the time.
 LOW = Design(Fraction(1), Fraction(1, 2), Fraction(1), True, Fraction(0), False, False)

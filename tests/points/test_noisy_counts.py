@@ -16,13 +16,11 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Event, Randomness
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points import OnlinePoints, Points, PointsStreamPlan, blocks, online
-from dpstream.families.points.blocks import CellCounts
-from dpstream.families.points.points_state import PointsState
+from dpstream.families.points import OnlinePoints, Points, PointsStreamPlan, cells, online
+from dpstream.families.points.cells import CellCounts, PointsState
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.points_audit import drawn_and_published
-from dpstream.lab.audits.points_controls import BrokenTwiceStored, FarPlan
-from dpstream.lab.audits.published_list import only_drawn
+from dpstream.lab.audits.door import only_drawn
+from dpstream.lab.audits.points_audit import BrokenTwiceStored, FarPlan, drawn_and_published
 from dpstream.stream import Batch, Publishing, open_stream
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))
@@ -89,14 +87,14 @@ def watched(
 ) -> tuple[list[tuple[DiscreteLaplace, Ints]], list[NoisyCounts]]:
     """Everything that noise was added to outside of the sparse counters (whose segments end), and what is published."""
     seen, published = list[tuple[DiscreteLaplace, Ints]](), list[NoisyCounts]()
-    real = blocks.noisy
+    real = cells.noisy
 
     def recorded(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Any:
         values = real(exact, noise, randomness)
         seen.append((noise, values.astype(np.int64)))
         return values
 
-    for module in (online, blocks):
+    for module in (online, cells):
         monkeypatch.setattr(module, "noisy", recorded)
     state, source, generator = made.start(), Randomness.seeded(1), np.random.default_rng(2)
     ended = 0

@@ -16,10 +16,19 @@ from hypothesis import strategies as st
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import Event, Individual, PureDP, Randomness, User
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
-from dpstream.families.points.cell_counters import cell_rule
-from dpstream.families.points.cell_schedule import DEFAULT, MAX_TICK, PAPER, Design, Schedule, default_design
-from dpstream.families.points.consistency import Splits, pool, split_evenly
-from dpstream.families.points.partition import cell_corners, codes_of
+from dpstream.families.points.cells import (
+    DEFAULT,
+    MAX_TICK,
+    PAPER,
+    Design,
+    Schedule,
+    Splits,
+    cell_rule,
+    default_design,
+    pool,
+    split_evenly,
+)
+from dpstream.families.points.online import cell_corners, codes_of
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
 

@@ -29,7 +29,8 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsStreamPlan
 from dpstream.families.points.points_plan import shuffled
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import container

@@ -25,10 +25,15 @@ from dpstream.core.privacy import (
     Randomness,
     noise_for,
 )
-from dpstream.core.privacy._coins import coins
-from dpstream.core.privacy._exact import (
+from dpstream.core.privacy._samplers import (
     Distribution,
+    InversionTable,
     _exp_series,
+    _LargeGaussian,
+    _LargeLaplace,
+    build_gaussian,
+    build_laplace,
+    coins,
     exp_bounds,
     gaussian_magnitude,
     geometric,
@@ -36,8 +41,6 @@ from dpstream.core.privacy._exact import (
     laplace_magnitude,
     negative_sign,
 )
-from dpstream.core.privacy._inversion import InversionTable
-from dpstream.core.privacy._samplers import _LargeGaussian, _LargeLaplace, build_gaussian, build_laplace
 
 LAPLACES = ["1/2", "3/2", "10", "256", "300", "20000", "1000000000000"]
 GAUSSIANS = ["1/2", "5", "100", "1048576", "1050625", "1000000000000000000000000"]

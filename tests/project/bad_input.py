@@ -399,7 +399,6 @@ def damaged_data() -> list[Case]:
                 ["run", "fresh.toml"],
                 ["init", place, "--out", "draft.toml"],
                 ["init", place, "--time-column", "step", "--out", "draft.toml"],
-                ["diff", "data/1.csv", place, "--out", "new.csv"],
             ]
             cases += [
                 Case(f"{' '.join(args)}: {file} is {name}", args, prepare, may_pass=True)

@@ -124,17 +124,6 @@ def test_a_run_with_everything_around_it(tmp_path: Path, spill: Spill, form: str
     ):
         spill.run(*verb, config)
     spill.run("statement", config, "--out", tmp_path / "statement.html")
-    changes = tmp_path / "changes.csv"
-    spill.private_files.add(changes)
-    spill.run(
-        "diff",
-        tmp_path / "data" / "1.csv",
-        tmp_path / "data" / "2.csv",
-        "--out",
-        changes,
-        "--op-column",
-        "change",
-    )
     spill.run("withdraw", config, "--step", 1, "--reason", "a test")
     spill.run("sample", config, "--step", 2, "--rows", 50, "--seed", 3, "--out", tmp_path / f"s.{form}")
     spill.run("report", config, "--out", tmp_path / "report.html")

@@ -21,7 +21,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import OnlinePoints
-from dpstream.families.points.expected_noise import half_errors
+from dpstream.families.points.points_plan import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.project.planning import parse_wish
 

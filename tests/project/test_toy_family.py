@@ -130,7 +130,7 @@ def test_it_is_reported_and_evaluated(toy: Path, monkeypatch: pytest.MonkeyPatch
     words = " ".join(page.words.split())
     for text in ("Protected is", "From the codebook", "zip 3", "paid 2", "How wrong it can be"):
         assert text in words
-    assert "made of manifests" in dpstream("report", toy, "--private-data", "--out", "x.html", code=2)
+    assert "made of manifests" in dpstream("report", toy, "--pair", "zip", "paid", "--out", "x.html", code=2)
     facts = json.loads(dpstream("evaluate", toy, "--json"))
     assert (facts["workload"], facts["marginals"]) == ("all-1-way", 2)
     lines = (toy.parent / "evaluation" / "workloads.csv").read_text(encoding="utf-8").splitlines()

@@ -43,7 +43,7 @@ def test_streams_need_nothing_beyond_it(tmp_path: Path) -> None:
                     assert not end.code, (verb, end.code)
         import numpy as np
         from dpstream.core.graphical import Model
-        from dpstream.core.graphical.compiled.blocks import draw_blocks
+        from dpstream.core.graphical import draw_blocks
         from dpstream.core.schema.domain import Domain
         # As a table of many rows is drawn, of one model and of several.
         model = Model.uniform(Domain(("a", "b"), (2, 5)), 7.0)

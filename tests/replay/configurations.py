@@ -233,9 +233,6 @@ _WRITERS: dict[str, Callable[[Path], None]] = {
 }
 
 POOLED = 'name = "pooled"'
-DRAFTED = (
-    f'{POOLED}\nnoise = "joint"\nestimates = "joined"\nhow_many = "predicted"\nfirst_records = "expected"'
-)
 EXPECT = "[expect]\nsize = 300\nrecords_per_step = 60"
 KEPT = "[expect]\nsize = 100\nrecords_per_step = 15"
 RHO, APPROXIMATE = 'rho = "1/10"', 'epsilon = "1"\ndelta = "1e-6"'
@@ -259,14 +256,14 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "pooled, rho": Configuration(POOLED, budget=RHO),
     "pooled, approximate": Configuration(POOLED, budget=APPROXIMATE),
     "pooled, user": Configuration(POOLED, USERS, PERSON, data="users"),
-    "pooled, user, rho, drafted": Configuration(DRAFTED, USERS, PERSON, RHO, EXPECT, data="users"),
+    "pooled, user, rho, expected": Configuration(POOLED, USERS, PERSON, RHO, EXPECT, data="users"),
     "pooled, public total": Configuration(POOLED, PUBLIC),
     "pooled, rows": Configuration(POOLED, PUBLIC, 'path = "data.csv"\nrows = 60', columns=CATEGORIES.replace(
         "[schema.columns.zip]", '[schema]\nignore = ["step"]\n[schema.columns.zip]')),
     "pooled, deletes": Configuration(POOLED, source=DELETES, data="deletes"),
-    "pooled, deletes, drafted": Configuration(DRAFTED, source=DELETES, rest=EXPECT, data="deletes"),
-    "pooled, drafted": Configuration(DRAFTED, rest=EXPECT),
-    "pooled, drafted, rho": Configuration(DRAFTED, budget=RHO, rest=EXPECT),
+    "pooled, deletes, expected": Configuration(POOLED, source=DELETES, rest=EXPECT, data="deletes"),
+    "pooled, expected": Configuration(POOLED, rest=EXPECT),
+    "pooled, expected, rho": Configuration(POOLED, budget=RHO, rest=EXPECT),
     "pooled, headline": Configuration(POOLED, rest='[accuracy]\nheadline = [["zip"], ["zip", "kind"]]'),
     "pooled, persistent": Configuration(POOLED, rest=LASTING),
     "pooled, season": Configuration(POOLED, "season = 2"),
@@ -293,7 +290,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
         + KEPT, data="stays"),
     "census, public total": Configuration('name = "census"', PUBLIC, CHANGES, rest=KEPT, data="changes"),
     "panel window": Configuration('name = "panel-window"\nwindow = 2', budget='rho = "1/10"\nhorizon = 5', **FOLLOWED),
-    "panel window, replaced": Configuration('name = "panel-window"\nwindow = 2\nweights = true',
+    "panel window, replaced": Configuration('name = "panel-window"\nwindow = 2',
         'unit = "individual-replace"', budget='epsilon = "2"\ndelta = "1e-6"\nhorizon = 5', **FOLLOWED),
     "panel cumulative": Configuration('name = "panel-cumulative"', budget='rho = "1/10"\nhorizon = 5', **FOLLOWED),
     "points": Configuration('name = "points"', PUBLIC, columns=PLACES, data="places"),

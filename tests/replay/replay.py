@@ -101,7 +101,8 @@ def replay(name: str) -> dict[str, Any]:
         plan = config.plan()
         files: dict[str, Any] = defaultdict(hashlib.sha256)
         for path in sorted(config.output.dir.rglob("*")):
-            if path.is_file() and path.name != ".head.json":  # the log behind it has the times of its entries
+            # The logs behind the witnesses have the times of their entries.
+            if path.is_file() and path.name not in (".head.json", ".questions.json"):
                 files[path.name].update(path.read_bytes())
         return {
             "plan": [f"{part.name}: {part.times} x {part.budget}; {part.detail}" for part in plan.parts()],

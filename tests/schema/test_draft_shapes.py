@@ -17,9 +17,9 @@ import pytest
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
-from dpstream.core.schema.hints import coordinates, followers, is_nearly_unique
+from dpstream.project.column_draft import coordinates, followers, is_nearly_unique
 from dpstream.project.config_draft import draft_config
-from dpstream.project.panel_draft import periods_of
+from dpstream.project.drafted_tables import periods_of
 from dpstream.project.reader import Section
 
 DAYS = [dt.date(2026, 1, 5) + dt.timedelta(days=n // 10) for n in range(60)]

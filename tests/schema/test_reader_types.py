@@ -23,7 +23,7 @@ from dpstream.core.errors import SchemaError
 from dpstream.core.schema import Boolean, Categorical, Column, Date, DateTime, Integer, Real, Schema
 from dpstream.core.schema.fine import fine
 from dpstream.io.sources import FileSource, SourceOptions
-from dpstream.io.sources.joining import join
+from dpstream.io.sources.pieces import join
 
 LIMIT = 2**53
 POLICIES = [{"other": "(other)"}, {"outside": "clip"}]

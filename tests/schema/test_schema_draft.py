@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.schema.draft import TO_CONFIRM
-from dpstream.core.schema.guess import guess_column, nice_edges
-from dpstream.core.schema.sample import read_sample
 from dpstream.io.sources import SourceOptions
+from dpstream.io.sources.sample import read_sample
+from dpstream.project.column_draft import TO_CONFIRM, guess_column, nice_edges
 from dpstream.project.config_draft import draft_config
 
 GOLDEN = Path(__file__).with_name("golden_draft.toml")

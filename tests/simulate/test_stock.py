@@ -16,7 +16,13 @@ import pytest
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.tools.simulate import Stock, simulate
-from dpstream.tools.simulate.stock import COLUMNS, DELETE, INSERT, UPDATE, StockStep
+from dpstream.tools.simulate.stock_folder import (
+    COLUMNS,
+    DELETE,
+    INSERT,
+    UPDATE,
+    StockStep,
+)
 
 SMALL = Stock(records=60, mean_stay=4, reload_at=6, burst_at=9)
 

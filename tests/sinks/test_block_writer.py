@@ -18,8 +18,7 @@ from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, 
 from dpstream.core.tables.change_tables import LABEL
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import Publisher
-from dpstream.io.sinks.staged_file import StagedFile
-from dpstream.io.sinks.table_files import BlockWriter, Format, blocks_of, from_bytes, to_bytes
+from dpstream.io.sinks.table_files import BlockWriter, Format, StagedFile, blocks_of, from_bytes, to_bytes
 from dpstream.stream.release.table_blocks import decoded_blocks, whole_table, write_blocks
 from dpstream.stream.store.staging import Staging
 

@@ -237,7 +237,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
         sink.publish(step, release)
     book = json.dumps({**SCHEMA.codebook(), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
     sink.write_public("codebook.json", book.encode())
-    catalogue = {"format": 1, "stream_id": "aa", "steps": entries}
+    catalogue = {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
     sink.write_public("catalogue.json", json.dumps(catalogue).encode())
     for deep in (False, True):
         assert case.make().compare(committed, deep=deep) == {}
@@ -287,7 +287,12 @@ def test_a_lost_database_gets_what_the_store_makes(case: Case, tmp_path: Path) -
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
     sink = case.make()
     sink.publish(1, files(sink, 1, full=FIRST))
-    sink.write_public("catalogue.json", json.dumps({"format": 1, "stream_id": "aa", "steps": []}).encode())
+    sink.write_public(
+        "catalogue.json",
+        json.dumps(
+            {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": []}
+        ).encode(),
+    )
     with pytest.raises(StoreDamagedError):
         case.make().publish(1, files(sink, 1, full=SECOND))
     with pytest.raises(StoreDamagedError, match="another stream"):

@@ -18,7 +18,8 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
 
 SCHEMA = Schema(
@@ -71,7 +72,7 @@ def publish(root: Path, form: Any, steps: int, without: tuple[int, ...] = ()) ->
         entries.append({"step": step, "state": "full", "kept": True, "manifest_sha256": digest})
     book = SCHEMA.codebook("test", publisher.table_name)
     publisher.write_public("codebook.json", json.dumps(book).encode())
-    catalogue = {"format": 1, "stream_id": "ab", "steps": entries}
+    catalogue = {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "ab", "steps": entries}
     publisher.write_public("catalogue.json", json.dumps(catalogue).encode())
     return publisher
 
@@ -162,7 +163,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no step has a full table"):
             read(tmp_path)
         catalogue.write_text(good)
-    catalogue.write_text(good.replace('"format": 1', '"format": 3'))
+    catalogue.write_text(good.replace('"format": 2', '"format": 3'))
     with pytest.raises(StoreFormatError, match="format 3"):
         read_catalogue(tmp_path)
     catalogue.write_text("[]")
@@ -189,7 +190,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
 
 def test_of_two_who_publish_a_step_at_once_the_first_wins_whole(tmp_path: Path) -> None:
     """The second publishes while the first is between two files; what an interrupted attempt left goes."""
-    (tmp_path / ".step-000002.0123.tmp").mkdir()
+    (tmp_path / ".publishing.tmp" / "0123").mkdir(parents=True)
     first, second = (Publisher(tmp_path, format="csv") for _ in range(2))
     mine, other = ({**first.render(table(rows)), "manifest.json": bytes([48 + rows])} for rows in (7, 8))
     real, begun = durable.write_file, threading.Event()

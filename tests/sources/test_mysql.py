@@ -137,7 +137,7 @@ def test_the_zone_of_the_server_moves_no_record_to_another_step(shop: Server) ->
 
 
 def test_snapshots_are_of_one_moment(table: Server) -> None:
-    from dpstream.io.sources.mysql_session import MySQLSession
+    from dpstream.io.sources.mysql import MySQLSession
 
     asked = options(table, table="visits", key_column="id", shape="snapshots")
     query = "SELECT id, zip, paid FROM visits WHERE day < ?"

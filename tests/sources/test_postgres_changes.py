@@ -13,7 +13,7 @@ import pytest
 from postgres_log import FIRST_DAY_NUMBER, ReplicatedTable
 
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources import SourceOptions, UnreadableError, pgoutput, replication
+from dpstream.io.sources import SourceOptions, UnreadableError, replication
 from dpstream.io.sources import pg_session as server_module
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def test_commit_times_out_of_order(feed: Feed, late: str) -> None:
         return FIRST_DAY_NUMBER + (0 if times["set back"] and moment > last else 1)
 
     begun = [
-        pgoutput.head(bytes(data)).moment  # type: ignore[union-attr]
+        replication.head(bytes(data)).moment  # type: ignore[union-attr]
         for (data,) in feed.db.execute(
             "SELECT data FROM pg_logical_slot_peek_binary_changes('s', NULL, NULL, 'proto_version', '1', "
             "'publication_names', 'p') WHERE get_byte(data, 0) = 66"

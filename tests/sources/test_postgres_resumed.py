@@ -7,7 +7,7 @@ import test_postgres_changes
 from test_postgres_changes import COLUMNS, Feed
 
 from dpstream.core.errors import DataError
-from dpstream.io.sources import pgoutput
+from dpstream.io.sources import replication
 
 feed = test_postgres_changes.feed  # the fixture
 
@@ -50,10 +50,10 @@ def test_messages_that_are_cut_short_or_unknown_are_refused() -> None:
     insert = (
         b"I" + (7).to_bytes(4, "big") + b"N" + (1).to_bytes(2, "big") + b"t" + (2).to_bytes(4, "big") + b"zy"
     )
-    change = pgoutput.parse(insert)
-    assert isinstance(change, pgoutput.Change)
+    change = replication.parse(insert)
+    assert isinstance(change, replication.Change)
     assert (change.oid, change.kind, change.old, change.new) == (7, "I", None, ["zy"])
     assert "zy" not in repr(change)  # no hexadecimal digits: a representation may hold an address
     for data in (insert[:-1], insert[:7], b"Z", b"", b"B" + bytes(15), insert[:8] + b"b" + insert[9:]):
         with pytest.raises(ValueError, match=r"message|cut short|cell"):
-            pgoutput.parse(data)
+            replication.parse(data)

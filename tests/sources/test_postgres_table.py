@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +14,7 @@ import psycopg
 import pytest
 
 from dpstream.core.errors import ConfigError, DataError, InputError, StepError
+from dpstream.io.libpq import connection_settings
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.io.sources import pg_session as server_module
 
@@ -420,6 +423,25 @@ def test_a_connection_that_is_cut_leaves_nothing_half_read(
             reader.take(6)
     assert reader.position is None
     assert [len(step) for step in reader.take(6)] == [40]
+
+
+def test_a_cut_cable_is_noticed_in_a_minute() -> None:
+    """What the system is asked to watch: an idle connection, and what was sent and is not acknowledged. A URL may say
+    otherwise."""
+    for more, unanswered in (("", 60_000), ("?tcp_user_timeout=5000", 5_000)):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x{more}"
+            given = psycopg.conninfo.make_conninfo(**connection_settings(url, "here"))
+            connection = psycopg.pq.PGconn.connect_start(given.encode())
+            with socket.socket(fileno=os.dup(connection.socket)) as wire:
+                assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                idle, between, tries = (
+                    wire.getsockopt(socket.IPPROTO_TCP, option)
+                    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                )
+                assert idle + between * tries == 60
+                assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == unanswered
+            connection.finish()
 
 
 def test_an_interrupt_ends_the_wait(

@@ -31,7 +31,7 @@ def test_a_key_of_another_kind_is_refused(kind: str) -> None:
     others = {key for other in KINDS for key in keys_of_kind(other)} - set(own)
     assert others
     for key in others:
-        value = {"rows": 1, "line_breaks": True, "path": "*"}.get(key, "x")
+        value = {"rows": 1, "path": "*"}.get(key, "x")
         with pytest.raises(ConfigError, match=f"{key} has no meaning with kind") as caught:
             SourceOptions.parse({"kind": kind, key: value})
         assert caught.value.allowed == ", ".join(own)

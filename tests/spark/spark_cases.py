@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpstream.core.contracts import Granted, Wanted
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
-from dpstream.stream.batch_content import RecordRows
+from dpstream.stream.admission import RecordRows
 
 #: ``make spark-cluster`` stops drivers at every durability call, and spreads rows over more partitions.
 EVERY_CALL = bool(os.environ.get("DPSTREAM_SPARK_LONG"))

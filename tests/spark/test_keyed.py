@@ -18,13 +18,12 @@ from spark_cases import CLIQUES, EVERY_CALL, KEY, KINDS, SCHEMA, SECRET, WANTED,
 from dpstream.core.contracts import CounterShards, PresentShards, Wanted
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable, Snapshot
-from dpstream.core.tables.counter_files import shard_of, sweep_files
+from dpstream.core.tables.counter_files import read_present_shard, shard_of, sweep_files
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.core.tables.present_files import read_present_shard
 from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
-from dpstream.spark.keyed_batch import KeyedSparkBatch
+from dpstream.spark.keyed_passes import KeyedSparkBatch
 from dpstream.spark.keyed_tasks import Applying, SpreadingKeys
-from dpstream.stream.frames import as_batch
+from dpstream.stream.admission import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")

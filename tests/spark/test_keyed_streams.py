@@ -19,7 +19,7 @@ from toy_keyed import KeyedPlan, batch, start
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Workload
-from dpstream.core.tables.present_files import read_present_shard
+from dpstream.core.tables.counter_files import read_present_shard
 from dpstream.families.census import Census
 from dpstream.io.sources import UnreadableError
 from dpstream.spark import keyed_batch, keyed_passes
@@ -27,8 +27,7 @@ from dpstream.spark.keyed_passes import SparkPresent
 from dpstream.spark.sessions import gone
 from dpstream.stream import StateKey, Stream
 from dpstream.stream.store.archive import export_store
-from dpstream.stream.store.rekey import rekey_store
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.store.upkeep import check_store, rekey_store
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")

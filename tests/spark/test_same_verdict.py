@@ -17,8 +17,7 @@ from dpstream.core.errors import DpstreamError
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.io.sources import SourceOptions, open_source
-from dpstream.stream.batch_content import RecordRows
-from dpstream.stream.frames import Batch, encode_blocks
+from dpstream.stream.admission import Batch, RecordRows, encode_blocks
 
 SECRET = "Q7731"
 SCHEMA = Schema(

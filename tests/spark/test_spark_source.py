@@ -6,6 +6,7 @@ import datetime
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from spark_cases import KEY, SECRET, WANTED, table
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
 from dpstream.core.privacy import InsertedRecord, Randomness
-from dpstream.io.sources import SourceOptions, open_source
+from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.project import Config
+from dpstream.spark.found_files import FoundFiles
 
 FILE = """\
 [stream]
@@ -121,6 +123,22 @@ def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder:
     result = CliRunner().invoke(main, ["check", str(file)])
     assert result.exit_code == 2
     assert "there is a record without a user id" in result.output
+
+
+def test_a_file_that_is_gone_before_and_after_a_pass_is_refused(spark: Any, folder: Path) -> None:
+    """Whether this machine or Spark alone knows the files' sizes and times."""
+    frame = spark.read.parquet(str(folder / "visits"))
+    elsewhere = SimpleNamespace(
+        inputFiles=frame.inputFiles, sparkSession=SimpleNamespace(read=spark.read)
+    )  # as with another file system
+    for one in (frame, elsewhere):
+        FoundFiles([one], "here").check()
+    (folder / "visits" / "one.parquet").unlink()
+    for one in (frame, elsewhere):
+        with pytest.raises(
+            UnreadableError, match=r"^here: a file of the table was removed while .*run again"
+        ):
+            FoundFiles([one], "here")
 
 
 def moments(rows: int) -> pa.Table:
@@ -288,7 +306,6 @@ def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_pat
             ConfigError,
             "mechanism reads reports of people, and of a Spark table only counts",
         ),
-        (FILE.replace('name = "pooled"', 'come_and_go = "cancelled"'), ConfigError, "not brought together"),
         (wide, LimitError, "of the Spark driver's 4 MiB"),
     ):
         path.write_text(text, encoding="utf-8")

@@ -22,8 +22,7 @@ from dpstream.core.tables.contribution import as_ids, hash_ids, id_bytes
 from dpstream.core.tables.counter_files import read_shard, shard_of, sweep_files
 from dpstream.spark import batch, user_passes, user_tasks
 from dpstream.spark.user_tasks import Admitting
-from dpstream.stream.batch_reading import _bounded
-from dpstream.stream.frames import Batch
+from dpstream.stream.admission import Batch, _bounded
 
 BOUND = 3
 USERS = replace(WANTED, unit="user", max_events=BOUND, key=b"u" * 32)

@@ -29,7 +29,8 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Schema
-from dpstream.io.sinks import Publisher, read, read_catalogue
+from dpstream.io.sinks import Publisher, read_catalogue
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StateKey, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store.postgres import PostgresDatabase

@@ -28,9 +28,9 @@ from dpstream.core.errors import (
     StoreError,
     UnitError,
 )
-from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
+from dpstream.core.privacy import ZCDP, Event, PureDP, User, zcdp_to_delta
 from dpstream.stream import StatePermissionWarning, Stream, open_stream, verify_ledger
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit, compose, in_unit
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.store import DATABASE
@@ -77,6 +77,32 @@ def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
         "raise",
         "charge",
     ]
+
+
+def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path: Path) -> None:
+    """A file says whose the records are. In Python one stream may mean persons, and another one households."""
+    book = account(tmp_path, "epsilon=3", "user")
+    plan = ToyPlan(budget=PureDP.of("1/2"), unit=User(2))
+
+    def begin(name: str, source: dict[str, str] | None) -> None:
+        folder = tmp_path / name
+        open_stream(plan, SCHEMA, folder, name=name, account=book.path, source=source).close()
+
+    begin("a", None)
+    begin("a", None)  # charged once, and opened again
+    for name, source in (("b", None), ("b", {"user_column": "pid"})):
+        with pytest.raises(UnitError, match=r"told by (no column|the column 'pid') here and by no column"):
+            begin(name, source)
+    begin("b", {"same_unit": "both are the column pid"})
+    begin("c", {"user_column": "pid", "same_unit": "both are the column pid"})
+    begin("d", {"user_column": "pid"})  # as the one before
+    with pytest.raises(UnitError):
+        begin("e", {"user_column": "household"})
+    assert [charge.stream for charge in book.read().charges] == ["a", "b", "c", "d"]
+    # Events are told by nothing.
+    Account.create(tmp_path / "events.sqlite", Limit.parse("epsilon=3"), "event")
+    for name in ("f", "g"):
+        open_stream(HALF, SCHEMA, tmp_path / name, name=name, account=tmp_path / "events.sqlite").close()
 
 
 AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
@@ -511,7 +537,7 @@ def test_a_file_that_is_no_account_is_left_alone(tmp_path: Path) -> None:
 def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
     clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
-    monkeypatch.setattr("dpstream.stream.ledger.account_file.utc_now", clock)
+    monkeypatch.setattr("dpstream.stream.ledger.account.utc_now", clock)
     book = account(tmp_path)
     for name in "ab":
         start(tmp_path, name).close()

@@ -24,7 +24,7 @@ from dpstream.core.threads import in_order
 from dpstream.io.sinks import Publisher, read_manifest, read_table
 from dpstream.io.sinks.feed import StandardOutput, Tee
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
-from dpstream.stream.release import produce, remade_files, table_blocks
+from dpstream.stream.release import render, table_blocks
 from dpstream.stream.store import staging
 from dpstream.stream.store.staging import Staging
 
@@ -206,7 +206,7 @@ def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Pat
     made = []
     with pytest.MonkeyPatch.context() as patch:
         write = table_blocks.write_blocks
-        patch.setattr(remade_files, "write_blocks", lambda *given: made.append(1) or write(*given))
+        patch.setattr(render, "write_blocks", lambda *given: made.append(1) or write(*given))
         with opened(tmp_path, key=KEY) as stream:
             assert staged(tmp_path) == ([] if what == "gone" else [file])
             stream.approve()
@@ -228,7 +228,7 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
     for path in (tmp_path / "releases" / "step-000001").glob("table.*"):
         path.unlink()
     made, write = list[int](), table_blocks.write_blocks
-    monkeypatch.setattr(remade_files, "write_blocks", lambda *given: made.append(1) or write(*given))
+    monkeypatch.setattr(render, "write_blocks", lambda *given: made.append(1) or write(*given))
     sink = Tee(Publisher(tmp_path / "releases"), StandardOutput(io.BytesIO()), ())
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
         remade = stream._outlet._remade()  # type: ignore[union-attr]
@@ -373,8 +373,8 @@ class _Reading:
 def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, cut: int
 ) -> None:
-    monkeypatch.setattr(produce, "MAX_ROWS", 1000)
-    monkeypatch.setattr(produce, "MAX_ROWS_WHOLE", 20)
+    monkeypatch.setattr(render, "MAX_ROWS", 1000)
+    monkeypatch.setattr(render, "MAX_ROWS_WHOLE", 20)
     folder = Publisher(tmp_path / "releases")
     feeds = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
     sink = Tee(folder, feeds[what], ()) if what in feeds else None if what == "nowhere" else folder

@@ -27,13 +27,14 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
-from dpstream.io.sinks import Publisher, catalogue, read, read_catalogue, read_manifest, readable_steps
+from dpstream.io.sinks import Publisher, catalogue, read_catalogue, read_manifest, readable_steps
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.ledger.reading import verify_ledger
 from dpstream.stream.release import persistent_records
+from dpstream.stream.release.persistent_records import Segment
 from dpstream.stream.release.publishing import Publishing
-from dpstream.stream.release.record_segments import Segment
-from dpstream.stream.store import state_parts
+from dpstream.stream.store import step_rows
 from dpstream.stream.store.sqlite import SQLiteDatabase
 
 RECORDS = batch(1).inserts
@@ -212,23 +213,6 @@ def test_readers_find_a_whole_catalogue_wherever_the_stream_stops(
     assert listed == 3
 
 
-def test_hundreds_of_steps_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old catalogue of many parts becomes, byte for byte, what a stream writes that had parts from the start."""
-    monkeypatch.setattr(catalogue, "PART", 10)
-    root = tmp_path / "releases"
-    with start(tmp_path, keep=25) as stream:
-        for step in range(1, 54):
-            stream.step(Batch(RECORDS, RECORDS), f"b{step}")
-        stream.withdraw(7, "wrong week")
-    written = outcome(tmp_path)
-    whole = {**read_catalogue(root), "format": 1}
-    shutil.rmtree(root / "catalogue")
-    (root / "catalogue.json").write_text(json.dumps(whole))
-    assert len(read_catalogue(root)["steps"]) == 53
-    start(tmp_path, keep=25).close()
-    assert outcome(tmp_path) == written
-
-
 # Work
 
 
@@ -323,7 +307,7 @@ def test_a_late_step_does_no_more_than_an_early_one(
     monkeypatch.setattr(catalogue, "PART", 5)
     # How many segments of records there are hangs on the noise: at most their logarithm (test_updates.py), and what
     # they cost is in test_state_parts.py. Here the state is written whole.
-    monkeypatch.setattr(state_parts, "_LEAST", 2**40)
+    monkeypatch.setattr(step_rows, "_LEAST", 2**40)
     monkeypatch.setattr(persistent_records, "grown", lambda segments, change, after: (Segment.of(after),))
     found = {}
     with start(tmp_path, **options) as stream:
@@ -339,7 +323,7 @@ def test_a_late_step_does_no_more_than_an_early_one(
         early["changed rows"],
         early["lists"],
     )
-    assert early["lists"] == 2, "the folder of the step itself, which is read back; what an attempt left"
+    assert early["lists"] == 1, "the folder of the step itself, which is read back"
     for name in ("written bytes", "stored bytes", "calls"):
         assert late[name] <= 1.05 * early[name] + 50, (name, early, late)
     assert len(json.loads((tmp_path / "releases" / "catalogue.json").read_bytes())["steps"]) == 3

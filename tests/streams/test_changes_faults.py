@@ -9,7 +9,8 @@ from fault_harness import Fault, faulty, full_disk, in_child, kill, outcome
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.privacy import Randomness
-from dpstream.io.sinks import Publisher, read
+from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing, Stream, open_stream
 
 REASON = "sent twice"

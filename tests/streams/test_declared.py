@@ -163,33 +163,10 @@ def test_records_that_do_not_fit_are_told_with_their_step(tmp_path: Path) -> Non
     assert "paid" in str(caught.value)
 
 
-def test_how_records_are_read_is_told_and_older_streams_go_on(tmp_path: Path) -> None:
-    """What a broken line does is said in every manifest, by no fact that older streams do not have."""
+def test_how_records_are_read_is_told(tmp_path: Path) -> None:
+    """What a broken line does is said in every manifest, by no fact that is pinned."""
     with start(tmp_path, **facts()) as stream:
         first = stream.step(batch(1), "a").manifest
-    assert sum('broken = "error"' in sentence for sentence in first["declared_public"]) == 1
-    assert not any("broken" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
-    assert not {"broken", "line_breaks"} & set(first["source"])
+    assert sum("cannot be taken apart" in sentence for sentence in first["declared_public"]) == 1
+    assert not any("taken apart" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
     assert any("200 deep, or more than 64 MiB" in sentence for sentence in first["declared_public"])
-    # Older streams read cells of several lines: they go on so once their owner says that it is wanted.
-    with start(tmp_path, **facts(line_breaks=True)) as stream:
-        second = stream.step(batch(2), "b").manifest
-    assert second["plan_hash"] == first["plan_hash"]
-    assert any("trusted to close every quote" in sentence for sentence in second["declared_public"])
-    with start(tmp_path, **facts()) as stream:
-        assert stream.last_step == 2
-    for rule, words in (
-        ("missing", "null in every column, so it stops"),
-        ("drop-and-count-nothing", "in no release"),
-    ):
-        with pytest.raises(ConfigError, match=r"source\.broken is new"):
-            start(tmp_path, **facts(broken=rule))
-        with start(tmp_path / rule, **facts(broken=rule)) as stream:
-            sentences = stream.step(batch(1), "a").manifest["declared_public"]
-        assert any(words in sentence for sentence in sentences)
-        assert sum("over several lines is as many records" in sentence for sentence in sentences) == 1
-    piped = SourceOptions.parse(
-        {"path": "-", "time_column": "t", "end": 3, "broken": "drop-and-count-nothing"}
-    )
-    told = shown_public({"source": piped.pinned(), "declared_public": ()})
-    assert not any("csv source is one line" in sentence for sentence in told), "there is no csv text"

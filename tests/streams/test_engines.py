@@ -96,9 +96,6 @@ class ToyRows:
     def fingerprint(self, key: bytes) -> bytes:
         return hashlib.blake2b(repr(self.owned).encode(), digest_size=32, key=key[:64]).digest()
 
-    def in_order(self) -> None:
-        return None
-
 
 @dataclass
 class ToyBatch:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, StoreDamagedError
 from dpstream.core.privacy import CubeNoise, Randomness
-from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
+from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
-from dpstream.core.privacy.weighted_law import WeightedSum
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.stream.release.estimates import Estimate, Missing, Published
 

@@ -12,8 +12,8 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import StoreError
 from dpstream.stream import open_stream
-from dpstream.stream.store import filesystem
-from dpstream.stream.store.filesystem import NetworkFileSystemWarning, network_file_system
+from dpstream.stream.store import lock
+from dpstream.stream.store.lock import NetworkFileSystemWarning, network_file_system
 
 MOUNTS = """\
 1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -46,10 +46,10 @@ def test_the_innermost_mount_counts(path: str, kind: str | None) -> None:
 def test_a_network_file_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / {tmp_path.resolve()} rw - nfs server:/x rw\n")
-    monkeypatch.setattr(filesystem, "_MOUNTS", mounts)
+    monkeypatch.setattr(lock, "_MOUNTS", mounts)
     with pytest.warns(NetworkFileSystemWarning, match="kind nfs"):
         open_stream(ToyPlan(), SCHEMA, tmp_path / "state").close()
-    monkeypatch.setattr(filesystem, "_MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(lock, "_MOUNTS", tmp_path / "none")
     open_stream(ToyPlan(), SCHEMA, tmp_path / "state").close()
 
 

@@ -16,12 +16,12 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import PresentTable
 from dpstream.core.tables.change_tables import apply_changes
-from dpstream.io.sinks import read, read_changes
+from dpstream.io.sinks import read_changes
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import KeyedBatch, KeyRules, Publishing, Snapshot, StateKey, Stream
 from dpstream.stream.store import present_rows
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.rekey import rekey_store
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.store.upkeep import check_store, rekey_store
 
 KEY = StateKey(b"k" * 32)
 REFUSE = KeyedPlan(unit=Record(returns="refuse"))

@@ -19,7 +19,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
-from dpstream.io.sinks import Publisher, read, read_changes
+from dpstream.io.sinks import Publisher, read_changes
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Publishing, Stream, open_stream
 
 SCHEMA = Schema([Boolean("paid"), Real("rent", [0, 500, 2000.5, 1e6], missing="missing")])

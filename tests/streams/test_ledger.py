@@ -22,10 +22,15 @@ from dpstream.core.errors import ConfigError, HorizonError, StoreDamagedError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.io.sinks import Publisher
 from dpstream.stream import open_stream
-from dpstream.stream.ledger.account_file import Account
-from dpstream.stream.ledger.export import check_export, export_ledger, write_export
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
-from dpstream.stream.ledger.reading import read_ledger, verify_ledger
+from dpstream.stream.ledger.reading import (
+    check_export,
+    export_ledger,
+    read_ledger,
+    verify_ledger,
+    write_export,
+)
 from dpstream.stream.store.postgres import PostgresServer
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import Publisher, read_catalogue
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import table_blocks
-from dpstream.stream.release.remade_files import NotMadeError
-from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.release.render import NotMadeError
+from dpstream.stream.store.upkeep import rekey_store
 
 KEYS = (None, StateKey(b"a" * 32), StateKey(b"b" * 32))
 HOLD = Publishing(approve=True)

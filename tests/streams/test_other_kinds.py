@@ -25,12 +25,16 @@ from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import OnlinePoints
 from dpstream.io.sinks import Publisher
-from dpstream.lab.audits.census_transcripts import KeyedStay, keyed_ends, transcript_plan
+from dpstream.lab.audits.census_audit import (
+    KeyedStay,
+    keyed_ends,
+    transcript_plan,
+)
 from dpstream.lab.audits.door import drawn_and_published
 from dpstream.lab.audits.published_panel import panel_published
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.public_release import OtherKinds, kinds_there
 from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.other_kinds import OtherKinds, kinds_there
 
 POOR = Schema((Boolean("poor"),))
 LABELS = {"poor": ("false", "true")}

@@ -11,7 +11,7 @@ from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, ki
 from dpstream.core.privacy import Individual
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StateKey
 from dpstream.stream.release.publishing import Publishing
 
@@ -73,4 +73,6 @@ def assert_only_extended(home: Path) -> None:
             assert table.select(earlier.column_names).equals(earlier)
         earlier = table
     assert earlier is not None
-    assert earlier.num_columns == STEPS + 1
+    assert [name for name in earlier.column_names if name.startswith("poor")] == [
+        f"poor_{step}" for step in range(1, STEPS + 1)
+    ]

@@ -14,7 +14,8 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -58,7 +59,7 @@ def renamed(column: str) -> str:
 def test_tables_are_the_same_under_the_names_of_the_periods(
     tmp_path: Path, kind: str, form: str, publish: str
 ) -> None:
-    named, numbered = plan(kind, weights=True, period_names=NAMES), plan(kind, weights=True)
+    named, numbered = plan(kind, period_names=NAMES), plan(kind)
     run(tmp_path / "named", named, 5, form=form, publish=publish)
     run(tmp_path / "numbered", numbered, 5, form=form, publish=publish)
     for step in range(1, 6):
@@ -83,7 +84,7 @@ def test_tables_are_the_same_under_the_names_of_the_periods(
 
 @pytest.mark.parametrize("publish", ["changes", "both"])
 def test_lost_files_come_back_with_the_names_and_the_bytes(tmp_path: Path, publish: str) -> None:
-    made = plan("window", weights=True, period_names=NAMES)
+    made = plan("window", period_names=NAMES)
     run(tmp_path, made, 5, publish=publish)
     files = {path: path.read_bytes() for path in (tmp_path / "releases").glob("step-*/*")}
     shutil.rmtree(tmp_path / "releases" / "step-000004")
@@ -93,19 +94,9 @@ def test_lost_files_come_back_with_the_names_and_the_bytes(tmp_path: Path, publi
     assert {path: path.read_bytes() for path in files} == files
 
 
-#: Manifests tell the program's version, and noisy counts were not published yet.
-LATER = ("manifest.json", "measurements.ndjson")
-#: What a stream with weights and without names published before periods had names, without manifests: these tell the
-#: program's version.
-OLD = {
-    "window": "04f7dea3a1a54c50297e7782c054d1008625fca08a738e99fda4f8465e78c91a",
-    "cumulative": "dacd97097e519bf4f8947ab1020a82b328b1d429db96435c76c9306bbc75863a",
-}
-
-
 def test_a_stream_keeps_the_names_that_it_began_with() -> None:
     without, made = plan("window"), plan("window", period_names=list(NAMES))
-    assert "period_names" not in without.options()
+    assert without.options()["period_names"] is None
     assert made.options() == {**without.options(), "period_names": list(NAMES)}
     assert made.explain().facts["panel"]["period_names"] == list(NAMES)
 

@@ -17,9 +17,10 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables.report_tables import add_periods
-from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern, Weighted
-from dpstream.families.panel.weights import window_weights, zero_weights
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
+from dpstream.families.panel.people_release import window_weights, zero_weights
+from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -60,7 +61,6 @@ def questions(symbols: int, width: int) -> list[Any]:
         asked += [Pattern(one) for one in itertools.product((None, *range(symbols)), repeat=wide)]
         asked += [AtLeast(times, wide) for times in range(1, wide + 1)]
         asked += [Consecutive(times, wide) for times in range(1, wide + 1)]
-        asked.append(Weighted({(0,) * wide: 0.5, (1,) * wide: -2.0}))
     return asked
 
 
@@ -77,7 +77,7 @@ def test_weighted_sums_are_the_answers_of_the_window(
 ) -> None:
     generator = np.random.default_rng(seed)
     reports = generator.integers(0, symbols, (PERIODS, int(generator.integers(1, 40))))
-    plan, schema = made("window", JOBS[:symbols], rho, relation, weights=True)
+    plan, schema = made("window", JOBS[:symbols], rho, relation)
     folder = tmp_path_factory.mktemp("panel")
     people = reports.shape[1] if relation == "replace" else None
     wide = pa.table({"person": pa.array([], pa.int64())})
@@ -118,7 +118,7 @@ def test_weighted_sums_are_the_answers_of_the_window(
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_weighted_sums_are_the_answers_of_cumulative_counts(tmp_path: Path, form: str) -> None:
     reports = (np.random.default_rng(4).random((PERIODS, 80)) < 0.3).astype(int)
-    plan, schema = made("cumulative", JOBS[:2], "1/2", "add-remove", weights=True)
+    plan, schema = made("cumulative", JOBS[:2], "1/2", "add-remove")
     for step, release in published(tmp_path, plan, schema, reports, 3, form, "both"):
         table = read(tmp_path / "releases", step)
         seen = np.column_stack([table.column(f"job_{t}").to_numpy() for t in range(1, step + 1)])
@@ -132,7 +132,7 @@ def test_weighted_sums_are_the_answers_of_cumulative_counts(tmp_path: Path, form
 
 
 def test_without_padding_there_are_no_weights(tmp_path: Path) -> None:
-    plan, schema = made("cumulative", JOBS[:2], "1/2", "replace", weights=True)
+    plan, schema = made("cumulative", JOBS[:2], "1/2", "replace")
     reports = np.zeros((2, 9), int)
     for step, _ in published(tmp_path, plan, schema, reports, 3, "csv", "full"):
         assert "weight" not in str(read(tmp_path / "releases", step).column_names)
@@ -159,7 +159,7 @@ def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None
 
 
 def test_plan_and_codebook_warn_first(tmp_path: Path) -> None:
-    plan, schema = made("window", JOBS[:2], "1/10", "replace", weights=True)
+    plan, schema = made("window", JOBS[:2], "1/10", "replace")
     for _ in published(tmp_path, plan, schema, np.zeros((1, 9), int), 3, "csv", "both"):
         pass
     book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
@@ -170,22 +170,8 @@ def test_plan_and_codebook_warn_first(tmp_path: Path) -> None:
     assert plan.explain().warning.startswith("The rows hold padding")
     label = json.loads((tmp_path / "releases" / "step-000001" / "table.csv-metadata.json").read_text())
     assert "The rows hold padding" in label["dc:description"]
-    without, _ = made("window", JOBS[:2], "1/10", "replace")
-    assert "no weights" in without.explain().warning
-    assert "weights" not in without.options()
-    assert plan.options() == {**without.options(), "weights": True}
 
 
-def test_a_column_that_is_called_weight_is_refused_with_weights_only() -> None:
-    schema = Schema((Boolean("weight"),))
-    terms: dict[str, Any] = {"rho": "1", "unit": Individual("replace"), "horizon": 3}
-    PanelWindow(schema, 2).calibrate(**terms)
-    with pytest.raises(ConfigError, match="'weight' has the name of the column of weights"):
-        PanelWindow(schema, 2, weights=True).calibrate(**terms)
-
-
-#: Of a stream that began without weights: what its last two steps published when it was stored.
-OLD = {
-    "window": "e1924e3bedf4fa75947d739c52a8e425b6a94f8db4b37c82209f09500d825df8",
-    "cumulative": "76d6eaa961ebf2d6ab51d5640ceeb4d41b494c4075875b9507f320aede4c0da6",
-}
+def test_a_column_that_is_called_weight_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'weight' has a name that released panels need"):
+        PanelWindow(Schema((Boolean("weight"),)), 2).calibrate(rho="1", unit=Individual("replace"), horizon=3)

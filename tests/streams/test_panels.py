@@ -16,8 +16,9 @@ from dpstream.core.errors import BudgetError, ConfigError, DataError, DpstreamEr
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.families.panel import AtLeast, FixedWindow, PanelCumulative, PanelWindow
-from dpstream.families.panel.seats import seat
-from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.families.panel.people import seat
+from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -62,6 +63,12 @@ def period(reports: Any, *, order: Any = None, prefix: str = "p") -> Batch:
     return Batch({"poor": reports[where].tolist()}, users=[f"{prefix}{i}" for i in where])
 
 
+def columns(periods: Any, kind: str) -> list[str]:
+    """A window's people have weights from the first full window on."""
+    weighted = 3 if kind == "window" else 1
+    return [name for t in periods for name in (f"poor_{t}", *([f"weight_{t}"] if t >= weighted else []))]
+
+
 @pytest.mark.parametrize("publish", ["full", "changes", "both"])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("kind", ["window", "cumulative"])
@@ -79,12 +86,12 @@ def test_published_periods_are_only_added_to(tmp_path: Path, kind: str, form: st
             assert table.num_rows == 0
             assert "no synthetic people yet" in manifest["accuracy"]["words"]
             continue
-        assert table.column_names == ["person", *(f"poor_{t}" for t in range(1, step + 1))]
+        assert table.column_names == ["person", *columns(range(1, step + 1), kind)]
         if earlier is not None:
             assert table.select(earlier.column_names).equals(earlier)
         if publish != "full":
             rows = read_changes(tmp_path / "releases", step)
-            assert rows.column_names == ["person", "period", "poor"]
+            assert rows.column_names == ["person", "period", "poor", "weight"]
             new = {1, 2, 3} if kind == "window" and step == 3 else {step}
             assert set(rows.column("period").to_pylist()) == new
             newest = rows.filter(np.asarray(rows.column("period")) == step).column("poor")
@@ -97,8 +104,9 @@ def test_the_codebook_describes_every_table(tmp_path: Path) -> None:
         stream.step(period(history()[0]), "b1")
     book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
     fields = book["resources"][0]["schema"]["fields"]
-    assert [field["name"] for field in fields] == ["person", *(f"poor_{t}" for t in range(1, 7))]
-    assert [field["name"] for field in book["dpstream"]["panel"]["fields"]] == ["person", "period", "poor"]
+    assert [field["name"] for field in fields] == ["person", *columns(range(1, 7), "window")]
+    panel = [field["name"] for field in book["dpstream"]["panel"]["fields"]]
+    assert panel == ["person", "period", "poor", "weight"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -316,7 +324,9 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
             }
             release = stream.step(Batch(frame, users=np.arange(200)), f"b{step}")
     table = read(tmp_path / "releases")
-    assert table.column_names == ["person", *(f"{name}_{t}" for t in (1, 2, 3) for name in schema.names)]
+    values = [name for name in table.column_names if not name.startswith("weight_")]
+    assert values == ["person", *(f"{name}_{t}" for t in (1, 2, 3) for name in schema.names)]
+    assert [name for name in table.column_names if name not in values] == ["weight_2", "weight_3"]
     assert set(table.column("age_3").to_pylist()) == set(schema["age"].labels())
     expected = ((jobs[1:] == 2).sum(axis=0) >= 1).sum()
     assert abs(release.answer("job = 'full' in at least 1 of the last 2").value - expected) <= 6

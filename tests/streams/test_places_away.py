@@ -11,7 +11,8 @@ from second_place import mirrored
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import StoreError
-from dpstream.io.sinks import DuckDBFeed, Publisher, Tee, read, read_catalogue
+from dpstream.io.sinks import DuckDBFeed, Publisher, Tee, read_catalogue
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing, Sink, Stream, open_stream
 from dpstream.stream.store.store_status import read_status
 

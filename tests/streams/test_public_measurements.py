@@ -207,8 +207,7 @@ def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
     but for five standard deviations (false alarms below 1e-6); the control states half of the noise.
     """
     schema = Schema([Categorical(f"c{size}", [str(i) for i in range(size - 2)]) for size in (3, 4, 5, 13)])
-    options = {"how_many": "predicted", "estimates": "joined", "noise": "joint"}
-    plan = Pooled(Workload.all_k_way(schema.domain, 2), iterations=1, **options).calibrate(epsilon=1)  # type: ignore[arg-type]
+    plan = Pooled(Workload.all_k_way(schema.domain, 2), iterations=1).calibrate(epsilon=1)
     generator, inside, errors = np.random.default_rng(2), {1.0: [], 0.5: []}, set()
     sizes = schema.domain.sizes
     batches = [generator.integers(0, sizes, (600, 4)) * (generator.random((600, 4)) < 0.6) for _ in range(9)]

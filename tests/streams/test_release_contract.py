@@ -18,7 +18,8 @@ from dpstream.families.growing import ERM, MWEM, PMWG, BBScheduler, FeatureMap
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.io.sinks import Publisher, read
+from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Release, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -83,7 +84,12 @@ def test_every_release_keeps_the_contract(name: str, tmp_path: Path) -> None:
             _ = release.classifier
     if synthesis.grows is not None:
         assert synthesis.grows.table(released).equals(table)
-        assert set(synthesis.grows.additions(released).column_names) == {"person", "period", *schema.names}
+        assert set(synthesis.grows.additions(released).column_names) == {
+            "person",
+            "period",
+            *schema.names,
+            "weight",
+        }
 
 
 def refuses_questions(release: Release) -> None:

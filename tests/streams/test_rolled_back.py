@@ -18,6 +18,7 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
 from dpstream.stream.store.archive import export_store
+from dpstream.stream.store.sealed_history import outside_heads
 from dpstream.stream.store.store_status import wrong_state
 from dpstream.stream.store.upkeep import check_store
 
@@ -64,7 +65,7 @@ def discard(home: Path) -> None:
 
 
 def move(home: Path) -> None:
-    export_store(home / "state", home / "moved", move=True, releases=home / "releases")
+    export_store(home / "state", home / "moved", move=True, outside=outside_heads(home / "releases"))
 
 
 def take_and_hold(home: Path) -> None:

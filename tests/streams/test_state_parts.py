@@ -24,18 +24,17 @@ from dpstream.families.census import Census
 from dpstream.stream import Publishing, StateKey
 from dpstream.stream.release.persistent_records import (
     PersistentRecords,
+    Rows,
     _succession,
     join_packed,
     split_packed,
 )
-from dpstream.stream.release.record_segments import Rows
-from dpstream.stream.store import container, state_parts
+from dpstream.stream.store import container, step_rows
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.rekey import rekey_store
 from dpstream.stream.store.sqlite import create_file
-from dpstream.stream.store.state_parts import read_state, split_state, verify_state, write_state
+from dpstream.stream.store.step_rows import read_state, split_state, verify_state, write_state
 from dpstream.stream.store.store_database import StoreDatabase, create_tables
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.store.upkeep import check_store, rekey_store
 
 SECRET = b"s" * 32
 KEY = StateKey(b"k" * 32)
@@ -45,7 +44,7 @@ BOTH = Publishing(records="persistent", publish="both")
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that the few records of these tests are parts."""
-    monkeypatch.setattr(state_parts, "_LEAST", 1)
+    monkeypatch.setattr(step_rows, "_LEAST", 1)
 
 
 def live(home: Path, steps: range, key: StateKey | None = None) -> None:
@@ -126,7 +125,7 @@ def test_only_public_arrays_are_parts() -> None:
 def test_the_departures_of_a_census_are_no_part_and_its_models_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state_parts, "_LEAST", 100)
+    monkeypatch.setattr(step_rows, "_LEAST", 100)
     domain = SCHEMA.domain
     recipe = Census(Workload.all_k_way(domain, 2), turnover=8, iterations=2)
     plan = recipe.calibrate(PureDP.of(1), Record(), None)

@@ -14,7 +14,7 @@ from postgres_server import Cluster
 from toy_stream import batch, run, start
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import PostgresServer
 from dpstream.stream.store import sqlite
 from dpstream.stream.store.archive import export_store, import_store

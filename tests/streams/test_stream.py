@@ -29,10 +29,10 @@ from dpstream.core.errors import (
 )
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Categorical, Schema
-from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StatePermissionWarning, open_stream, read_status
-from dpstream.stream.batch_content import BatchContent
-from dpstream.stream.batch_reading import grant_batch
+from dpstream.stream.admission import ROWS, grant_batch
 
 
 def test_a_step_spends_once_and_tells_the_truth_about_itself(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path
         stream.step(batch(1), "a")
         # A crash right after the intent.
         rows = grant_batch(batch(9), ToyPlan(), SCHEMA, stream._store, "then").rows
-        stream._reserve("b", BatchContent(stream._store, rows))
+        stream._reserve("b", rows.fingerprint(stream._store.derived_key(ROWS)))
     assert read_status(tmp_path / "state").reserved == 2
     with start(tmp_path) as stream:
         with pytest.raises(StepError, match="reserved for other records under this id"):

@@ -16,7 +16,8 @@ from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
 from dpstream.core.privacy import User
-from dpstream.io.sinks import Publisher, read
+from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealed_history import _seal

@@ -13,11 +13,11 @@ from torture_places import PLACES
 from torture_sources import SOURCES
 from torture_upkeep import FORGOTTEN
 
-from dpstream.io.sources import duckdb_file
-from dpstream.io.sources.file_finding import FilesAsFound
-from dpstream.project import base_reading, predecessor
-from dpstream.stream.ledger import account_file, reading
-from dpstream.stream.release import produce
+from dpstream.io.sources import query
+from dpstream.io.sources.files import FilesAsFound
+from dpstream.project import base
+from dpstream.stream.ledger import account, reading
+from dpstream.stream.release import render
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.store import sealed_history, store_status, upkeep
 
@@ -61,7 +61,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
     real = sealed_history.head_problem
 
     def last_step_only(heads: sealed_history.Heads | None, *seals: Any) -> str | None:
-        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside=None)
+        known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside={})
         return real(known, *seals)
 
     for module in (sealed_history, store_status, upkeep, reading):
@@ -78,7 +78,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
 def test_a_source_that_reads_without_care_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mends taken out: a connection in the zone of its process, files that are not compared."""
     pytest.importorskip("duckdb")
-    monkeypatch.setattr(duckdb_file, "_set_utc", lambda *_: None)
+    monkeypatch.setattr(query, "_set_utc", lambda *_: None)
     monkeypatch.setattr(FilesAsFound, "check", lambda _: None)
     lives = torture(1, range(1, 101), kinds=(kind,))
     found = next((point.violations for point in lives if point.violations), [])
@@ -98,7 +98,7 @@ def test_without_its_mend_each_is_found(
 ) -> None:
     assert kind in PLACES
     if mend == "no changes after it":
-        monkeypatch.setattr(produce, "_readers_follow", lambda *_: True)
+        monkeypatch.setattr(render, "_readers_follow", lambda *_: True)
     elif mend == "its successor's changes go":
         monkeypatch.setattr(Outlet, "_instead_of_changes", lambda *_: None)
     else:
@@ -123,8 +123,8 @@ def test_streams_that_are_summed_without_care_are_found(
     kind: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mends taken out: whom a unit is about is not compared, and nobody looks whether a base went on."""
-    monkeypatch.setattr(predecessor, "broken_borders", lambda *_: ())
-    for module in (base_reading, account_file):
+    monkeypatch.setattr(base, "broken_borders", lambda *_, **__: ())
+    for module in (base, account):
         monkeypatch.setattr(module, "require_same_unit", lambda *_: None)
     text = ""
     for point in torture(1, range(1, 41), kinds=(kind,)):

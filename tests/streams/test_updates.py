@@ -21,12 +21,18 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables.change_tables import apply_changes
-from dpstream.io.sinks import read, read_changes, read_manifest
+from dpstream.io.sinks import read_changes, read_manifest
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing
-from dpstream.stream.release import alike_records
-from dpstream.stream.release.alike_records import most_that_change, pair_alike
-from dpstream.stream.release.persistent_records import PersistentRecords, _succession, carry
-from dpstream.stream.release.record_segments import Rows
+from dpstream.stream.release import persistent_records
+from dpstream.stream.release.persistent_records import (
+    PersistentRecords,
+    Rows,
+    _succession,
+    carry,
+    most_that_change,
+    pair_alike,
+)
 from dpstream.stream.store.upkeep import check_store
 
 ALL = SCHEMA.names
@@ -100,12 +106,12 @@ def test_pairs_are_alike_and_no_pair_that_is_left_could_be_one(
     rng = np.random.default_rng(seed)
     left, come = (rng.integers(0, 3, (rng.integers(0, 40), columns)) for _ in range(2))
     may_change = rng.random(columns) < 0.7
-    keep = alike_records._COMPARED
-    alike_records._COMPARED = compared
+    keep = persistent_records._COMPARED
+    persistent_records._COMPARED = compared
     try:
         one, other = pair_alike(left, come, may_change)
     finally:
-        alike_records._COMPARED = keep
+        persistent_records._COMPARED = keep
     assert len(set(one.tolist())) == len(set(other.tolist())) == len(one)
     assert (np.diff(one) > 0).all()
     differ = left[one] != come[other]

@@ -18,8 +18,8 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import ID_BYTES
-from dpstream.stream import Batch, StateKey, open_stream, users
-from dpstream.stream.store import sqlite
+from dpstream.stream import Batch, StateKey, open_stream
+from dpstream.stream.store import sqlite, users
 from dpstream.stream.store.store import Store
 
 ZIPS = ["94102", "94103", "94110"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import CubeNoise, Randomness
-from dpstream.stream.watched import WatchedRandomness
+from dpstream.stream.stream import WatchedRandomness
 
 
 class Tape(Randomness):

@@ -36,12 +36,12 @@ from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, u
 from torture_life import Settings
 from torture_places import PLACES, places
 from torture_sources import SOURCES
-from torture_upkeep import FORGOTTEN, OWN, feed, restored, tend
+from torture_upkeep import FORGOTTEN, OWN, restored, tend
 
 from dpstream.io.sinks import catalogue
 
 #: What has a place of its own.
-ELSEWHERE = {"diff": feed, **SOURCES, **{place: partial(places, place) for place in PLACES}, **BORDERS}
+ELSEWHERE = {**SOURCES, **{place: partial(places, place) for place in PLACES}, **BORDERS}
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
 KINDS = (

@@ -18,7 +18,7 @@ from dpstream.cli import main
 from dpstream.core.errors import DpstreamError
 from dpstream.io.sinks import read_catalogue
 from dpstream.project import Config
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 
 NAMES, STEPS = ("one", "two", "three"), 6

@@ -20,7 +20,7 @@ from torture_life import Settings
 from dpstream.core.errors import StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest
 from dpstream.stream import read_ledger, verify_ledger
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.store.upkeep import check_store
 
 

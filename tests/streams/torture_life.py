@@ -40,9 +40,10 @@ from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes, read_measurements
+from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_measurements
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.release import table_blocks
 from dpstream.stream.store import sealed_history as history

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +17,14 @@ from torture_life import Settings
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import Publisher
-from dpstream.io.sources.snapshot_diff import write_diff
 from dpstream.stream import StateKey, Stream, verify_ledger
 from dpstream.stream.identity import plan_facts
-from dpstream.stream.release.produce import steps_to_keep
+from dpstream.stream.release.render import steps_to_keep
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.rekey import rekey_store, stored_key
+from dpstream.stream.store.sealed_history import outside_heads
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_status import wrong_state
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.store.upkeep import check_store, rekey_store, stored_key
 
 #: What is done to a life's own store; what of it is restored from a copy: ``FORGOTTEN``.
 OWN = ("move", "compact", "rekey")
@@ -101,7 +98,8 @@ def fail(home: Path, settings: Settings) -> None:
 def leave(home: Path, settings: Settings) -> None:
     """Move the stream away."""
     key = lives.key_of(settings)
-    export_store(home / "state", home / "moving", move=True, key=key, releases=home / "releases")
+    outside = outside_heads(home / "releases")
+    export_store(home / "state", home / "moving", move=True, key=key, outside=outside)
 
 
 #: What a restored copy does not know: what comes before the copy is made, and what after it.
@@ -182,52 +180,4 @@ def tend(kind: str, home: Path, settings: Settings, rng: random.Random) -> tuple
     return hit, found if code == 0 else [*found, f"{kind} cannot be finished: exit {code}"]
 
 
-def feed(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
-    """Two snapshots are differenced, which is stopped; the changes are not there, or whole, and add up."""
-    kind, bags = rng.choice(["csv", "parquet"]), []
-    for name in ("old", "new"):
-        rows = [(rng.choice("abc"), rng.randrange(3)) for _ in range(rng.randrange(1, 40))]
-        bags.append(Counter(rows))
-        write_table(home / f"{name}.{kind}", rows)
-    old, new, out = (home / f"{name}.{kind}" for name in ("old", "new", "changes"))
-
-    def work() -> None:
-        try:
-            write_diff(old, new, out)
-        except OSError:  # one line for the command
-            os._exit(lives.REFUSED)
-
-    hit, code = stopped(work, rng, 5)
-    found = [] if code in (0, lives.REFUSED, -9) else [f"diff: exit {code}"]
-    if not out.exists():
-        write_diff(old, new, out)
-    changed = Counter[tuple[str, int]]()
-    for zip_code, number, op in read_table(out):
-        changed[zip_code, int(number)] += 1 if op == "insert" else -1
-    total = bags[0].copy()
-    total.update(changed)
-    if +total != bags[1] or min(total.values(), default=0) < 0:
-        found.append("the changes do not add up to the new snapshot")
-    return hit, found
-
-
-def write_table(path: Path, rows: list[tuple[str, int]]) -> None:
-    """A snapshot."""
-    import pyarrow as pa
-    import pyarrow.csv as csv
-    import pyarrow.parquet as pq
-
-    table = pa.table({"zip": [row[0] for row in rows], "n": [row[1] for row in rows]})
-    (csv.write_csv if path.suffix == ".csv" else pq.write_table)(table, path)
-
-
-def read_table(path: Path) -> list[tuple[str, int, str]]:
-    """A file of changes."""
-    import pyarrow.csv as csv
-    import pyarrow.parquet as pq
-
-    table = (csv.read_csv if path.suffix == ".csv" else pq.read_table)(path)
-    return [(row["zip"], row["n"], row["op"]) for row in table.to_pylist()]
-
-
-__all__ = ["FORGOTTEN", "OWN", "feed", "restored", "tend"]
+__all__ = ["FORGOTTEN", "OWN", "restored", "tend"]

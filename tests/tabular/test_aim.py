@@ -17,7 +17,7 @@ from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, AIMPlan, Baseline
-from dpstream.families.tabular.aim_candidates import Candidates
+from dpstream.families.tabular.aim import Candidates
 from dpstream.lab.audits.aim_audit import aim_loss, audit_aim
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))

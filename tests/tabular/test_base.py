@@ -14,7 +14,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs
-from dpstream.project.start_table import ColumnSource, MappedTable
+from dpstream.project.base import ColumnSource, MappedTable
 
 
 @st.composite

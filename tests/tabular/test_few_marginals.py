@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from dpstream.families.tabular.pooled_run import Runner
 
 ROOT = Path(__file__).resolve().parents[2]
 DOMAIN = Domain(tuple("abcde"), (3, 4, 5, 6, 8))
-RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), how_many="predicted")
+RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2))
 
 
 def precision(runner: Runner, m: int, events: float) -> float:
@@ -44,22 +43,6 @@ def test_a_run_of_few_marginals_measures_the_number_that_says_most(budget, relat
         assert (design.fixed, design.k) == (0, best)
 
 
-def test_fewer_are_measured_than_by_the_threshold_and_runs_of_columns_stay() -> None:
-    own, older = (replace(RECIPE, how_many=name).calibrate(epsilon=1) for name in ("predicted", "threshold"))
-    numbers = [
-        (own.runner.design(n, drifts=False).k, older.runner.design(n, drifts=False).k) for n in (500, 2000)
-    ]
-    assert all(1 <= k < before for k, before in numbers)
-    for events in (0.0, 500.0, 1e5):
-        assert own.runner.design(events, drifts=True) == older.runner.design(events, drifts=True)
-
-
-def test_streams_that_began_without_the_key_have_the_facts_that_they_had() -> None:
-    assert Pooled(RECIPE.workload).how_many == "threshold"
-    assert "how_many" not in replace(RECIPE, how_many="threshold").calibrate(epsilon=1).options()
-    assert RECIPE.calibrate(epsilon=1).options()["how_many"] == "predicted"
-
-
 def test_the_page_of_constants_names_all_of_them() -> None:
     """Numbers at the top of the modules of pooled streams, and the joint groups' largest histogram."""
     page = (ROOT / "docs" / "theory" / "pooled-constants.md").read_text(encoding="utf-8")
@@ -69,5 +52,5 @@ def test_the_page_of_constants_names_all_of_them() -> None:
             names, equals, value = line.partition(" = ")
             if equals and re.fullmatch(r"_?[A-Z_]+(, _?[A-Z_]+)*", names) and re.search(r"\d", value):
                 found.update(names.split(", "))
-    assert {"_RECORDS_PER_NOISE", "_MOST_FITS", "FLEETING_DRIFT", "_DRIFTS"} <= found
+    assert {"_RECORDS_PER_NOISE", "_MOST_FITS", "VOLATILE_DRIFT", "_DRIFTS"} <= found
     assert not [name for name in sorted(found) if f"`{name}`" not in page]

@@ -1,4 +1,4 @@
-"""noise = "joint": what is measured together, what is published of it, and what a reader makes of it."""
+"""Joint noise: what is measured together, what is published of it, and what a reader makes of it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts
-from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, HistogramsNoise, PureDP, Randomness
 from dpstream.core.privacy.joint import HistogramCells
-from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.privacy.law import WeightedSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, MWEMPGM, Pooled
+from dpstream.families.tabular import MWEMPGM, Pooled
 from dpstream.families.tabular.joint_groups import deviations, draw_shares, together
-from dpstream.stream.release.measured_parts import add_up, projected
-from dpstream.tools.errors.relations import known_together
+from dpstream.stream.release.estimates import add_up, projected
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
-RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5, noise="joint")
+RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5)
 SIZES = dict(zip(DOMAIN.names, DOMAIN.sizes, strict=True))
 
 
@@ -66,55 +64,38 @@ def test_headlines_are_drawn_together_within_their_share(relation: str) -> None:
     own = replace(RECIPE, headline=(("a",), ("b",), ("c", "d")), headline_share=Fraction(1, 4))
     unit = Event() if relation == "add-remove" else Event("replace")
     plan = own.calibrate(PureDP.of(1), unit=unit, horizon=5)
-    apart = replace(own, noise="apart").calibrate(PureDP.of(1), unit=unit, horizon=5)
     assert sum(part.total for part in plan.parts()) == 1
     budgets = plan.runner.headline_budgets
     assert sum(budget.amount for _, budget in budgets) == Fraction(1, 4)
-    (told,) = apart.runner.headline_noises[:1]
+    apart = plan.runner.histogram_noise(PureDP.of(Fraction(1, 12)))
     for _, noise in plan.runner.headline_noises:
-        assert max(getattr(noise, "variances", (noise.variance,))) <= told[1].variance * 1.002
+        assert max(getattr(noise, "variances", (noise.variance,))) <= apart.variance * 1.002
     counts = plan.step(plan.start(), batch(300, 1), Randomness.seeded(8)).noisy_counts
     heads = [one for drawn in counts if "headline" in drawn.draw for one in drawn.marginals]
     assert sorted(one.columns for one in heads) == [("a",), ("b",), ("c", "d")]
-    assert plan.explain().facts["headline"]["standard_deviation"] <= told[1].variance ** 0.5 * 1.001
+    assert plan.explain().facts["headline"]["standard_deviation"] <= apart.variance**0.5 * 1.001
 
 
 def test_mwem_measures_a_whole_workload_together() -> None:
     """Where it measures some, nothing changes."""
     workload = Workload.all_k_way(DOMAIN, 1)
-    made = {}
-    for noise in ("apart", "joint"):
-        recipe = MWEMPGM(noise=noise)  # type: ignore[arg-type]
-        plan = recipe.calibrate(workload, PureDP.of(1), Event())
-        made[noise] = run = plan.full_run(batch(400, 2), "net", Randomness.seeded(4))
-        assert run.total_variance == pytest.approx(plan.total_variance())
-        some = replace(recipe, k=2).calibrate(workload, PureDP.of(1), Event())
-        made[noise, 2] = some.full_run(batch(400, 2), "net", Randomness.seeded(4)).model.total
-    assert made["apart", 2] == made["joint", 2]
-    (output,) = made["joint"].outputs
+    plan = MWEMPGM().calibrate(workload, PureDP.of(1), Event())
+    run = plan.full_run(batch(400, 2), "net", Randomness.seeded(4))
+    assert run.total_variance == pytest.approx(plan.total_variance())
+    (output,) = run.outputs
     assert output.noise == HistogramsNoise(Fraction(1), (3,) * 6)
-    assert made["apart"].outputs[0].noise.variance > 3.5 * output.noise.variance
+    assert plan.noise.variance > 3.5 * output.noise.variance
     assert sum(part.total for part in plan.parts()) == 1
-    assert "noise" not in MWEMPGM().calibrate(workload, PureDP.of(1), Event()).options()
-    assert plan.options()["noise"] == "joint"
+    some = MWEMPGM(k=2).calibrate(workload, PureDP.of(1), Event())
+    drawn = some.full_run(batch(400, 2), "net", Randomness.seeded(4)).outputs
+    assert [one.noise for one in drawn] == [some.noise] * 2
 
 
-def test_options_are_pinned_and_older_streams_keep_theirs() -> None:
-    assert "noise" not in replace(RECIPE, noise="apart").calibrate(PureDP.of(1)).options()
-    assert RECIPE.calibrate(PureDP.of(1)).options()["noise"] == "joint"
-    assert "noise" not in AIM().calibrate(RECIPE.workload, PureDP.of(1), Event()).options()
-    with pytest.raises(ConfigError, match="noise = 'loud'"):
-        replace(RECIPE, noise="loud")  # type: ignore[arg-type]
-
-
-def test_under_zcdp_nothing_changes() -> None:
-    rows = [batch(60, seed) for seed in range(4)]
-    made = []
-    for noise in ("apart", "joint"):
-        plan = replace(RECIPE, noise=noise).calibrate(ZCDP.of("1/8"))  # type: ignore[arg-type]
-        state, randomness = plan.start(), Randomness.seeded(3)
-        made.append([plan.step(state, one, randomness).total for one in rows])
-    assert made[0] == made[1]
+def test_under_zcdp_nothing_is_drawn_together() -> None:
+    plan = RECIPE.calibrate(ZCDP.of("1/8"))
+    counts = plan.step(plan.start(), batch(60, 1), Randomness.seeded(3)).noisy_counts
+    assert len(counts) == 6
+    assert not any(isinstance(one.noise, HistogramsNoise) for one in counts)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace"])
@@ -152,8 +133,7 @@ def test_what_a_plan_predicts_is_what_a_run_draws() -> None:
     (told,) = plan.expected_errors([1], ExpectedTable(50, 10, "grows")) or ()
     assert [one.error for one in told.marginals] == pytest.approx([noise.variance**0.5] * 6)
     assert told.total == pytest.approx(noise.sum_variance**0.5)
-    apart = replace(RECIPE, noise="apart").calibrate(PureDP.of(1), horizon=5).runner
-    assert apart.cell_variance(apart.design(0.0, drifts=True)) > 3.0 * noise.variance
+    assert plan.runner.histogram_noise(PureDP.of(Fraction(1, 6))).variance > 3.0 * noise.variance
 
 
 @pytest.mark.parametrize("level", [False, True])
@@ -172,24 +152,3 @@ def test_intervals_of_cells_and_sums_hold_as_often_as_they_say(level: bool) -> N
             assert -6 * error < inside.mean() - confidence < 6 * error + 0.05
             short = np.abs(drawn[:, :many].sum(axis=1)) <= law.half_width(confidence) * 2 / 3
             assert short.mean() < confidence - 6 * error
-
-
-def test_aim_measures_its_columns_together() -> None:
-    workload = RECIPE.workload
-    plan = replace(AIM(), noise="joint", unions=False, rounds=2).calibrate(workload, PureDP.of(1), Event())
-    run = plan.run_on(batch(400, 2).count(plan.counted, "inserts"), Randomness.seeded(4), expected=400.0)
-    first = run.outputs[0]
-    assert isinstance(first.noise, HistogramsNoise)
-    assert first.query["columns"] == [[name] for name in DOMAIN.names]
-    assert run.spent == 1
-    apart = replace(AIM(), unions=False, rounds=2).calibrate(workload, PureDP.of(1), Event())
-    other = apart.run_on(batch(400, 2).count(plan.counted, "inserts"), Randomness.seeded(4), expected=400.0)
-    assert other.measurements[0].variance > 3.0 * run.measurements[0].variance
-
-
-def test_relations_know_what_was_measured_together() -> None:
-    """Simulated errors look at what published counts say of columns: also of those that share a draw."""
-    plan = RECIPE.calibrate(PureDP.of(1), horizon=5)
-    counts = plan.step(plan.start(), batch(50, 1), Randomness.seeded(8)).noisy_counts
-    (found,) = known_together(counts, {1: 50}, DOMAIN, [(0,)], 1)
-    assert found.variance == pytest.approx(counts[0].variance)

@@ -15,12 +15,10 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
-from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.families.tabular.pooled_margins import with_margins
-from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
+from dpstream.families.tabular.pooled_run import Followed, with_margins
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.pooled_table import fit_table
-from dpstream.families.tabular.pooled_walks import SEASONAL, waves
 from dpstream.lab.audits.pooled_audit import exact_pooled
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -123,14 +121,14 @@ def test_a_marginal_moves_the_table_only_as_far_as_noise_does_not_explain() -> N
     variances = np.full(3, 20.0**2 / 1.8 * 16 / 9)  # the distance is 1.8 times what noise explains
     moved = {}
     pair = len(followed.cells.cliques) - 1
-    for name, fleeting in (("joined", ()), ("apart", None), ("drifts", [pair])):
+    for name, volatile in (("stays", ()), ("drifts", [pair])):
         model, _ = fit_table(
-            followed, values, variances, 1600.0, iterations=300, max_cells=1000, fleeting=fleeting
+            followed, values, variances, 1600.0, iterations=300, max_cells=1000, volatile=volatile
         )
         moved[name] = float((model.marginals([(0, 1)])[0] - truth) @ apart) / 16
-    assert 4.0 < moved["joined"] < 9.0  # of 20: 4/9 of the distance, but for what the fit has not reached
-    for name in ("apart", "drifts"):
-        assert moved[name] == pytest.approx(0.0, abs=0.1)  # it does not enter at all below twice its noise
+    assert 4.0 < moved["stays"] < 9.0  # of 20: 4/9 of the distance, but for what the fit has not reached
+    # It does not enter at all below twice its noise.
+    assert moved["drifts"] == pytest.approx(0.0, abs=0.1)
 
 
 @pytest.mark.parametrize("unit", [Event(), Event("replace")])
@@ -142,7 +140,6 @@ def test_a_stream_with_a_season_taken_up_inside_an_epoch_is_the_same_stream(unit
         deletions=deletions,
         iterations=5,
         season=Fraction(4),
-        estimates="joined",
     ).calibrate(epsilon=1, unit=unit, horizon=9)
     generator, states = np.random.default_rng(11), [plan.start(), plan.start()]
     for step in range(1, 10):
@@ -153,16 +150,13 @@ def test_a_stream_with_a_season_taken_up_inside_an_epoch_is_the_same_stream(unit
         assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
 
 
-def test_facts_of_plans_without_these_options_stay_as_they_were() -> None:
+def test_a_season_is_a_fact_of_the_plan() -> None:
     plain = Pooled(PAIRS).calibrate(epsilon="1").options()
-    assert "season" not in plain
-    assert "estimates" not in plain
-    more = Pooled(PAIRS, season=Fraction(1461, 28), estimates="joined").calibrate(epsilon="1")
-    assert more.options() == plain | {"season": "1461/28", "estimates": "joined"}
+    more = Pooled(PAIRS, season=Fraction(1461, 28)).calibrate(epsilon="1")
+    assert more.options() == plain | {"season": "1461/28"}
     assert "1461/28" in " ".join(more.explain().further)
-    for wrong in ({"season": Fraction(3, 2)}, {"estimates": "together"}):
-        with pytest.raises(ConfigError):
-            Pooled(PAIRS, **wrong)
+    with pytest.raises(ConfigError):
+        Pooled(PAIRS, season=Fraction(3, 2))
     assert len(SEASONAL.drifts) == len(SEASONAL.swings)
 
 
@@ -178,9 +172,7 @@ class Peeking(PooledPlan):
 
 def test_no_transcript_of_such_a_stream_costs_more_than_the_budget() -> None:
     """Exact, so no false alarms."""
-    recipe = Pooled(
-        AUDITED, select_share=Fraction(1, 2), iterations=5, season=Fraction(3), estimates="joined"
-    )
+    recipe = Pooled(AUDITED, select_share=Fraction(1, 2), iterations=5, season=Fraction(3))
     plan = recipe.calibrate(PureDP.of(1), horizon=12)
     found = exact_pooled(plan, 1, Randomness.seeded(3), "season")
     assert 0.9 < found.found <= 1 + 1e-9

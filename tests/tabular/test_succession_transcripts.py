@@ -16,7 +16,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.lab.audits.transcripts import transcript_loss
-from dpstream.project.start_table import ColumnSource, MappedTable
+from dpstream.project.base import ColumnSource, MappedTable
 
 OLD = Domain(("a", "b"), (2, 3))
 NEW = Domain(("a", "b", "c"), (3, 2, 2))

@@ -81,7 +81,9 @@ def test_no_transcript_costs_more_than_the_budget(past, score, deletions, unit):
     assert np.abs(found[:, 1]).max() > (0.5 - 1e-9 if unit == Event() else 0.3)
 
 
-@pytest.mark.parametrize("counter", ["tree", "unbounded-block", "hybrid", "block", "optimal-tree", "k-ary"])
+@pytest.mark.parametrize(
+    "counter", ["tree", "unbounded-block", "hybrid", "block", "optimal-tree", "optimal-epochs"]
+)
 def test_counters_that_count_a_record_several_times(counter):
     """A record is in several noisy sums; all of them together keep to the counters' share."""
     plan = recipe_of(counter=counter, k=3).calibrate(epsilon="1", horizon=STEPS)

@@ -85,32 +85,28 @@ def test_the_audit_finds_the_budget_and_every_planted_fault() -> None:
 
 
 @pytest.mark.parametrize("recipe", [Pooled(PAIRS, deletions=True), DPStabs(PAIRS, k=2, deletions=True)])
-def test_streams_that_began_before_keep_their_facts(recipe) -> None:
+def test_plans_say_whether_equal_rows_cancel(recipe) -> None:
     plan = recipe.calibrate(epsilon=1)
-    assert "come_and_go" not in plan.options()
-    cancelled = replace(recipe, come_and_go="cancelled").calibrate(epsilon=1)
-    assert cancelled.options() == {**plan.options(), "come_and_go": "cancelled"}
-    assert cancelled.parts() == plan.parts()
+    counted = replace(recipe, cancels=False).calibrate(epsilon=1)
+    public = recipe.calibrate(epsilon=1, unit=Event("replace"))
+    without_deletes = replace(recipe, deletions=False).calibrate(epsilon=1)
+    assert plan.options()["cancels"] is plan.cancels is True
+    for other in (counted, public, without_deletes):
+        assert other.options()["cancels"] is other.cancels is False
+    assert counted.parts() == plan.parts()
+    assert "counted as both" in str(counted.explain().further)
     told = " ".join(text for text in plan.explain().further if isinstance(text, str))
     assert "21 records for each that is there at step 100" in told
-    without = replace(recipe, deletions=False).calibrate(epsilon=1).explain()
+    without = without_deletes.explain()
     assert not any("leave" in text for text in without.further if isinstance(text, str))
-    for wrong, allowed in (
-        ({"deletions": False}, "nothing leaves"),
-        ({"come_and_go": "held"}, "counted, cancelled"),
-    ):
-        with pytest.raises(ConfigError, match=allowed):
-            replace(recipe, **{"come_and_go": "cancelled", **wrong}).calibrate(epsilon=1)
-    with pytest.raises(ConfigError, match="declared public"):
-        replace(recipe, come_and_go="cancelled").calibrate(epsilon=1, unit=Event("replace"))
 
 
 def test_a_batch_that_cannot_cancel_is_refused() -> None:
     class Counts:
         declares_deletes = True
 
-    plan = Pooled(PAIRS, deletions=True, come_and_go="cancelled").calibrate(epsilon=1)
-    with pytest.raises(ConfigError, match="cannot leave out rows"):
+    plan = Pooled(PAIRS, deletions=True).calibrate(epsilon=1)
+    with pytest.raises(ConfigError, match="cannot leave out equal rows"):
         plan.step(plan.start(), Counts(), Randomness.seeded(1))
 
 
@@ -119,7 +115,7 @@ def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() ->
     rows = np.zeros((40, 3), np.int32)
     found = {}
     for turnover in ("counted", "cancelled"):
-        plan = replace(recipe, come_and_go=turnover).calibrate(epsilon=1)
+        plan = replace(recipe, cancels=turnover == "cancelled").calibrate(epsilon=1)
         state, randomness, totals = plan.start(), Randomness.seeded(3), []
         for step in range(1, 11):
             batch = EncodedBatch(DOMAIN, np.concatenate([rows, rows + 1]), rows)

@@ -15,8 +15,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.column_answers import move_to_columns
 from dpstream.families.tabular.limits import Room
+from dpstream.families.tabular.pooled_run import move_to_columns
 from dpstream.families.tabular.workload_cells import Cells
 
 

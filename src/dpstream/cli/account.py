@@ -12,7 +12,7 @@ from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError, StoreDamagedError
 
 if TYPE_CHECKING:
-    from dpstream.stream.ledger.account_file import AccountState
+    from dpstream.stream.ledger.account import AccountState
 
 _DAMAGED = 4
 _file = click.argument("file", type=FilePath("file"))
@@ -46,7 +46,7 @@ def create(file: str, limit: str, unit: str) -> None:
     Example:
       dpstream ledger account create account.sqlite --limit "epsilon=2,delta=1e-9" --unit event
     """
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.limit import Limit
 
     stated = Limit.parse(limit)
@@ -64,7 +64,7 @@ def show(file: str, as_json: bool) -> None:
     Example:
       dpstream ledger account show account.sqlite
     """
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
 
     facts = _facts(Account(file).read())
     if as_json:
@@ -98,7 +98,7 @@ def raise_limit(file: str, limit: str) -> None:
     Example:
       dpstream ledger account raise account.sqlite --limit epsilon=3
     """
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.limit import Limit
 
     stated = Limit.parse(limit)
@@ -120,7 +120,7 @@ def charge(file: str, config: str, state: str | None) -> None:
       dpstream ledger account charge account.sqlite dpstream.toml
     """
     from dpstream.project import Config
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.reading import read_ledger
 
     loaded = Config.load(config)
@@ -143,7 +143,7 @@ def close_stream(file: str, stream_id: str) -> None:
     Example:
       dpstream ledger account close-stream account.sqlite 0123456789abcdef0123456789abcdef
     """
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
 
     Account(file).close_stream(stream_id)
     click.echo(f"stream {stream_id} takes no further step; its charge stays")
@@ -163,7 +163,7 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
     Example:
       dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
     """
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
 
     try:
         state = Account(file).read()

@@ -51,7 +51,7 @@ def command(
       dpstream approve dpstream.toml --step 3-7 --by "Anna Meier"
     """
     from dpstream.project import Config
-    from dpstream.project.predecessor import require_border
+    from dpstream.project.base import require_border
 
     if everything == (chosen is not None):
         raise ConfigError("say which steps", where="approve", allowed="either --step or --all")

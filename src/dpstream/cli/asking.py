@@ -9,7 +9,7 @@ import click
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dpstream.project.draft_questions import Question
+    from dpstream.project.config_draft import Question
 
 
 def ask(question: Question) -> Any:

@@ -68,8 +68,7 @@ def command(
       dpstream audit --long --out audit
     """
     from dpstream.lab.audits.attacks import MINUTES
-    from dpstream.lab.audits.audit_html import write_audit_report
-    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder
+    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_audit_report
     from dpstream.lab.audits.runner import run_audits
 
     names = None if only is None else tuple(word.strip() for word in only.split(",") if word.strip())

@@ -105,16 +105,6 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
                 click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
         for sentence in hints.sentences(private=terminal):
             click.echo(f"look: {sentence}")
-        if source.broken:
-            number = (
-                counted(source.broken, "record")
-                if show_values
-                else "Some records (--show-values counts them)"
-            )
-            rule = loaded.source_options.broken
-            click.echo(
-                f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'
-            )
         if repaired:
             click.echo(_REPAIRED)
         for words, records in violated.items() if terminal else ():

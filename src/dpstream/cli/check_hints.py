@@ -56,7 +56,7 @@ class Hints:
         import pyarrow as pa
 
         from dpstream.core.schema import Categorical, Integer
-        from dpstream.core.schema.hints import is_nearly_unique
+        from dpstream.project.column_draft import is_nearly_unique
 
         found = []
         for column in self._config.schema().columns:

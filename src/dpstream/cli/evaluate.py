@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,7 @@ def command(
     Reads the source, the releases and (with --from models) the state; changes none of them and costs no
     budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that
     are chosen by them are outside the guarantee. Points are compared by their distance (W1), panels by the usual
-    questions. Columns and pairs side by side: dpstream report --private-data.
+    questions.
 
     \b
     Example:
@@ -87,10 +86,8 @@ def command(
     """
     from dpstream.project import Config
     from dpstream.tools.evaluate.contract import PAGE, EvaluationRequest, FamilyEvaluation, write_result_files
-    from dpstream.tools.evaluate.label import LABEL
-    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
+    from dpstream.tools.evaluate.private_folder import LABEL, check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
-    from dpstream.tools.report.assembly import FamilyPage
     from dpstream.tools.report.evaluation_page import evaluation_page
 
     loaded = Config.load(config)
@@ -118,9 +115,6 @@ def command(
         print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
     _print(result)
-    if tool_of("page", FamilyPage, loaded.family).private:
-        run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
-        click.echo(f"Columns and pairs side by side: dpstream report {run} --private-data --out {page}")
     click.echo(f"The page: {folder / PAGE}")
     click.echo(f"{LABEL}: {counted(len(written), 'file')} in {folder}")
 
@@ -152,7 +146,7 @@ def parse_steps(text: str) -> list[int]:
 
 
 def _print(result: EvaluationResult) -> None:
-    from dpstream.tools.evaluate.label import LABEL
+    from dpstream.tools.evaluate.private_folder import LABEL
 
     out = console()
     out.print(LABEL)

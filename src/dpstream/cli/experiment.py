@@ -106,7 +106,7 @@ def _duration(seconds: float) -> str:
 
 def print_summary(summary: ExperimentSummary, as_json: bool) -> None:
     """The table on the terminal, or everything as JSON; both say that it is not releasable."""
-    from dpstream.tools.evaluate.label import LABEL
+    from dpstream.tools.evaluate.private_folder import LABEL
 
     if as_json:
         files = {"out": str(summary.folder), "files": list(summary.files)}

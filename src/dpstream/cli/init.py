@@ -126,7 +126,7 @@ def command(
     """
     from dpstream.cli.asking import ask
     from dpstream.project.config_draft import draft_config
-    from dpstream.project.server_url import is_url
+    from dpstream.project.sections import is_url
     from dpstream.project.succession import draft_successor
 
     said = (time_column, person_column, key_column, delete_time_column, mechanism, table)

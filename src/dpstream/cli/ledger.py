@@ -88,7 +88,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
         desk = Desk(Settings.load(place))
         wrong, lines, head = desk.check_log()
         return _tell(wrong, as_json, {"service": desk.settings.name, "decisions": lines, "head": head})
-    from dpstream.stream.ledger.export import check_export, is_export
+    from dpstream.stream.ledger.reading import check_export, is_export
 
     if Path(place).is_file() and is_export(place):
         checked = check_export(Path(place).read_bytes(), releases)
@@ -143,7 +143,7 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
     Example:
       dpstream ledger export dpstream.toml --out ledger.jsonl
     """
-    from dpstream.stream.ledger.export import check_export, export_ledger, write_export
+    from dpstream.stream.ledger.reading import check_export, export_ledger, write_export
 
     _, ledger = _read(config, state)
     data = export_ledger(ledger, secret=secret, times=times)

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import dpstream
 from dpstream.cli.logs import JsonLog
+from dpstream.core.version import __version__
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
-_PRODUCER = f"urn:dpstream:{dpstream.__version__}"
+_PRODUCER = f"urn:dpstream:{__version__}"
 _TYPES = {"begun": "START", "done": "COMPLETE", "interrupted": "ABORT", "stopped": "FAIL"}
 
 
@@ -76,7 +76,7 @@ def _facet(kind: str, **values: Any) -> dict[str, Any]:
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
     """Namespace and name of what is read, as the configuration names it; nothing is looked up."""
-    from dpstream.core.objects import is_object_url, object_path
+    from dpstream.io.objects import is_object_url, object_path
 
     source, base = config.source_options, config.path.parent.absolute()
     if source.stdin:

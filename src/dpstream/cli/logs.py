@@ -19,17 +19,6 @@ import click
 from dpstream.core.showing import shown
 
 _LOGGER = "dpstream.streams"
-#: What ``dpstream.stream`` says, and the state of the step that it stands for. The argument is the step.
-EVENTS = {
-    "step %d: reserved": "reserved",
-    "step %d: committed": "committed",
-    "step %d: published": "published",
-    "step %d: published again": "restored",
-    "step %d: repeated, the stored release is given": "repeated",
-    "step %d is not published: %s": "unpublished",
-    "step %d is the last one, and a place of releases is away: %s": "away",
-    "step %d loses its changes, and its table cannot be made: %s": "unmade",
-}
 
 
 class JsonLog(logging.Handler):
@@ -75,10 +64,12 @@ class JsonLog(logging.Handler):
             self._descriptor = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A step's event; other records are none of ours."""
-        state = EVENTS.get(str(record.msg))
-        if state is not None and isinstance(record.args, tuple) and isinstance(record.args[0], int):
-            self.event(record.levelname.lower(), "step", record.args[0], state)
+        """A step's event; other records are left out."""
+        from dpstream.stream.step_log import StepEvent
+
+        state, step = getattr(record, "event", None), getattr(record, "step", None)
+        if isinstance(state, StepEvent) and isinstance(step, int):
+            self.event(record.levelname.lower(), "step", step, state.value)
 
     def event(self, level: str, event: str, step: int | None, state: str, **more: Any) -> None:
         """Write one event as a line of JSON."""

@@ -21,6 +21,7 @@ from dpstream.cli.interrupt import INTERRUPTED
 from dpstream.cli.shared import seen
 from dpstream.core.compiling import telling
 from dpstream.core.errors import DpstreamError
+from dpstream.core.version import __version__
 
 
 class Verbs(click.Group):
@@ -53,7 +54,6 @@ class Verbs(click.Group):
                 "compare",
                 "audit",
                 "ledger",
-                "diff",
             ),
             "up",
             "serve",
@@ -105,8 +105,6 @@ class Verbs(click.Group):
                 from dpstream.cli.audit import command
             case "ledger":
                 from dpstream.cli.ledger import command
-            case "diff":
-                from dpstream.cli.diff import command
             case "statement":
                 from dpstream.cli.statement import command
             case "advisory":
@@ -175,7 +173,7 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, *_: ob
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(dpstream.__version__, "--version", prog_name="dpstream", message="%(prog)s %(version)s")
+@click.version_option(__version__, "--version", prog_name="dpstream", message="%(prog)s %(version)s")
 @click.option(
     "--install-completion",
     is_flag=True,

@@ -97,8 +97,7 @@ def command(
       dpstream plan dpstream.toml --compare --seconds 300
     """
     from dpstream.project import Config
-    from dpstream.project.plan_description import describe
-    from dpstream.project.planning import smallest_budget
+    from dpstream.project.planning import describe, smallest_budget
 
     given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
     given = {key: value for key, value in given.items() if value is not None}
@@ -145,7 +144,7 @@ def command(
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     """Other epsilons under the file's definition: pure, or with the file's delta."""
     from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
-    from dpstream.project.plan_description import compare_budgets
+    from dpstream.project.planning import compare_budgets
     from dpstream.project.sections import round_down
 
     words = [word.strip() for word in text.split(",")]

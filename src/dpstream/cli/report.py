@@ -11,11 +11,6 @@ from dpstream.cli.types import FilePath, Whole
 @click.argument("run", default="dpstream.toml", type=FilePath("any"))
 @click.option("--out", default="report.html", show_default=True, type=FilePath("new"), help="The page.")
 @click.option(
-    "--private-data",
-    is_flag=True,
-    help="Compare with the private table as well. The page is then for evaluation only, not releasable.",
-)
-@click.option(
     "--pair",
     "pairs",
     type=(str, str),
@@ -31,9 +26,7 @@ from dpstream.cli.types import FilePath, Whole
     help="Steps to show at most, evenly spaced, first and last among them; of 200, 40 tables are read.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is no report.")
-def command(
-    run: str, out: str, private_data: bool, pairs: tuple[tuple[str, str], ...], most_steps: int, force: bool
-) -> None:
+def command(run: str, out: str, pairs: tuple[tuple[str, str], ...], most_steps: int, force: bool) -> None:
     """Write one self-contained page about a run, for a browser without a network.
 
     RUN is a configuration file, or a folder of releases. The page says first what one may conclude and how wrong that
@@ -41,26 +34,21 @@ def command(
     what is protected; of a stream of points maps, and the cells that they were drawn from. It is made of releases and
     public declarations only, and may be published with them.
 
-    With --private-data (a configuration only) it compares them with the private table too: errors over time, true
-    and synthetic shares side by side. Such a page is for evaluation only, not releasable; it says so on top and only
-    you can read the file.
+    How far the releases are from the private table says dpstream evaluate.
 
     \b
     Example:
       dpstream report releases/ --out report.html
-      dpstream report dpstream.toml --private-data --out private/evaluation.html
     """
-    from dpstream.tools.evaluate.label import LABEL
     from dpstream.tools.report import write_report
 
     page = write_report(
         run,
         out,
-        private_data=private_data,
         pairs=pairs,
         most_steps=most_steps,
         force=force,
         tell=lambda text: click.echo(f"note: {text}", err=True),
     )
     size = max(1, round(page.stat().st_size / 1000))
-    click.echo(f"wrote {page} ({size} kB){f'; {LABEL}' if private_data else ''}")
+    click.echo(f"wrote {page} ({size} kB)")

@@ -279,7 +279,7 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
-    from dpstream.project.predecessor import require_border
+    from dpstream.project.base import require_border
 
     _ask_state(config, config.state_dir if state is None else Path(state))
     base = config.base(state)
@@ -300,7 +300,7 @@ def _ask_state(config: Config, folder: Path) -> None:
     """Refuse what a run would refuse: a state of another plan, and a charge that the account does not allow."""
     from dpstream.stream import read_status
     from dpstream.stream.identity import plan_hash, require_same_plan
-    from dpstream.stream.ledger.membership import Membership
+    from dpstream.stream.ledger.account import Membership
     from dpstream.stream.ledger.reading import read_identity
     from dpstream.stream.store.sealed_history import stored_plan
 

@@ -16,7 +16,7 @@ from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dpstream.project.statement_words import Statement
+    from dpstream.project.statement import Statement
 
 
 @click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
@@ -58,8 +58,7 @@ def command(
       dpstream statement dpstream.toml --format croissant --out croissant.json
     """
     from dpstream.project import Config
-    from dpstream.project.statement_records import RECORDS, newest_release
-    from dpstream.project.statement_words import as_progress, statement
+    from dpstream.project.statement import RECORDS, as_progress, newest_release, statement
     from dpstream.project.status import status_facts
 
     loaded = Config.load(config)
@@ -101,7 +100,7 @@ def command(
 
 
 def _page(made: Statement, folder: Path, columns: int) -> str:
-    from dpstream.project.statement_records import newest_release
+    from dpstream.project.statement import newest_release
     from dpstream.stream.release.fitness import fitness_of
     from dpstream.tools.report.known_errors import beside_verdicts
     from dpstream.tools.report.statement_page import statement_page

@@ -73,8 +73,7 @@ def command(
             where="--deep",
             allowed="with --health or --prometheus",
         )
-    from dpstream.project.health import health
-    from dpstream.project.status import status_facts
+    from dpstream.project.status import health, status_facts
 
     loaded = looked_at(config, state)
     facts = status_facts(loaded, state, out)
@@ -82,7 +81,7 @@ def command(
         folder = loaded.state_dir if state is None else Path(state)
         word, why = health(loaded, facts, folder, max_age, out=out, deep=deep)
         if prometheus:
-            from dpstream.project.metrics import metric_values, metrics_text
+            from dpstream.project.status import metric_values, metrics_text
 
             click.echo(metrics_text({loaded.name: metric_values(loaded, facts, word, folder)}), nl=False)
             return 0

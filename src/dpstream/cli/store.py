@@ -39,14 +39,13 @@ def command() -> None:
 @command.command("check", short_help="Say whether the store is sound and fits what is published.")
 @config_argument
 @_state
-@_questions
 @_out
 @json_option
-def check(config: str, state: str | None, questions: bool, out: str | None, as_json: bool) -> int:
+def check(config: str, state: str | None, out: str | None, as_json: bool) -> int:
     """Read the whole store and all released files; say what is wrong. Changes nothing.
 
-    Looks at the tables, the chain of seals, the head file, every stored byte and every published one. A run
-    may be under way. Exit code 0: sound; 4: damaged.
+    Looks at the tables, the chain of seals, the head file, every stored byte and every published one, and at the
+    store of the questions. A run may be under way. Exit code 0: sound; 4: damaged.
 
     \b
     Example:
@@ -56,9 +55,7 @@ def check(config: str, state: str | None, questions: bool, out: str | None, as_j
 
     loaded = _load(config)
     releases = loaded.output.dir if out is None else Path(out)
-    place, server = _store(loaded, state, questions)
-    # Answers are nowhere but in the store.
-    checked = check_store(place, None if questions else releases, server=server, key=loaded.state_key())
+    checked = check_store(_place(loaded, state), releases, server=loaded.server, key=loaded.state_key())
     if as_json:
         facts: dict[str, Any] = {
             "sound": not checked.problems,
@@ -100,14 +97,16 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
       dpstream store export dpstream.toml --move --out stream.dpstore
     """
     from dpstream.stream.store.archive import export_store
+    from dpstream.stream.store.sealed_history import outside_heads, outside_heads_of_questions
 
     loaded, target = _load(config), Path(file)
     public = loaded.output.dir.resolve()
     if public in target.resolve().parents:
         raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
     place, server = _store(loaded, state, questions)
-    releases = None if questions else loaded.output.dir
-    steps = export_store(place, target, server=server, move=move, key=loaded.state_key(), releases=releases)
+    stream, releases = _place(loaded, state), loaded.output.dir
+    outside = outside_heads_of_questions(stream, releases) if questions else outside_heads(releases)
+    steps = export_store(place, target, server=server, move=move, key=loaded.state_key(), outside=outside)
     click.echo(f"wrote {target}: {counted(steps, 'step')}; it is as secret as the store")
     if move:
         click.echo("this store refuses to go on now: import the file where the stream is to live")
@@ -182,7 +181,7 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
       dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
     """
     from dpstream.stream.store.encryption import StateKey
-    from dpstream.stream.store.rekey import rekey_store, stored_key
+    from dpstream.stream.store.upkeep import rekey_store, stored_key
 
     if plain == (file is not None):
         raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
@@ -212,7 +211,7 @@ def compact(config: str, state: str | None, out: str | None) -> None:
     Example:
       dpstream store compact dpstream.toml
     """
-    from dpstream.stream.release.produce import steps_to_keep
+    from dpstream.stream.release.render import steps_to_keep
     from dpstream.stream.store.store import Store
 
     loaded = _load(config)
@@ -238,7 +237,7 @@ def _place(config: Config, state: str | None) -> Path:
 
 def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
     """The folder and the server of the stream's store, or of the store of its questions."""
-    from dpstream.stream.asking_stream import questions_path, questions_server
+    from dpstream.stream.store.place import questions_path, questions_server
 
     place = _place(config, state)
     return (questions_path(place), questions_server(config.server)) if questions else (place, config.server)

@@ -120,4 +120,8 @@ class _Retry:
 
 
 def _pause(seconds: float) -> None:
-    time.sleep(seconds)
+    """Sleep, in pieces of a second: a signal that arrives after Python's last look for one, or in another thread, does
+    not end a sleep."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 1))

@@ -1,4 +1,4 @@
-"""One door to other libraries: to what they raise, and to what their threads keep.
+"""One door to other libraries: to those that may not be there, what they raise, and what their threads keep.
 
 Arrow, DuckDB, csv, json, zlib and the codecs say which value they stumbled over. Wherever they touch private data,
 this turns what they raise into a sentence of ours, which names the place and never a value.
@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from dpstream.core.errors import DataError
+from dpstream.core.errors import ConfigError, DataError
 
 
 def failures() -> tuple[type[Exception], ...]:
@@ -42,6 +42,22 @@ def shielded(
         yield
     except failures():
         raise kind(what, where=where, allowed=allowed) from None
+
+
+@contextlib.contextmanager
+def from_extra(extra: str, where: str) -> Iterator[None]:
+    """Import what an extra of this package installs.
+
+    Errors:
+        ConfigError: it is not installed; names the extra.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "a package").partition(".")[0]
+        raise ConfigError(
+            f"{package} is not installed", where=where, allowed=f"pip install 'dpstream[{extra}]'"
+        ) from None
 
 
 def arrow_input(data: bytes) -> Any:

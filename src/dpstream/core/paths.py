@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreError
-from dpstream.core.objects import AnyPath, ObjectPath, asking
 
 #: What the system says of a path that can never be used, whoever asks and whenever.
 WRONG_PATH = {
@@ -64,15 +63,13 @@ def check_path(path: str | Path) -> None:
     _look(path)
 
 
-def check_file(path: str | AnyPath) -> None:
+def check_file(path: str | Path) -> None:
     """Check that what is there may be read as a file; nothing there is fine, too (the reader says so in its own words).
 
     Errors:
         ConfigError: a folder, a named pipe, a device or a socket; or a path that can never be used.
         PermissionError: a folder on the way may not be searched.
     """
-    if isinstance(path, ObjectPath):
-        return  # an object store holds nothing else
     status = _look(path)
     if status is not None and not stat.S_ISREG(status.st_mode):
         raise _wrong(path, f"this is {_kind(status)}", "a file")
@@ -120,16 +117,14 @@ def check_writable(path: Path) -> None:
         ) from None
 
 
-def read_bytes(path: AnyPath) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """Read a whole file, after ``check_file``.
 
     Errors:
-        ConfigError: no file. StoreError: an object store that does not answer.
-        OSError: it cannot be read, or is not there.
+        ConfigError: no file. OSError: it cannot be read, or is not there.
     """
     check_file(path)
-    with asking(path):
-        return path.read_bytes()
+    return path.read_bytes()
 
 
 def read_text(path: Path) -> str:

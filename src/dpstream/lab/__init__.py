@@ -1,4 +1,4 @@
-"""Audits, certificates and reproductions of the papers; loaded on use only. See README.md in this folder."""
+"""Audits and reproductions of the papers; loaded on use only. See README.md in this folder."""
 
 from __future__ import annotations
 

@@ -7,13 +7,19 @@ from typing import Any
 from dpstream.core.contracts import Key
 from dpstream.project import keys
 from dpstream.project.config import Config
-from dpstream.project.due_steps import Watch
 from dpstream.project.keys import SECTIONS
-from dpstream.project.pending import Pending, check_recheck, expected_steps, pending_steps
-from dpstream.project.plan_description import describe, guarantee
+from dpstream.project.pending import (
+    Pending,
+    check_recheck,
+    expected_steps,
+    last_wanted,
+    pending_steps,
+    taken_steps,
+)
+from dpstream.project.planning import describe, guarantee
 from dpstream.project.reader import Used
-from dpstream.project.running import last_wanted, taken_steps
 from dpstream.project.sections import BudgetOptions, OutputOptions
+from dpstream.project.status import Watch
 
 __all__ = [
     "KEYS",

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpstream.core.contracts import Alternative, Given, PublicPrior
+from dpstream.core.contracts import Alternative, PublicPrior
 from dpstream.core.contracts.registry import family_of, mechanisms
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import ZCDP, Budget, PureDP, Record
+from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.core.schema.toml import load_toml
-from dpstream.project.accuracy_section import check_headline_taken, read_headline
 from dpstream.project.config import Config
-from dpstream.project.mechanism import read_recipe
-from dpstream.project.prior_section import check_prior_taken
+from dpstream.project.public_knowledge import check_prior_taken, facts_for
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.sections import check_headline_taken, read_headline, read_recipe
 
 
 @dataclass(frozen=True)
@@ -119,24 +118,21 @@ def _with(config: Config, one: Alternative) -> Config:
     budget = config.budget
     if one.events > 1:
         budget = replace(budget, budget=_each(budget.budget, one.events), stated=None)
-    # As in a file of its own: only a record's stay makes a mechanism depend on the guesses.
-    guesses = expected if isinstance(unit, Record) else None
     prior = getattr(config.recipe, "prior", None)  # of the baseline, it is a word
-    given = Given(
-        schema.domain,
+    given = facts_for(
         schema,
-        config.source_options.deletions,
-        budget.stated,
-        None if guesses is None else guesses.turnover,
-        budget.horizon,
-        config.source_options.period_name,
-        headline,
-        share,
+        unit,
         budget.budget,
-        None if guesses is None else guesses.records_per_step,
-        getattr(config.recipe, "season", None),
-        prior if isinstance(prior, PublicPrior) else None,
-        None if expected is None else expected.records_per_step,
+        expected,
+        deletions=config.source_options.deletions,
+        horizon=budget.horizon,
+        stated=budget.stated,
+        step_name=config.source_options.period_name,
+        headline=headline,
+        headline_share=share,
+        season=getattr(config.recipe, "season", None),
+        prior=prior if isinstance(prior, PublicPrior) else None,
+        cancels=config.source_options.cancels,
     )
     recipe = read_recipe(Section(file, "mechanism", options), given)
     check_headline_taken(accuracy, recipe)

@@ -2,57 +2,249 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from dpstream.core.contracts import Family, Given, PublicPrior, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
-from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Record, Unit
+from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError
+from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
+from dpstream.core.schema.constraints import Constraints, split_spec
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.project.absent_files import AbsentFiles
-from dpstream.project.accuracy_section import (
-    AccuracyOptions,
-    check_headline_taken,
-    read_accuracy,
-    read_headline,
-)
-from dpstream.project.base_options import BaseOptions, read_base
-from dpstream.project.expect_section import Expected, expected_words, read_expected
-from dpstream.project.keyed_sections import asks_for_record, default_mechanism, read_record
+from dpstream.project.base import BaseOptions, read_base
 from dpstream.project.keys import SECTIONS
-from dpstream.project.mechanism import named_family, read_recipe
-from dpstream.project.places import check_account, check_database, check_places
-from dpstream.project.prior_section import check_prior_taken, read_prior
-from dpstream.project.publication_section import Publication, read_publication
+from dpstream.project.public_knowledge import (
+    Expected,
+    check_prior_taken,
+    check_season_taken,
+    expected_words,
+    facts_for,
+    read_expected,
+    read_prior,
+    read_season,
+)
 from dpstream.project.reader import Section, Used
-from dpstream.project.release_sink import sink_of
-from dpstream.project.season import check_season_taken, read_season
 from dpstream.project.sections import (
+    AccuracyOptions,
     BudgetOptions,
+    KeyPlace,
     OutputOptions,
+    Publication,
+    asks_for_record,
+    check_account,
     check_columns,
+    check_database,
     check_fits,
+    check_headline_taken,
+    check_places,
     check_source,
+    default_mechanism,
+    named_family,
+    read_accuracy,
     read_budget,
+    read_headline,
+    read_key_place,
     read_output,
+    read_publication,
+    read_recipe,
+    read_record,
+    read_server,
     read_source,
     read_state,
     read_unit,
 )
-from dpstream.project.server_url import read_server
-from dpstream.project.state_key import KeyPlace, read_key_place
 from dpstream.stream import PostgresServer, StateKey
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
     from dpstream.stream import Release, Sink, Stream
     from dpstream.stream.predecessor_cost import Base
+
+
+@dataclass(frozen=True)
+class AbsentFiles:
+    """What stands in for files that are not there.
+
+    Attributes:
+        names: of the files, as the configuration has them.
+        pinned: what the started stream is pinned to.
+        codebook: of its releases; None: no file of constraints is missing.
+        prior_gone: whether the file of the prior is missing.
+    """
+
+    names: tuple[str, ...]
+    pinned: Mapping[str, Any]
+    codebook: Schema | None
+    prior_gone: bool
+
+    @classmethod
+    def of(
+        cls,
+        document: Mapping[str, Any],
+        base: Path,
+        state: Path,
+        releases: Path,
+        server: PostgresServer | None,
+    ) -> AbsentFiles | None:
+        """None where all files are there, or nothing can stand in for them: reading them says what is wrong."""
+        prior, rules = (_missing(names, base) for names in (_of_prior(document), _of_constraints(document)))
+        if not prior and not rules:
+            return None
+        from dpstream.io.sinks import read_catalogue, read_manifest
+        from dpstream.io.sinks.release_reader import released_schema
+        from dpstream.stream import read_status
+
+        try:
+            pinned, codebook = read_status(state, server=server).plan, None
+            if rules:
+                last = max(int(entry["step"]) for entry in read_catalogue(releases)["steps"])
+                codebook = released_schema(releases, read_manifest(releases, last))
+        except (DpstreamError, KeyError, TypeError, ValueError):
+            return None
+        if (prior and "prior" not in pinned["options"]) or (rules and codebook is None):
+            return None
+        return cls((*prior, *rules), pinned, codebook, bool(prior))
+
+    @property
+    def told(self) -> str:
+        """A sentence for the owner."""
+        one = len(self.names) == 1
+        return (
+            f"the public {'file' if one else 'files'} {', '.join(map(repr, self.names))} "
+            f"{'is' if one else 'are'} not there; what the stream is pinned to is used instead, and the next step "
+            f"needs {'it' if one else 'them'}"
+        )
+
+    def schema(self, document: Mapping[str, Any], base: Path, where: str) -> Schema:
+        """The schema as the stream is pinned to it.
+
+        Errors: see ``Schema.from_toml``; whatever else differs is found where plans are compared.
+        """
+        if self.codebook is None:
+            return Schema.from_toml(document, base=base, where=where)
+        table = {key: value for key, value in document["schema"].items() if key != "constraints"}
+        plain = Schema.from_toml({"schema": table}, base=base, where=where)
+        spec = self.codebook.constraints.spec() if self.codebook.constraints is not None else {}
+        measured, found = split_spec(spec, plain.columns)
+        return replace(plain, columns=tuple(measured), constraints=self._with_files(found, document))
+
+    def _with_files(self, found: Constraints, document: Mapping[str, Any]) -> Constraints:
+        """The codebook has no files; which constraint is from which is in the configuration, in the same order."""
+        rules = document["schema"]["constraints"]
+        digests = self.pinned["schema"]["constraints"]["files"]
+        derived = tuple(
+            replace(one, file=name, digest=digests.get(name))
+            for one in found.derived
+            for name in (str(rules["derived"][one.column.name]["file"]),)
+        )
+        written = len(rules.get("forbidden", ()))
+        excluded = tuple(
+            replace(one, file=name, digest=digests.get(name))
+            for one, entry in zip(found.excluded[written:], rules.get("allowed", ()), strict=True)
+            for name in (str(entry["file"]),)
+        )
+        return replace(found, derived=derived, excluded=(*found.excluded[:written], *excluded))
+
+    def prior(self, schema: Schema) -> PublicPrior | None:
+        """Something with the pinned facts, for a plan that takes no step; None where the file is there."""
+        if not self.prior_gone:
+            return None
+        facts = self.pinned["options"]["prior"]
+        columns = tuple(sorted(schema.names.index(name) for name in facts["columns"]))
+        codes, weights = np.zeros((1, len(columns)), np.int32), np.array([float(facts["records"])])
+        return PublicPrior(schema.domain, columns, codes, weights, facts)
+
+
+def _of_prior(document: Mapping[str, Any]) -> list[Any]:
+    own = document.get("prior")
+    return [own.get("file")] if isinstance(own, Mapping) else []
+
+
+def _of_constraints(document: Mapping[str, Any]) -> list[Any]:
+    schema = document.get("schema")
+    rules = schema.get("constraints") if isinstance(schema, Mapping) else None
+    if not isinstance(rules, Mapping):
+        return []
+    derived, allowed = rules.get("derived", {}), rules.get("allowed", [])
+    entries = list(derived.values()) if isinstance(derived, Mapping) else []
+    entries += allowed if isinstance(allowed, list) else []
+    return [entry.get("file") for entry in entries if isinstance(entry, Mapping)]
+
+
+def _missing(names: list[Any], base: Path) -> list[str]:
+    return [name for name in names if isinstance(name, str) and name and not (base / name).exists()]
+
+
+def sink_of(
+    output: OutputOptions,
+    directory: Path,
+    state: Path,
+    name: str,
+    make_plan: Callable[[], StreamPlan],
+    schema: Schema,
+) -> Sink:
+    """The folder, and the database, the bucket, the standard output or the tables that it is followed by.
+
+    Args:
+        directory: the folder of releases.
+        state: the secret state's folder.
+        name: of the stream.
+
+    Errors:
+        ConfigError: a place that lies in the state, or a column whose name the sink needs.
+    """
+    from dpstream.io.sinks import (
+        Bucket,
+        DuckDBFeed,
+        Feed,
+        Mirrored,
+        PostgresFeed,
+        Publisher,
+        StandardOutput,
+        Tee,
+    )
+    from dpstream.io.sinks.feed import SINKS
+    from dpstream.stream.release.manifest import describe_tables
+
+    folder = Publisher(directory, format=output.format)
+    feed: Feed
+    reserved: tuple[str, ...] = ()
+    if output.sink == "duckdb" and output.database is not None:
+        check_places(state, Path(output.database), "output database")
+        feed = DuckDBFeed(Path(output.database), table=output.table)
+    elif output.sink == "postgresql" and output.database is not None:
+        feed = PostgresFeed(output.database, table=output.table)
+    elif output.sink == "bucket" and output.database is not None:
+        return Mirrored(folder, Bucket(output.database))
+    elif output.sink == "stdout":
+        feed = StandardOutput()
+    elif output.sink == "folder":
+        return folder
+    else:
+        kind = SINKS.get(output.sink)
+        if kind.folder and output.database is not None:
+            check_places(state, Path(output.database), "output database")
+        feed, reserved = kind.open(output.database, output.table), kind.reserved
+    plan = make_plan()
+    released = plan.released_schema(schema)
+    taken = [column for column in released.names if column.lower() in reserved]
+    if taken:
+        raise ConfigError(
+            f"column {taken[0]!r} of the schema has a name that sink = {output.sink!r} needs",
+            where="[output] sink",
+            allowed="another name of the column, or another sink",
+        )
+    book = describe_tables(plan, released, name, folder.table_name, with_ids=False)
+    rows = book["dpstream"].get("panel", {}).get("fields", [])
+    return Tee(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
+
 
 FORMAT = 1
 
@@ -164,23 +356,22 @@ class Config:
             deletions=options.deletions,
             horizon=budget.horizon,
         )
-        # Only a record's stay makes a mechanism depend on what is guessed of who leaves.
-        turnover = expected.turnover if expected is not None and isinstance(unit, Record) else None
         accuracies, priors = section("accuracy"), section("prior")
-        given = Given(
-            schema.domain,
+        headline, share = read_headline(accuracies)
+        given = facts_for(
             schema,
-            options.deletions,
-            budget.stated,
-            turnover,
-            budget.horizon,
-            options.period_name,
-            *read_headline(accuracies),
+            unit,
             budget.budget,
-            None if turnover is None or expected is None else expected.records_per_step,
-            read_season(stream, options),
-            _prior(priors, base, schema, absent) if "prior" in document else None,
-            None if expected is None else expected.records_per_step,
+            expected,
+            deletions=options.deletions,
+            horizon=budget.horizon,
+            stated=budget.stated,
+            step_name=options.period_name,
+            headline=headline,
+            headline_share=share,
+            season=read_season(stream, options),
+            prior=_prior(priors, base, schema, absent) if "prior" in document else None,
+            cancels=options.cancels,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
         check_headline_taken(accuracies, recipe)
@@ -207,7 +398,7 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
-        publication = read_publication(section("statement"), section("report"), base)
+        publication = read_publication(section("statement"))
         accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
         if begins is not None:
             options = replace(options, continues=True)
@@ -327,9 +518,9 @@ class Config:
             told: the pinned plan of a started stream whose state is elsewhere, as in an archive.
 
         Errors:
-            ConfigError, UnitError, StoreDamagedError: see ``dpstream.project.predecessor``.
+            ConfigError, UnitError, StoreDamagedError: see ``dpstream.project.base``.
         """
-        from dpstream.project.predecessor import find_base
+        from dpstream.project.base import find_base
 
         return None if self.base_options is None else find_base(self, self.base_options, state, told)
 
@@ -433,7 +624,7 @@ class Config:
     def _run(
         self, until: int | None, steps: int | None, recheck: bool, randomness: Randomness | None
     ) -> Iterator[Release]:
-        from dpstream.project.running import last_wanted, taken_steps
+        from dpstream.project.pending import last_wanted, taken_steps
 
         with self.open_stream(randomness=randomness) as stream:
             stream.publish_again()

@@ -6,10 +6,11 @@ Comments come from the table of keys; what a mechanism needs comes from its reci
 
 from __future__ import annotations
 
+import datetime
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,25 +20,253 @@ from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
 from dpstream.core.privacy import ZCDP, PureDP
+from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
-from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_reports
-from dpstream.core.schema.hints import coordinates, whose_column
-from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_value
-from dpstream.io.sources.duckdb_file import is_database
-from dpstream.project.database_draft import DatabaseTable, read_table
-from dpstream.project.draft_questions import POINTS, Ask, about_person, about_points, question
-from dpstream.project.draft_reasons import mechanism_reason, refuse_envelope
+from dpstream.io.sources.query import is_database
+from dpstream.io.sources.sample import read_sample
+from dpstream.project.column_draft import SAMPLE_ROWS, coordinates, draft_columns, draft_reports, whose_column
+from dpstream.project.drafted_tables import (
+    DatabaseTable,
+    Periods,
+    ServerTable,
+    dated_panel,
+    periods_of,
+    read_server_table,
+    read_table,
+)
 from dpstream.project.json_schema import LINE
 from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
-from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
-from dpstream.project.mechanism import read_recipe
-from dpstream.project.panel_draft import Periods, dated_panel, periods_of
 from dpstream.project.reader import Section, exact_number, reason_for
-from dpstream.project.server_draft import ServerTable, read_server_table
-from dpstream.project.server_url import is_url
+from dpstream.project.sections import DEFAULT_KEYED, is_url, read_recipe
+
+#: The mechanism that follows coordinates.
+POINTS = "points"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question.
+
+    Attributes:
+        key: the key of the file that the answer becomes.
+        words: what it is about, and what the answer means.
+        default: what an empty answer stands for; empty: it is left open.
+        read: the value of an answer.
+    """
+
+    key: str
+    words: str
+    default: str
+    read: Callable[[str], Any]
+
+
+#: Asks, and gives the answer; None: left open. An answer that ``Question.read`` refuses is asked for again.
+Ask = Callable[[Question], Any]
+
+_CHANCES = ("0.1", "0.5", "1", "2", "5")
+
+
+def _meaning() -> str:
+    """What epsilon bounds, by an example."""
+    rates = ", ".join(f"{100 * best_guess(float(one), 0.0):.3g} at {one}" for one in _CHANCES)
+    return (
+        "It bounds what all releases together tell about one of those who are protected. Somebody who guesses a fact "
+        f"about them is right in 50 of 100 cases without the releases, and with them in at most so many: {rates}."
+    )
+
+
+def _exact(text: str) -> str:
+    number = exact_number(text)
+    if number is None or not 0 < number <= 1000:
+        raise ConfigError(
+            f"{text!r} cannot be used", allowed='an exact positive number up to 1000, such as "1"'
+        )
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**53:
+        raise ConfigError(f"{text!r} cannot be used", allowed="a whole number from 1")
+    return int(text)
+
+
+def _day(text: str) -> str:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a day", allowed="a day such as 2026-01-05") from None
+    return text
+
+
+def _end(text: str) -> str:
+    return text if text == "today" else _day(text)
+
+
+def _every(text: str) -> str:
+    from dpstream.io.sources.calendar import EVERY, period_grid
+
+    if text != "files":
+        try:
+            period_grid(text, datetime.date(2000, 1, 1), "every")
+        except ConfigError:
+            raise ConfigError(f"{text!r} is no length of a step", allowed=EVERY) from None
+    return text
+
+
+_QUESTIONS: Mapping[str, Question] = {
+    one.key: one
+    for one in (
+        Question("epsilon", f"How much may be lost? (epsilon) {_meaning()}", "1", _exact),
+        Question(
+            "rho",
+            "How much may be lost? (rho, of zero-concentrated differential privacy: smaller is more private; 0.005 "
+            "is about epsilon = 0.57 at delta = 1e-9, 0.02 about 1.2, 0.1 about 2.8)",
+            "0.005",
+            _exact,
+        ),
+        Question(
+            "every",
+            "How often do you publish? (day, week, month, ...) Longer steps hold more records, so their shares of "
+            "noise are smaller.",
+            "week",
+            _every,
+        ),
+        Question(
+            "start",
+            "The public first day of step 1, such as the day on which the register opened; for weeks a Monday. It "
+            "must not be read off the data.",
+            "",
+            _day,
+        ),
+        Question("end", "The public last day, or today; it may be moved later.", "today", _end),
+        Question(
+            "max_events", "How many records has one of them at most? Further ones are left out.", "", _count
+        ),
+        Question("horizon", "How many steps (periods) will there be at most?", "", _count),
+        Question(
+            "size",
+            "About how many records does the table hold, as anybody may guess who never saw it? (1000, 3000, ...; it "
+            "is published)",
+            "",
+            _count,
+        ),
+        Question(
+            "records_per_step",
+            "About how many records come in a step, as anybody may guess who never saw them? (it is published)",
+            "",
+            _count,
+        ),
+    )
+}
+
+
+def question(key: str) -> Question | None:
+    """The question about a key of the file; None where there is none."""
+    return _QUESTIONS.get(key)
+
+
+def about_person(columns: Sequence[str], likely: str | None = None) -> Question:
+    """Which column says whose a record is, where several records may be of one person.
+
+    Args:
+        likely: the column that looks like it.
+    """
+
+    def read(text: str) -> str:
+        if text not in columns:
+            raise ConfigError(
+                f"there is no column {text!r}", allowed="a column of the data, or an empty answer"
+            )
+        return text
+
+    words = (
+        "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
+        "together: the column that says whose a record is."
+    )
+    if likely is not None:
+        words += f" It may be {likely!r}, whose values come again and again."
+    return Question("user_column", words, "", read)
+
+
+def about_points(place: tuple[str, str]) -> Question:
+    """Whether columns that look like coordinates are to be followed as such."""
+
+    def read(text: str) -> str:
+        if text != POINTS:
+            raise ConfigError(f"{text!r} cannot be used", allowed=f"{POINTS}, or an empty answer")
+        return text
+
+    words = (
+        f"Columns {place[0]!r} and {place[1]!r} look like coordinates. Follow them more finely than bins do? Then "
+        f"answer {POINTS}: the number of records of every step is declared public. Else an empty answer."
+    )
+    return Question("mechanism", words, "", read)
+
+
+_SHAPES = {
+    "changes": "the data look like a change feed whose rows have keys",
+    "snapshots": "the files look like the same table at several times, with keys",
+    "stays": "the rows look like stays, with a key, a start and an end",
+}
+_ENVELOPE = {"before", "after", "op"}
+#: Makes rows of envelopes: the record, what happened to it, and when.
+_UNWRAP = (
+    "jq -c '(.payload // .) | (.after // .before) + {op, at: ((.ts_ms // 0) / 1000 | todate)}' FILE > "
+    "changes.ndjson"
+)
+
+
+def mechanism_reason(
+    keyed: Recognised | None,
+    feed: EventFeed | None,
+    found_person: str | None,
+    person_column: str | None,
+    *,
+    given: bool,
+    crowded: bool,
+) -> str:
+    """Why the drafted mechanism is proposed; empty where the owner named it.
+
+    Args:
+        crowded: whether the columns have too many combinations of values for a mechanism that follows people.
+    """
+    if given:
+        return ""
+    if keyed is not None:
+        return f"{_SHAPES[keyed.shape]}; it follows the records that are there, and protects a record's whole stay"
+    if found_person is not None:
+        return (
+            "each row looks like a person with one column a period; it follows people, and protects all that one "
+            "reports"
+        )
+    if person_column is not None:
+        why = "a column says whose a record is, so all records of one person are protected together"
+        more = "; the columns have too many combinations of values to follow each person: fewer columns make a panel"
+        return f"{why}{more if crowded else ''}"
+    if feed is not None:
+        return (
+            "records come and leave, and no column looks like a key; where one is (--key-column), a mechanism that "
+            "follows keys has smaller errors"
+        )
+    return "nothing in the data looks like a key, a stay or a person, so each record is taken to come and to stay"
+
+
+def refuse_envelope(table: Any) -> None:
+    """Refuse nested change records (Debezium's envelopes): no column of them is one of the table (ConfigError)."""
+    import pyarrow as pa
+
+    nested = {name for name in table.column_names if pa.types.is_nested(table.schema.field(name).type)}
+    names = set(table.column_names)
+    if (names >= _ENVELOPE and nested & _ENVELOPE) or nested >= {"schema", "payload"}:
+        raise ConfigError(
+            "the records are envelopes of a change feed (before, after, op), and what happened to a row lies inside",
+            where="init",
+            allowed=f"rows with an operation column; this makes them: {_UNWRAP}",
+        )
+
 
 _HEAD = f"""\
 {LINE}
@@ -232,9 +461,7 @@ def draft_config(
         _section("source", source, _rows("source", family.limits, changes=keyed is not None)),
         schema.strip("\n") + "\n",
         _section("expect", expect, offered=ordered),
-        _mechanism(
-            family, chosen, reason, place, deletes=feed is not None or family.limits.units[0] == "record"
-        ),
+        _mechanism(family, chosen, reason, place),
         _section("budget", budget, offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
@@ -431,9 +658,7 @@ def _asked(family: Family, section: str) -> dict[str, Any]:
     return {key: value if isinstance(value, bool) else _Asked(value) for key, value in drafted.items()}
 
 
-def _mechanism(
-    family: Family, name: str, reason: str, place: tuple[str, str] | None, *, deletes: bool
-) -> str:
+def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | None) -> str:
     """Its own options: those that have to be written, and the others with its own defaults.
 
     Args:
@@ -444,9 +669,6 @@ def _mechanism(
     written: dict[str, Any] = {"name": name}
     written |= {key: _Asked() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
-    written |= family.draft_decided.get(name, {})
-    if deletes:
-        written |= {key: value for key, value in family.draft_deletes.items() if key in rows}
     about = [] if not reason else [f"{name} is proposed because {reason}."]
     if place is not None:
         about.append(

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from dpstream.core.contracts import Family, Given, Limits
+from dpstream.core.contracts import Family, Limits
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError, UnitError
 from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, Record, Unit, User
@@ -17,10 +17,12 @@ from dpstream.core.privacy.budget import Amount, amounts
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import Publisher
-from dpstream.project.keyed_sections import DEFAULT_KEYED
-from dpstream.project.mechanism import read_recipe
+from dpstream.project.keys import keys_of
+from dpstream.project.public_knowledge import Expected, expected_words, facts_for, read_expected
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.sections import DEFAULT_KEYED, read_recipe
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
+from dpstream.stream.arguments import check_text
 
 _WHERE = "dpstream.open"
 _EVENT = Event()
@@ -40,6 +42,7 @@ def open(
     mechanism: Any = DEFAULT_MECHANISM,
     horizon: int | None = None,
     deletions: bool = False,
+    expect: Mapping[str, Any] | None = None,
     releases: str | Path | None = None,
     name: str = "stream",
     records: Literal["fresh", "persistent"] | None = None,
@@ -47,6 +50,7 @@ def open(
     approve: bool = False,
     keep: Literal["all"] | int = "all",
     account: str | Path | None = None,
+    same_unit: str | None = None,
     key: StateKey | None = None,
     randomness: Randomness | None = None,
     **options: Any,
@@ -67,6 +71,7 @@ def open(
         horizon: the largest number of steps; some mechanisms need it.
         deletions: a public statement that records may leave (``stream.step(..., deletes=...)``); a recipe says it
             itself.
+        expect: public guesses as in ``[expect]`` of a file, such as ``{"records_per_step": 300}``; they are published.
         releases: another folder for the releases.
         name: of the stream, in its manifests; it cannot change later.
         records: ``fresh`` draws every table anew, ``persistent`` changes as few records as the mechanism allows; as
@@ -75,6 +80,8 @@ def open(
         approve: hold each release until ``stream.approve`` is called.
         keep: how many of the last steps keep their tables.
         account: a file in which several streams on one private source add up.
+        same_unit: of an account with a unit of users or of records: why one of this stream is one of the others, which
+            no column says here, such as "users are the column pid". Public.
         key: of an encrypted state.
         randomness: for tests; releases made with it say so.
         options: of the mechanism, as in ``[mechanism]`` of a file (``workload="all-3-way"``).
@@ -108,23 +115,27 @@ def open(
         raise UnitError(f"{unit!r} is no unit", where=f"{_WHERE} unit", allowed=allowed)
     if isinstance(unit, Record) and mechanism == DEFAULT_MECHANISM:
         mechanism = DEFAULT_KEYED
-    family, recipe = _recipe(mechanism, schema, deletions, options)
-    amount = _budget(budget, epsilon, rho)
-    limits = Limits() if family is None else family.limits_of(recipe)
-    if family is not None:
-        _check_limits(family, limits, unit, deletions)
     if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int)):
         raise ConfigError(
             f"{horizon!r} is no number of steps",
             where=f"{_WHERE} horizon",
             allowed="a whole number from 1, or None",
         )
+    amount = _budget(budget, epsilon, rho)
+    family, recipe, expected = _recipe(
+        mechanism, schema, options, expect, unit=unit, budget=amount, deletions=deletions, horizon=horizon
+    )
+    limits = Limits() if family is None else family.limits_of(recipe)
+    if family is not None:
+        _check_limits(family, limits, unit, deletions)
     kind_of_records = limits.records[0] if records is None else records
     if kind_of_records in limits.no_records:
         raise ConfigError(
             limits.no_records[kind_of_records], where=f"{_WHERE} records", allowed="another kind"
         )
     publishing = Publishing(records=kind_of_records, publish=publish, approve=approve)  # type: ignore[arg-type]
+    if same_unit is not None:
+        check_text(same_unit, "same_unit", longest=500)
     plan = recipe.calibrate(amount, unit, horizon)
     return open_stream(
         plan,
@@ -135,6 +146,8 @@ def open(
         publish_to=Publisher(public),
         keep=keep,
         account=account,
+        declared_public=expected_words(expected),
+        source=None if same_unit is None else {"same_unit": same_unit},
         publishing=publishing,
         key=key,
     )
@@ -160,9 +173,17 @@ def _budget(budget: Budget | None, epsilon: Amount | None, rho: Amount | None) -
 
 
 def _recipe(
-    mechanism: Any, schema: Schema, deletions: bool, options: Mapping[str, Any]
-) -> tuple[Family | None, Any]:
-    """The recipe, and its family where it has one.
+    mechanism: Any,
+    schema: Schema,
+    options: Mapping[str, Any],
+    expect: Mapping[str, Any] | None,
+    *,
+    unit: Unit,
+    budget: Budget,
+    deletions: bool,
+    horizon: int | None,
+) -> tuple[Family | None, Any, Expected | None]:
+    """The recipe, its family where it has one, and the guesses.
 
     Errors:
         ConfigError, LimitError: an unknown mechanism, or options that it does not have or cannot use.
@@ -179,9 +200,13 @@ def _recipe(
                     allowed=", ".join([*arguments, *own]),
                 )
         table = {"name": mechanism, **{option: _as_written(value) for option, value in options.items()}}
-        return family, read_recipe(
-            Section(_WHERE, "mechanism", table), Given(schema.domain, schema, deletions)
+        section = Section(_WHERE, "mechanism", table)
+        guesses = Section(_WHERE, "expect", _guesses(expect))
+        expected = read_expected(
+            guesses, unit, section, expect is not None, deletions=deletions, horizon=horizon
         )
+        given = facts_for(schema, unit, budget, expected, deletions=deletions, horizon=horizon)
+        return family, read_recipe(section, given), expected
     calibrate = None if isinstance(mechanism, type) else getattr(mechanism, "calibrate", None)
     if not callable(calibrate) or list(inspect.signature(calibrate).parameters)[:3] != _CALIBRATED_WITH:
         shown = (
@@ -190,13 +215,27 @@ def _recipe(
             else f"an object of the type {type(mechanism).__name__}"
         )
         raise ConfigError(f"{shown} is no recipe of a stream", where=f"{_WHERE} mechanism", allowed=_NAMES)
-    if options or deletions:
-        given = [*options, *(["deletions"] if deletions else [])]
+    beside = [*options, *(["deletions"] if deletions else []), *(["expect"] if expect is not None else [])]
+    if beside:
         raise ConfigError(
-            f"{', '.join(given)} beside a recipe", where=_WHERE, allowed="options inside the recipe"
+            f"{', '.join(beside)} beside a recipe", where=_WHERE, allowed="options inside the recipe"
         )
     known = (family for family in families() if type(mechanism) in family.recipes.values())
-    return next(known, None), mechanism
+    return next(known, None), mechanism, None
+
+
+def _guesses(expect: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if expect is None:
+        return {}
+    keys = list(keys_of("expect"))
+    if not isinstance(expect, Mapping) or not set(expect) <= set(keys):
+        what = f"a {type(expect).__name__}"
+        if isinstance(expect, Mapping):
+            what = f"the key {next(key for key in expect if key not in keys)!r}"
+        raise ConfigError(
+            f"{what} cannot be used", where=f"{_WHERE} expect", allowed=f"a dict with {', '.join(keys)}"
+        )
+    return {key: _as_written(value) for key, value in expect.items()}
 
 
 def _check_limits(family: Family, limits: Limits, unit: Unit, deletions: bool) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.dates import read_date, read_time
-from dpstream.core.schema.hints import words_in
-from dpstream.core.schema.sample import files_of, read_sample
-from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
+from dpstream.io.sources.operations import DELETE, INSERT, UPDATE
+from dpstream.io.sources.sample import files_of, read_sample
+from dpstream.project.column_draft import words_in
 
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
 _WORDS = {

@@ -9,17 +9,391 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dpstream.core.contracts import Family, Key
+from dpstream.core.contracts import HEADLINE_SHARE, Family, Key
 from dpstream.core.contracts.expectations import VARIES
-from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, words
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, TEXTS, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
-from dpstream.io.sinks.sink_kinds import SINKS
+from dpstream.io.sinks.feed import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
-from dpstream.project.accuracy_keys import ACCURACY_KEYS
-from dpstream.project.base_keys import BASE_KEYS
-from dpstream.project.output_keys import OUTPUT_KEYS
-from dpstream.project.prior_keys import PRIOR_KEYS
-from dpstream.project.publication_keys import PUBLICATION_KEYS
+from dpstream.stream.release.publishing import FULL_EVERY
+
+ACCURACY_KEYS: tuple[Key, ...] = (
+    Key(
+        "accuracy",
+        "headline",
+        'a list of marginals such as [["zip"], ["zip", "cause"]], with name = "pooled" or "census"',
+        "none",
+        "every number that is measured for itself takes budget from the others",
+        "Marginals that are measured by themselves whenever anything is (at the end of every group of steps, at every "
+        "census), so that their counts have exact errors. The synthetic tables keep to them as far as noise allows.",
+        fragment={"type": "array", "items": {**TEXTS, "minItems": 1}, "minItems": 1},
+    ),
+    Key(
+        "accuracy",
+        "headline_share",
+        "an exact number between 0 and 1, with a headline",
+        str(HEADLINE_SHARE),
+        "the headlines stand out, and the rest of the table has most of the budget",
+        "Share of the budget for the headlines, in equal parts.",
+        fragment=NUMBER,
+    ),
+    Key(
+        "accuracy",
+        "simulate",
+        "none, or a number of runs from 2 to 1000; 20 are usual",
+        "none",
+        "it takes as many runs of the whole stream; dpstream errors does the same when it is called",
+        "How many runs find out by simulation, after steps 1, 2, 4, 8, ..., how far the releases are off. Results are "
+        "in errors/ beside the releases. They read public files only and cost no budget.",
+        fragment={"anyOf": [words("none"), {**COUNT, "minimum": 2, "maximum": 1000}]},
+    ),
+    Key(
+        "accuracy",
+        "simulate_seconds",
+        "a whole number from 1, with simulate",
+        "600",
+        "steps should not wait for long",
+        "CPU seconds after which a simulation begins no further run; at least two are done. Public: it depends on "
+        "releases only.",
+        fragment=COUNT,
+    ),
+)
+
+
+_SHARES = (
+    'one label, a list of labels (even shares), or labels with exact shares such as {A = "0.6", B = "0.4"}'
+)
+_NOTHING = "columns and labels that are called alike are alike"
+
+BASE_KEYS: tuple[Key, ...] = (
+    Key(
+        "base",
+        "releases",
+        "the folder of the earlier stream's releases, relative to this file",
+        None,
+        "",
+        "The earlier stream: its public folder. It is read when the stream is started, and not needed afterwards.",
+        fragment=TEXT,
+    ),
+    Key(
+        "base",
+        "step",
+        "the number of its last published step",
+        "its last one",
+        "what came in a later step would be lost",
+        "Which release the stream begins with. Steps after it have to be withdrawn ones.",
+        fragment=COUNT,
+    ),
+    Key(
+        "base",
+        "rename",
+        'columns of this schema with their names there, such as {postcode = "zip"}',
+        "none",
+        _NOTHING,
+        "Columns that had another name.",
+        fragment={"type": "object", "additionalProperties": TEXT},
+    ),
+    Key(
+        "base",
+        "map",
+        f'for a column of this schema: its old labels, each with {_SHARES}; "null" is the null of a column that '
+        "declared other and missing and shows both as null",
+        "equal labels",
+        _NOTHING,
+        "`[base.map.COLUMN]`: what becomes of the old values (or bins) that are not called alike: renamed, merged, "
+        "or split.",
+        fragment={"type": "object"},
+    ),
+    Key(
+        "base",
+        "fill",
+        f"for a column of this schema: {_SHARES}",
+        "none",
+        _NOTHING,
+        "What the old records get in a new column.",
+        fragment={"type": "object"},
+    ),
+    Key(
+        "base",
+        "drop",
+        "a list of the earlier stream's columns",
+        "none",
+        "a column does not vanish by mistake",
+        "Its columns that this stream does not have any more.",
+        fragment=TEXTS,
+    ),
+    Key(
+        "base",
+        "config",
+        "the earlier stream's configuration file, relative to this one",
+        "not set",
+        "only an evaluation against the private truth needs it",
+        "Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is started, it "
+        "is refused while steps of the earlier one wait to be published.",
+        fragment=TEXT,
+    ),
+)
+
+
+PRIOR_KEYS: tuple[Key, ...] = (
+    Key(
+        "prior",
+        "file",
+        'a file of a known format (.csv, .parquet, .ndjson) relative to this one, with name = "pooled" or "census"',
+        None,
+        "",
+        "The public table: records, or counts with `weight`, in some or all columns of the schema. Its columns have "
+        "the schema's names, its values the schema's values. Other columns are left out. The hash of the file is part "
+        "of what the stream is pinned to.",
+        fragment=TEXT,
+    ),
+    Key(
+        "prior",
+        "weight",
+        "a column of numbers from 0 that is not in the schema",
+        "every row is one record",
+        "most public tables are lists of records",
+        "The column of the file that says how many records a row stands for.",
+        fragment=TEXT,
+    ),
+    Key(
+        "prior",
+        "public",
+        "true",
+        None,
+        "",
+        "Your word that the file is public and was not made from this stream's private records in any other way than "
+        "by a release whose cost is accounted for.",
+        fragment={"const": True},
+    ),
+)
+
+
+#: What a link of a public page or record may lead to: no script, and no file of its reader.
+WEB_ADDRESS = r"^(https?://|mailto:)[^\s<>\"{}|\\^`]+$"
+#: A licence: the SPDX name of one that is made for data or for texts, or where any other one can be read.
+LICENSE = (
+    r"^(https://[^\s<>\"{}|\\^`]+|CC0-1\.0|CC-BY(-NC)?(-SA|-ND)?-(3\.0|4\.0)|PDDL-1\.0|ODC-By-1\.0|ODbL-1\.0"
+    r"|CDLA-(Permissive-1\.0|Permissive-2\.0|Sharing-1\.0)|DL-DE-(BY|ZERO)-2\.0|etalab-2\.0|NLOD-[12]\.0"
+    r"|OGL-(UK-[123]\.0|Canada-2\.0)|MIT|Apache-2\.0)$"
+)
+_NOT_SET = "only the owner knows it"
+
+
+def _words(key: str, what: str, example: str) -> Key:
+    return Key("statement", key, f"a text, such as {example}", "not set", _NOT_SET, what, fragment=TEXT)
+
+
+PUBLICATION_KEYS: tuple[Key, ...] = (
+    _words(
+        "title",
+        "What the data set is called on its pages and in catalogues; the stream's name if it is not set.",
+        '"Evictions"',
+    ),
+    _words(
+        "description",
+        "What the data are about, in a sentence or two.",
+        '"Eviction notices of a city, weekly"',
+    ),
+    _words("publisher", "Who publishes the data.", '"Statistics office of Example"'),
+    _words("contact", "Whom to ask.", '"data@example.org"'),
+    _words(
+        "decided_by", "Who decided on epsilon (or rho), and when.", '"Data protection board, 3 March 2026"'
+    ),
+    _words("reason", "Why this budget and this unit.", '"Counts of districts have to be right to 5 %"'),
+    _words("version", "Version of the statement.", '"1.2"'),
+    Key(
+        "statement",
+        "license",
+        'the SPDX name of a usual licence for data, such as "CC-BY-4.0", or an address in https://',
+        "not set",
+        _NOT_SET,
+        "The licence of the released data.",
+        fragment={**TEXT, "pattern": LICENSE},
+    ),
+    Key(
+        "statement",
+        "url",
+        "an address in http://, https:// or mailto:",
+        "not set",
+        _NOT_SET,
+        "Where the releases can be had.",
+        fragment={**TEXT, "pattern": WEB_ADDRESS},
+    ),
+)
+
+
+OUTPUT_KEYS: tuple[Key, ...] = (
+    Key(
+        "output",
+        "dir",
+        "a folder",
+        "releases",
+        "beside the configuration file",
+        "Where releases are published.",
+        fragment=TEXT,
+    ),
+    Key(
+        "output",
+        "format",
+        "parquet, csv",
+        "parquet",
+        "it keeps the columns' types",
+        "Format of the released tables.",
+        fragment=words("parquet", "csv"),
+    ),
+    Key(
+        "output",
+        "keep",
+        "all, or a number of tables from 1",
+        "all",
+        "a release that readers use should not vanish",
+        "How many full tables are kept; manifests are always kept.",
+        fragment={"anyOf": [words("all"), COUNT]},
+    ),
+    Key(
+        "output",
+        "records",
+        "fresh, persistent",
+        "fresh",
+        "every table is then a sample of its own; synthetic people who are followed always persist",
+        "Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
+        "(`persistent`): records then have a `record_id` and stay until the model has no place for them. "
+        "Synthetic people who are followed are always `persistent`.",
+        fragment=words("fresh", "persistent"),
+    ),
+    Key(
+        "output",
+        "publish",
+        "full, changes, both (the last two with records = persistent)",
+        "full",
+        "a table can be read by itself",
+        "What is published of a step: its table, the changes against the step before, or both.",
+        fragment=words("full", "changes", "both"),
+    ),
+    Key(
+        "output",
+        "full_every",
+        "a number of steps from 1",
+        str(FULL_EVERY),
+        "a reader then puts at most ten files together",
+        'With `publish = "changes"`: a full table at the first step, and again after at most this many steps.',
+        fragment=COUNT,
+    ),
+    Key(
+        "output",
+        "may_change",
+        "any, or a list of columns; [] for none",
+        "any with the unit record, else none; a feed that has begun stays as it is",
+        "readers of a feed without updates are not given any unasked",
+        'With `records = "persistent"`: the columns in which a synthetic record may change and keep its `record_id`, '
+        "if more than half of its columns stay as they are. The changes then have the operation `update` beside "
+        "`delete` and `insert`. It says that the model moved, not that a private record was updated.",
+        fragment={"anyOf": [words("any"), TEXTS]},
+    ),
+    Key(
+        "output",
+        "approve",
+        "true, false",
+        "false",
+        "a step is published as soon as it is committed",
+        "`true`: committed steps are held until `dpstream approve` publishes them. Looking at a table before "
+        "approving it is free; deciding by looking at private data is not covered by the guarantee.",
+        fragment={"type": "boolean"},
+    ),
+    Key(
+        "output",
+        "measurements",
+        "true, false",
+        "true",
+        "the guarantee covers them already, and only with them can a reader compute errors",
+        "Whether the noisy counts that a step measured are published beside its table, in `measurements.ndjson`. They "
+        "stay when the table expires or is withdrawn: sums of later steps rest on them.",
+        fragment={"type": "boolean"},
+    ),
+    Key(
+        "output",
+        "sink",
+        "folder, duckdb, postgresql, bucket, stdout, spark",
+        "folder",
+        "files need no program to be read",
+        "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
+        "of a PostgreSQL database, the same files as objects of a `bucket`, or every one as NDJSON on standard output. "
+        "With `spark` the folder has no tables: executors of Spark draw each one as a partition of a table of its own. "
+        "All but standard output is read back before a step counts as published.",
+        fragment=words("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
+    ),
+    Key(
+        "output",
+        "database",
+        "a DuckDB file or (spark) a folder outside of the state, a PostgreSQL connection string without a password, or "
+        "(bucket) a URL such as s3://bucket/releases",
+        "not set; releases.duckdb for duckdb, tables for spark",
+        "needed with sink = postgresql or bucket; passwords belong into PGPASSWORD or ~/.pgpass",
+        'The database of `sink = "duckdb"` or `"postgresql"`; of `"bucket"` where the objects go; of `"spark"` the '
+        "folder of tables, which driver and executors see under one path.",
+        fragment=TEXT,
+    ),
+    Key(
+        "output",
+        "table",
+        "a name of letters, digits and underscores",
+        "synthetic",
+        "it says what it is",
+        "Name of the table in that database; `<table>_steps` beside it says which step it holds. With `spark` a folder "
+        "with a partition `step=...` for each step.",
+        fragment=TEXT,
+    ),
+    Key(
+        "state",
+        "dir",
+        "a folder outside of the output folder",
+        "state",
+        "beside the configuration file, never among the releases: it holds private counts",
+        "Where the secret state is kept (mode 0700). `--state` of a command takes its place.",
+        fragment=TEXT,
+    ),
+    Key(
+        "state",
+        "url",
+        "postgresql://user@host:5432/database, without a password",
+        "not set",
+        "a file in the state folder needs no server",
+        "A PostgreSQL database that keeps the store, in a schema of the stream's own; the state folder then "
+        "holds the witness against a database that is rolled back. What the URL leaves open comes from "
+        "PGHOST, PGPASSWORD, PGPASSFILE, PGSERVICE and so on.",
+        fragment=TEXT,
+    ),
+    Key(
+        "state",
+        "url_env",
+        "the name of an environment variable",
+        "not set",
+        "a URL that holds a password does not belong into a public file",
+        "The environment variable that holds the URL of the database.",
+        fragment=TEXT,
+    ),
+    Key(
+        "state",
+        "key_file",
+        "a file of dpstream store key, outside of the state and output folders",
+        "not set",
+        "the state is protected by its file modes; a key that lies beside it would add nothing",
+        "Encrypts what is private in the store with the key in this file (mode 0600). A store that is there already "
+        "is encrypted by `dpstream store rekey --to`. Whoever loses the key has lost the stream.",
+        fragment=TEXT,
+    ),
+    Key(
+        "state",
+        "key_env",
+        "the name of an environment variable",
+        "not set",
+        "a key does not belong into a public file",
+        "The environment variable that holds the key, instead of `key_file`.",
+        fragment=TEXT,
+    ),
+)
+
 
 SECTIONS: dict[str, str] = {
     "": "",
@@ -37,7 +411,6 @@ SECTIONS: dict[str, str] = {
     "output": "Where releases go; public.",
     "statement": "What the owner says to readers in `dpstream statement` and its files for catalogues; public, and not "
     "part of what the stream is pinned to.",
-    "report": "What `dpstream report` draws besides; public, and not part of what the stream is pinned to.",
     "state": "Where the stream's secret state is kept.",
     "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
     "the guide on evolution). Without the section a stream begins empty.",

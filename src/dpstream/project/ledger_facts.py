@@ -48,7 +48,7 @@ def _account(config: Config, ledger: Ledger) -> dict[str, Any] | None:
     """The account in which the stream adds up with others; None without one."""
     if config.account is None:
         return None
-    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.account import Account
 
     state = Account(config.account).read()
     charge = state.find(ledger.stream_id)

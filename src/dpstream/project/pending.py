@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError, StepError, UnconfirmedError
-from dpstream.project.predecessor import require_border
+from dpstream.project.base import require_border
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source, StepInput
@@ -211,3 +211,35 @@ def named_step(step: int, batch_id: str) -> Iterator[None]:
         if isinstance(error, DataError) and isinstance(told, DataError):
             told.outside_domain = error.outside_domain
         raise told from None
+
+
+def last_wanted(stream: Stream, until: int | None, steps: int | None) -> int | None:
+    """The last step of a run that ends after step ``until``, or after so many new ``steps``; None: after all."""
+    if steps is None:
+        return until
+    last = stream.last_step + steps
+    return last if until is None else min(until, last)
+
+
+def taken_steps(
+    config: Any,
+    stream: Stream,
+    source: Source,
+    *,
+    until: int | None = None,
+    recheck: bool = True,
+    confirm: bool = False,
+    during: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Generator[tuple[Pending, Release]]:
+    """Take the steps that are due, and compare the released ones with the data; arguments as of ``pending_steps``.
+
+    Args:
+        during: entered while a step is taken, and left before it is handed out.
+
+    Errors:
+        As of ``pending_steps`` and ``Pending.take``.
+    """
+    for pending in pending_steps(config, stream, source, until=until, recheck=recheck, confirm=confirm):
+        with during():
+            release = pending.take()
+        yield pending, release

@@ -3,44 +3,327 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
+import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
-from dpstream.core.contracts import Given, Limits, StreamPlan, build, located, shown
-from dpstream.core.contracts.registry import mechanisms_with
+from dpstream.core.contracts import (
+    HEADLINE_SHARE,
+    Family,
+    Given,
+    Headline,
+    Limits,
+    StreamPlan,
+    StreamRecipe,
+    build,
+    located,
+    shown,
+)
+from dpstream.core.contracts.registry import (
+    DEFAULT_MECHANISM,
+    family_of,
+    mechanisms,
+    mechanisms_with,
+)
 from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.objects import object_path
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
     Event,
     EventUnit,
     Individual,
+    InsertedRecord,
     PureDP,
     Record,
     Unit,
     User,
     approximate_to_zcdp,
     exact_amount,
+    handled_as,
     parse_unit,
 )
+from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
-from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
+from dpstream.io.objects import object_path
+from dpstream.io.sinks.feed import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.project.keyed_sections import check_key_column
+from dpstream.project.keys import LICENSE, WEB_ADDRESS, keys_of
 from dpstream.project.reader import Section, Used
-from dpstream.project.server_url import check_url
+from dpstream.stream import PostgresServer, StateKey
 from dpstream.stream.identity import require_constraints
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
+from dpstream.stream.store.postgres import schema_name
 
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
+#: What runs where records have keys and the file names no mechanism.
+DEFAULT_KEYED = "census"
+_RECORDS = ("record", "record-replace")
+
+
+def asks_for_record(stream: Section, limits: Limits | None = None) -> bool:
+    """Whether the file protects a record's whole stay; without a unit, what its mechanism protects."""
+    if stream.has("unit") or limits is None:
+        return stream.raw("unit") in _RECORDS
+    return limits.units[0] in _RECORDS
+
+
+def insert_only(source: Section) -> bool:
+    """Whether the owner declares that records are never updated and never leave."""
+    return source.raw("insert_only") is True
+
+
+def default_mechanism(stream: Section, source: Section) -> tuple[str, str | None]:
+    """What runs where the file names no mechanism, and why; None: the reason in the table of keys."""
+    if not asks_for_record(stream):
+        return DEFAULT_MECHANISM, None
+    if insert_only(source):
+        why = "the table is declared insert-only, so a record is one event, and what was measured of it stays true"
+        return DEFAULT_MECHANISM, why
+    return DEFAULT_KEYED, "records have keys: it measures the records that are there, so churn adds no error"
+
+
+def read_record(section: Section, source: Section, limits: Limits) -> Unit:
+    """The unit of a stream whose records have keys; of an insert-only table the one insert.
+
+    Errors:
+        ConfigError: keys of ``[stream]`` that contradict each other. UnitError: a mechanism that cannot protect it.
+    """
+    if section.has("max_events"):
+        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
+    word = section.choice("unit", _RECORDS, "record")
+    said = "public" if word == "record-replace" else "private"
+    public = section.choice("total", ("private", "public"), said) == "public"
+    if word == "record-replace" and not public:
+        raise section.wrong(
+            "total",
+            "'private' contradicts unit = 'record-replace', which makes public which keys are there",
+            "total = 'public', or unit = 'record'",
+        )
+    if insert_only(source):
+        for key, wrong in (("returns", section.has("returns")), ("total", public)):
+            if wrong:
+                raise section.wrong(
+                    key,
+                    f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
+                    "leave it out, or insert_only = false",
+                )
+        reason = "[source] insert_only: a record is its one insert, and a key counts once"
+        inserted = InsertedRecord()
+        section.note("unit", inserted.name, default=True, reason=reason)
+        _check(section, inserted, limits)
+        return inserted
+    returns = cast(Returns, section.choice("returns", ("new", "refuse"), "new"))
+    unit = Record("replace" if public else "add-remove", returns)
+    if public and word == "record":
+        reason = 'total = "public" switches the relation to replace'
+        section.note("unit", unit.name, default=True, reason=reason)
+    _check(section, unit, limits)
+    return unit
+
+
+def _check(section: Section, unit: Unit, limits: Limits) -> None:
+    if handled_as(unit) in limits.units:
+        return
+    if isinstance(unit, InsertedRecord):
+        raise UnitError(
+            "the mechanism of this file does not fit [source] insert_only, where a record is its one insert",
+            where=section.place("unit"),
+            allowed=f'[mechanism] name = "{DEFAULT_MECHANISM}", or insert_only = false',
+        )
+    if unit.name == "record-replace" and "record" in limits.units:
+        raise section.wrong("total", limits.other_units.format(unit=unit.name), "private")
+    raise UnitError(
+        f"the mechanism of this file cannot protect the unit {unit.name!r}",
+        where=section.place("unit"),
+        allowed=f'[mechanism] name = "{DEFAULT_KEYED}"; or, where records never change and never leave, [source] '
+        "insert_only = true",
+    )
+
+
+def check_key_column(section: Section, unit: Unit) -> None:
+    """A key belongs to the unit ``record``, and that unit to a key.
+
+    Errors:
+        ConfigError: one without the other.
+    """
+    if isinstance(unit, Record) or insert_only(section):
+        if not section.has("key_column"):
+            raise section.wrong("key_column", "the key is missing, which unit = record needs")
+    elif section.has("key_column"):
+        raise section.wrong(
+            "key_column",
+            f"a key column is set with the unit {unit.name!r}, which does not follow records",
+            '[stream] unit = "record", or no key_column',
+        )
+
+
+_HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
+#: No password can hide in what this lets through: no second part before the host, no other sign.
+_URL = re.compile(rf"postgres(?:ql)?://(?:[^\s:@/?#]+@)?{_HOST}(?:,{_HOST})*(?:/[^\s?#@:]*)?(?:\?[^\s#@]*)?")
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_HOLDS = "the URL holds a password, or signs that need %XX (it is not shown here)"
+_ELSEWHERE = (
+    "postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
+    "(postgresql:///?service=name), or the whole URL in the variable that {url_env} names"
+)
+
+
+def read_server(section: Section, stream: str) -> PostgresServer | None:
+    """``url`` or ``url_env``; None where the store is a file.
+
+    A password may come from PGPASSWORD, a password file, a service file or the variable that ``url_env``
+    names; the configuration is a public file, so a URL with a password in it is refused, and not shown.
+
+    Errors:
+        ConfigError: a URL that is none, one with a password, or a variable that is not set.
+    """
+    url, name = section.raw("url"), section.raw("url_env")
+    if url is not None and name is not None:
+        raise section.wrong("url_env", "url says it already", "one of url and url_env")
+    if name is not None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise section.wrong("url_env", "this is not the name of an environment variable")
+        url = os.environ.get(name, "")
+        if not url:
+            raise section.wrong("url_env", f"the environment variable {name} is not set")
+        section.note("url_env", name, default=False)
+        return PostgresServer(url, schema_name(stream))
+    if url is None:
+        return None
+    check_url(section)
+    section.note("url", url, default=False)
+    return PostgresServer(url, schema_name(stream))
+
+
+def is_url(given: object) -> bool:
+    """Whether this is the URL of a PostgreSQL server, by its beginning."""
+    return isinstance(given, str) and given.startswith(("postgresql://", "postgres://"))
+
+
+def check_url(section: Section) -> None:
+    """Refuse a ``url`` that is none, or that holds a password (ConfigError); it is not shown then."""
+    url = section.raw("url")
+    if not isinstance(url, str) or not is_url(url):
+        raise section.wrong("url", "this is not the URL of a PostgreSQL database")
+    if _may_hold_password(url):
+        raise section.wrong("url", _HOLDS, _ELSEWHERE.format(url_env="url_env"))
+
+
+def refuse_password(url: str, where: str, url_env: str = "url_env") -> None:
+    """Refuse a URL that would stand in a public file and may hold a password (ConfigError); it is not shown then.
+
+    Args:
+        url_env: how the variable with the whole URL is named where ``url`` was given.
+    """
+    if _may_hold_password(url):
+        raise ConfigError(_HOLDS, where=where, allowed=_ELSEWHERE.format(url_env=url_env))
+
+
+def _may_hold_password(url: str) -> bool:
+    return not _URL.fullmatch(url) or "password" in url.lower()
+
+
+@dataclass(frozen=True)
+class KeyPlace:
+    """A file or an environment variable; the key itself is read when a store is opened, not before."""
+
+    file: Path | None
+    variable: str | None
+
+    def read(self) -> StateKey:
+        """The key.
+
+        Errors:
+            ConfigError: it is not there, is none, or others may read it.
+        """
+        if self.file is not None:
+            return StateKey.from_file(self.file)
+        return StateKey.from_environment(self.variable or "")
+
+
+def read_key_place(section: Section, base: Path, state: Path, output: Path) -> KeyPlace | None:
+    """One of ``key_file`` and ``key_env``; None where the store is not encrypted.
+
+    Errors:
+        ConfigError: both, no name, or a file that lies in the state or among the releases.
+    """
+    if section.has("key_file") and section.has("key_env"):
+        raise section.wrong("key_env", "key_file says it already", "one of key_file and key_env")
+    if section.has("key_env"):
+        name = section.text("key_env")
+        if not _NAME.fullmatch(name):
+            raise section.wrong("key_env", "this is not the name of an environment variable")
+        return KeyPlace(None, name)
+    if not section.has("key_file"):
+        return None
+    file = section.file_path("key_file", base, "file")
+    for folder, what in ((state, "beside what it protects"), (output, "among the releases")):
+        if folder.resolve() in file.resolve().parents:
+            raise section.wrong("key_file", f"the key lies {what}")
+    return KeyPlace(file, None)
+
+
+def check_account(account: Path | None, state: Path, output: Path, section: Section, base: Path) -> None:
+    """An account belongs to several streams: not into the state or the output of one.
+
+    Args:
+        base: the folder of the configuration.
+    """
+    if account is None:
+        return
+    section.file_path("account", base, "file")
+    for folder in (state, output):
+        if folder.resolve() in account.resolve().parents:
+            raise section.wrong("account", f"the account lies inside {str(folder)!r}")
+
+
+def check_database(output: OutputOptions, source: SourceOptions, section: Section, base: Path) -> None:
+    """The file of ``sink = "duckdb"``: not among the releases, and not what the next step reads as a source.
+
+    Args:
+        base: the folder of the configuration.
+    """
+    if output.sink != "duckdb" or output.database is None:
+        return
+    file, folder = Path(output.database).resolve(), output.dir.resolve()
+    if folder in file.parents:
+        raise section.wrong(
+            "database",
+            f"the database {file.name!r} lies among the releases",
+            "a file outside of the output folder",
+        )
+    patterns = source.path if source.kind == "files" else ()
+    for pattern in patterns:
+        whole = os.path.normpath(base.resolve() / pattern)
+        if file.match(whole) or ("**" in pattern and fnmatch.fnmatch(str(file), whole)):
+            raise section.wrong(
+                "database",
+                f"the next run would read the database {file.name!r} as a source, by [source] path = {pattern!r}",
+                "a file that no pattern of [source] path matches",
+            )
+
+
+def check_places(state: Path, output: Path, where: str) -> Path:
+    """The state's folder, refused where it would lie among the releases or hold them.
+
+    Errors:
+        ConfigError: the state holds private counts, and the output is public.
+    """
+    inner, outer = state.resolve(), output.resolve()
+    if inner == outer or outer in inner.parents or inner in outer.parents:
+        raise ConfigError(
+            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
+            where=where,
+            allowed=keys_of("state")["dir"].allowed,
+        )
+    return state
 
 
 @dataclass(frozen=True)
@@ -192,12 +475,6 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
             "rows",
             f"{options.rows} rows a step would publish the size of every step, and sizes are private here",
             '[stream] total = "public" (the unit becomes event-replace), or a time_column',
-        )
-    if options.broken == "drop-and-count-nothing" and unit.relation == "replace":
-        raise section.wrong(
-            "broken",
-            "a record that is left out would change numbers that are public here",
-            'error, missing; or [stream] total = "private"',
         )
     for key in shared:
         if section.has(key):
@@ -407,3 +684,156 @@ def check_columns(section: Section, options: SourceOptions, schema: Schema) -> N
                 f"column {column!r} is declared in the schema as well",
                 f"another column, or a copy of {column!r} under another name",
             )
+
+
+def named_family(section: Section, default: str = DEFAULT_MECHANISM) -> Family:
+    """The family of the mechanism that the section names; a value that names none is told before anything else is.
+
+    Errors:
+        ConfigError: it names no mechanism, or one whose package is broken.
+    """
+    word = section.raw("name") if section.has("name") else default
+    if word not in mechanisms():
+        section.choice("name", mechanisms(), default)
+    return family_of(word)
+
+
+def read_recipe(
+    section: Section, given: Given, default: str = DEFAULT_MECHANISM, why: str | None = None
+) -> StreamRecipe:
+    """The recipe.
+
+    Args:
+        default: the mechanism where the section names none, and ``why``; None: as the table of keys says.
+
+    Errors:
+        ConfigError, LimitError: an option that is unknown, unusable, or of another mechanism.
+    """
+    family = named_family(section, default)
+    if section.has("name"):
+        name = section.choice("name", mechanisms(), default)
+    else:
+        name = default
+        section.note("name", name, default=True, reason=why)
+    section.variant = name
+    own = ["name", *(key.name for key in family.keys if name in key.mechanisms)]
+    for key in section.table:
+        if key not in own:
+            raise _foreign(section, key, name, own)
+    return family.read(name, section, given)
+
+
+def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> ConfigError:
+    """An option of another mechanism; where the file names none, of another than the default."""
+    if section.has("name"):
+        return section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
+    having = keys_of("mechanism")[key].mechanisms
+    remedy = " or ".join(f'name = "{other}"' for other in having)
+    return section.wrong(
+        key,
+        f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",
+        f"{remedy}; or, of {name!r}, {', '.join(own)}",
+    )
+
+
+_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class AccuracyOptions:
+    """The section as values.
+
+    Attributes:
+        simulate: runs of a simulation at each border that doubles; None for none.
+        simulate_seconds: CPU seconds after which such a simulation begins no further run.
+    """
+
+    simulate: int | None = None
+    simulate_seconds: int = _SECONDS
+
+
+def read_headline(section: Section) -> tuple[Headline, Fraction]:
+    """``headline`` and ``headline_share``; whether the columns are there is for the recipe to say.
+
+    Errors:
+        ConfigError: no list of lists of columns; a share that is none, or without a headline.
+    """
+    if not section.has("headline"):
+        if section.has("headline_share"):
+            raise section.wrong(
+                "headline_share",
+                "a share is set for headlines, and there are none",
+                "a headline, or no share",
+            )
+        return (), HEADLINE_SHARE
+    given = section.raw("headline")
+    if not isinstance(given, list) or not all(
+        isinstance(one, list) and one and all(isinstance(name, str) for name in one) for one in given
+    ):
+        raise section.wrong("headline", f"{shown(given)} is no list of marginals")
+    if not given:
+        raise section.wrong("headline", "no marginal is named", "one marginal or more, or no headline")
+    headline = tuple(tuple(one) for one in given)
+    section.note("headline", ", ".join(" x ".join(one) for one in headline), default=False)
+    return headline, section.share("headline_share", HEADLINE_SHARE)
+
+
+def check_headline_taken(section: Section, recipe: StreamRecipe) -> None:
+    """ConfigError where the mechanism measures no headlines."""
+    if section.has("headline") and not hasattr(recipe, "headline"):
+        raise ConfigError(
+            "the mechanism of this file measures no headlines",
+            where=section.place("headline"),
+            allowed='[mechanism] name = "pooled" or "census"',
+        )
+
+
+def read_accuracy(section: Section) -> AccuracyOptions:
+    """``[accuracy]``.
+
+    Errors:
+        ConfigError: a number that cannot be used, or a limit of nothing.
+    """
+    simulate = section.count_or_word("simulate", "none")
+    if simulate is not None and not 2 <= simulate <= 1000:
+        what = "one run tells no spread" if simulate < 2 else f"{simulate} runs are more than are ever needed"
+        raise section.wrong("simulate", what)
+    if simulate is None and section.has("simulate_seconds"):
+        raise section.wrong(
+            "simulate_seconds", "it limits simulations, and there are none", "only with simulate"
+        )
+    seconds = _SECONDS if simulate is None else section.count("simulate_seconds", _SECONDS)
+    return AccuracyOptions(simulate, seconds or _SECONDS)
+
+
+@dataclass(frozen=True)
+class Publication:
+    """``[statement]`` as values; None where the file does not say it.
+
+    Attributes:
+        title, description, publisher, contact, decided_by, reason, version, license, url: texts of ``[statement]``.
+    """
+
+    title: str | None = None
+    description: str | None = None
+    publisher: str | None = None
+    contact: str | None = None
+    decided_by: str | None = None
+    reason: str | None = None
+    version: str | None = None
+    license: str | None = None
+    url: str | None = None
+
+
+def read_publication(statement: Section) -> Publication:
+    """The section ``[statement]``.
+
+    Errors:
+        ConfigError: a value that is no text, or an address that may not stand in a link.
+    """
+    texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
+    if "url" in texts and not re.fullmatch(WEB_ADDRESS, texts["url"]):
+        raise statement.wrong("url", f"{shown(texts['url'])} is no address that a public page may link to")
+    if "license" in texts and not re.fullmatch(LICENSE, texts["license"]):
+        raise statement.wrong("license", f"{shown(texts['license'])} is not the name or address of a licence")
+    return Publication(**texts)

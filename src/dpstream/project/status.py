@@ -2,14 +2,102 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import StoreError
-from dpstream.project.due_steps import next_due
+from dpstream.core.errors import ConfigError, InputError, StoreError
+from dpstream.io.sources.source_options import duration
 
 if TYPE_CHECKING:
+    from dpstream.io.sources import Source
+    from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
+    from dpstream.stream import Sink
+
+
+def next_due(options: SourceOptions, last_step: int) -> str | None:
+    """When the step after ``last_step`` is due by the clock (UTC, ISO 8601): its period is over, and the grace period
+    too. None where the data or the files decide it, and after the last step."""
+    grid, final = options.grid, options.final_step()
+    if grid is None or options.end == "data" or (final is not None and last_step >= final):
+        return None
+    period = grid.period(last_step + 1)
+    if period is None:
+        return None
+    over = datetime.datetime.combine(period[1], datetime.time(), datetime.UTC)
+    late = datetime.timedelta() if options.lag is None else duration(options.lag, "lag")
+    return (over + late).isoformat(timespec="minutes")
+
+
+class Watch:
+    """Decides without reading records whether there may be a new step.
+
+    Args:
+        until: the last step that is wanted.
+        waits: whether somebody waits for the next step.
+
+    Errors:
+        ConfigError: standard input; or, where somebody waits, a source whose steps are all due at once.
+    """
+
+    def __init__(self, config: Config, until: int | None = None, *, waits: bool = True) -> None:
+        options = config.source_options
+        if options.stdin:
+            raise ConfigError(
+                "standard input is read until it ends, without watching",
+                where=f"{config.path} [source] path",
+                allowed="run without --watch",
+            )
+        if waits and options.every is None and options.rows is None and options.end != "data":
+            raise ConfigError(
+                "all step numbers up to end are due at once, so there is nothing to wait for",
+                where=f"{config.path} [source] end",
+                allowed='a calendar, every = "files", rows, or end = "data" (a step is then taken when a record '
+                "of a later one is there)",
+            )
+        self._config = config
+        self._last = min((n for n in (until, options.final_step()) if n is not None), default=None)
+        self._seen: Any = None
+
+    def source(self) -> Source:
+        """The source as it is now."""
+        return self._config.source(watched=True, schema=self._config.reading_schema)
+
+    def finished(self, last_step: int) -> bool:
+        """Whether there will be no further step."""
+        return self._last is not None and last_step >= self._last
+
+    def worth_reading(self, last_step: int, source: Source) -> bool:
+        """False where public facts (the clock; names, sizes and times of files) say that nothing is due."""
+        options = self._config.source_options
+        due = options.last_step(options.clock())
+        if due is not None and due <= last_step:
+            if self._seen is None and last_step == 0 and options.kind.startswith("postgres"):
+                self._seen = "looked for"  # once: a slot that is missing loses what is committed meanwhile
+                return True
+            return False
+        signature = source.signature()
+        if signature is not None and signature == self._seen:
+            return False
+        self._seen = signature
+        return True
+
+    def look_again(self) -> None:
+        """Remember that the last reading failed: the source is read again even if nothing seems to have changed."""
+        self._seen = None
+
+    def next_step(self, last_step: int) -> str:
+        """What is waited for, in public words.
+
+        A calendar names the period; other cuts only the number.
+        """
+        number, grid = last_step + 1, self._config.source_options.grid
+        return f"step {number}" + ("" if grid is None else f" ({grid.batch_id(number)})")
 
 
 def status_facts(config: Config, state: str | None = None, out: str | None = None) -> dict[str, Any]:
@@ -108,3 +196,251 @@ def _newest(releases: Path) -> dict[str, str | None]:
     except StoreError:
         return {}
     return {"last_period": manifest.get("period"), "holds": manifest.get("holds")}
+
+
+#: Every word there is.
+WORDS = (
+    "healthy",
+    "not-started",
+    "state",
+    "begun",
+    "unpublished",
+    "releases",
+    "held",
+    "failed",
+    "restored",
+    "stale",
+    "unfit",
+    "used-up",
+    "other-plan",
+    "no-guarantee",
+)
+_LOCKS = Path("/proc/locks")
+#: Where the codebook may say that a table is.
+_TABLE = re.compile(r"(step-[0-9]{6,}/)?table[.][a-z]+")
+
+
+def health(
+    config: Config,
+    facts: dict[str, Any],
+    state: Path,
+    max_age: float | None,
+    *,
+    out: str | None = None,
+    deep: bool = False,
+) -> tuple[str, str]:
+    """A word and a sentence; the word is ``healthy`` where nobody has to act.
+
+    Args:
+        facts: what ``status`` knows.
+        state: the state's folder, to see whether a run is at work.
+        max_age: seconds that the newest release may be old.
+        out: another place for the releases.
+        deep: read all releases, and not only the last few.
+
+    Errors:
+        StoreError: a place of releases cannot be read.
+        ConfigError: an age is asked for, and the releases are no files.
+    """
+    from dpstream.stream.store.store_status import wrong_state
+
+    sink = config.publisher(out)
+    older = wrong_state(state, sink, server=config.server)
+    if older is not None:
+        return "state", f"{older}; find the newest state before anything else"
+    if not facts["started"]:
+        return "not-started", "there is no state yet"
+    if facts["failed"] is not None:
+        return (
+            "failed",
+            f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: decide by hand",
+        )
+    if facts["restored"]:
+        return "restored", "the store was restored from a copy: run --discard-reserved once, by hand"
+    if not facts["same_plan"]:
+        why = "the configuration is not the plan that the stream was started with"
+        return "other-plan", why if facts["remedy"] is None else f"{why}: write {facts['remedy']}"
+    if facts["made_with_test_seed"]:
+        return "no-guarantee", "steps were made with a test seed"
+    if facts["broken_borders"]:
+        return (
+            "no-guarantee",
+            f"{'; '.join(facts['broken_borders'])}: records cost more than the manifests say",
+        )
+    wrong = _wrong_releases(config, state, sink, deep)
+    if wrong is not None:
+        return "releases", wrong
+    if facts["steps_left"] == 0:
+        return "used-up", "the planned steps are used up: renew the stream"
+    running = is_running(state)
+    if facts["unpublished"] and not running:
+        return "unpublished", "committed steps wait to be published: run again"
+    if facts["begun"] is not None and not running:
+        return "begun", f"step {facts['begun']} was begun and did not end: run again"
+    if facts.get("held"):
+        return "held", "steps wait for approval"
+    if max_age is not None and _too_old(config, Path(facts["releases"]), max_age):
+        return "stale", "the newest release is older than it may be"
+    if facts["unfit"] is not None:
+        return "unfit", facts["unfit"]
+    return "healthy", steps_words(facts) + ("; a run is at work" if running else "")
+
+
+def is_running(state: Path) -> bool:
+    """Whether some process holds the state's lock, as the kernel lists it (Linux; elsewhere False).
+
+    Trying the lock would answer it everywhere, but for that moment a run that starts would find it taken.
+    """
+    try:
+        folder = state.stat()
+        locks = _LOCKS.read_text(encoding="ascii")
+    except OSError:
+        return False
+    device = f"{os.major(folder.st_dev):02x}:{os.minor(folder.st_dev):02x}:{folder.st_ino}"
+    return any(
+        " FLOCK " in line and "->" not in line and f" {device} " in line for line in locks.splitlines()
+    )
+
+
+def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str | None:
+    """What of the published steps, the catalogue or the codebook is not as it was published."""
+    from dpstream.stream.store.store_status import compare_releases
+
+    committed, differences = compare_releases(state, sink, server=config.server, deep=deep)
+    left = sorted(place for place, how in differences.items() if how == "withdrawn")
+    if left:
+        step, name, more = _first(left)
+        return (
+            f"{name} is in the folder of step {step}, which was withdrawn{more}: move it away and run again"
+        )
+    if not committed:
+        return None
+    changed = sorted(place for place, how in differences.items() if how == "changed")
+    if changed:
+        step, name, more = _first(changed)
+        return (
+            f"{name} of step {step} is not what was published{more}: move it away and run again, which publishes "
+            "it from the store"
+        )
+    if differences:
+        step, name, more = _first(sorted(differences))
+        return f"{name} of step {step} is missing{more}: run again, which publishes it from the store"
+    return _wrong_index(config, sink, committed)
+
+
+def _first(places: list[tuple[int, str]]) -> tuple[int, str, str]:
+    """Step and file of the first place, and how many more there are, in words."""
+    more = "" if len(places) == 1 else f" (and {len(places) - 1} more)"
+    return (*places[0], more)
+
+
+def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
+    """Whether readers find every published step in the catalogue, and their columns in the codebook."""
+    from dpstream.core.paths import parse_json
+    from dpstream.io.sinks import read_catalogue
+    from dpstream.io.sinks.publisher import MANIFEST
+    from dpstream.stream.release.manifest import describe_tables, pretty_json
+
+    try:
+        steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}
+        told = {
+            step: entry["manifest_sha256"]
+            for step, entry in steps.items()
+            if entry["kept"] and entry["state"] in ("full", "change")
+        }
+    except (InputError, StoreError, KeyError, TypeError, ValueError):
+        return "the catalogue is missing or cannot be read: move it away, if it is there, and run again"
+    if any(told.get(step) != files[MANIFEST] for step, files in committed.items()):
+        return (
+            "the catalogue does not tell what was published: move it away and run again, which writes it anew"
+        )
+    plan, output = config.plan(), config.output
+    with_ids = output.publishing.records == "persistent"
+    columns = plan.released_schema(config.schema())
+    path = sink.directory / "codebook.json"
+    try:
+        written = path.read_bytes()
+        table = str(parse_json(written)["resources"][0]["path"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        written, table = b"", ""
+    book = pretty_json(describe_tables(plan, columns, config.name, table, with_ids=with_ids))
+    # Where no table is kept, the path is that of none.
+    lost = table != sink.table_name and not (sink.directory / table).is_file()
+    if written != book or not _TABLE.fullmatch(table) or lost:
+        return "the codebook is missing, or not the one of this version: run again, which writes it anew"
+    return None
+
+
+def _too_old(config: Config, releases: Path, max_age: float) -> bool:
+    if getattr(config.output, "sink", "folder") != "folder":
+        raise ConfigError(
+            "the age of a release is that of its files, and this stream's releases are none",
+            where="--max-age",
+            allowed="a stream whose releases go to a folder",
+        )
+    times = [path.stat().st_mtime for path in releases.glob("step-*/manifest.json")]
+    # A file from the future (a clock that was wrong) tells no age.
+    return not times or not 0 <= time.time() - max(times) <= max_age
+
+
+#: name -> what it is, in its unit.
+_ABOUT = {
+    "dpstream_steps": "Committed steps of the stream.",
+    "dpstream_steps_left": "Steps that the plan still pays for; none where it pays for any number.",
+    "dpstream_spent": "Privacy loss of all steps so far, in the unit of the label loss: epsilon, or rho (zCDP).",
+    "dpstream_planned": "Privacy loss that the plan allows, in the unit of the label loss.",
+    "dpstream_health": "1 for the word that dpstream status --health says, 0 for all others.",
+    "dpstream_release_time_seconds": "When the newest release was written, as Unix time.",
+    "dpstream_told_time_seconds": "When the worker of a service last looked at the stream, as Unix time.",
+}
+
+
+#: The values of one stream: labels and number of each line, by metric. JSON-able.
+Values = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def metric_values(config: Config, facts: dict[str, Any], word: str, state: Path) -> Values:
+    """The public numbers of a stream.
+
+    Args:
+        facts: what ``status`` knows.
+        word: of the stream's health.
+        state: the folder of the state.
+
+    Errors: those of reading the state.
+    """
+    from dpstream.core.privacy import ZCDP
+    from dpstream.stream import read_status
+
+    budget = config.plan().budget
+    spent = read_status(state, server=config.server).spent if facts["started"] else 0
+    loss = {"loss": "rho" if isinstance(budget, ZCDP) else "epsilon"}
+    times = [path.stat().st_mtime for path in Path(facts["releases"]).glob("step-*/manifest.json")]
+    left = facts["steps_left"]
+    return {
+        "dpstream_steps": [({}, facts["steps"])],
+        "dpstream_steps_left": [] if left is None else [({}, left)],
+        "dpstream_spent": [(loss, float(spent))],
+        "dpstream_planned": [(loss, float(budget.amount))],
+        "dpstream_health": [({"word": one}, float(one == word)) for one in WORDS],
+        "dpstream_release_time_seconds": [({}, max(times))] if times else [],
+    }
+
+
+def metrics_text(streams: Mapping[str, Values]) -> str:
+    """The text, of one stream or of several: each metric's lines stand together, as the format wants it."""
+    return "".join(f"{line}\n" for name in _ABOUT for line in _lines(name, streams))
+
+
+def _lines(name: str, streams: Mapping[str, Values]) -> Iterator[str]:
+    found = [(stream, *one) for stream, values in streams.items() for one in values.get(name, ())]
+    if found:
+        yield f"# HELP {name} {_ABOUT[name]}"
+        yield f"# TYPE {name} gauge"
+    for stream, labels, value in found:
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"stream": stream, **labels}.items())
+        yield f"{name}{{{shown}}} {value:.17g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

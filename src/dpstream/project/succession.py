@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.objects import is_object_url
 from dpstream.core.schema.toml import load_toml, toml_key, toml_value
-from dpstream.project.base_options import BaseOptions
-from dpstream.project.base_reading import Predecessor, read_predecessor
-from dpstream.project.base_rules import NULL, readable
+from dpstream.io.objects import is_object_url
+from dpstream.project.base import (
+    NULL,
+    BaseOptions,
+    Predecessor,
+    read_predecessor,
+    readable,
+    require_all_published,
+)
 from dpstream.project.config import Config
 from dpstream.project.json_schema import LINE
-from dpstream.project.predecessor import require_all_published
 
 _HEAD = """\
 # Drafted by `dpstream init --after`: the stream {name!r} goes on after {old!r}, whose last release it begins with.

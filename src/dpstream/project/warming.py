@@ -17,7 +17,6 @@ def warm() -> None:
     Cost: with nothing kept some 20 s of CPU, else one or two.
     """
     _tables()
-    _sources()
     _graphical()
     for family in families():
         if family.warm is not None:
@@ -32,20 +31,12 @@ def _tables() -> None:
     MultisetHash.of(codes, None, bytes(32))
 
 
-def _sources() -> None:
-    from dpstream.io.sources.lines import scan
-
-    scan(b"a,b\n", 2)
-
-
 def _graphical() -> None:
-    from dpstream.core.graphical import Measurement, Model, fit, tree_cells_each
-    from dpstream.core.graphical.compiled.blocks import draw_blocks
+    from dpstream.core.graphical import Measurement, Model, draw_blocks, fit, tree_cells_each
 
     measured = [Measurement(pair, np.arange(1.0, 1 + _DOMAIN.cells(pair)), 1.0) for pair in _PAIRS]
     model = Model.uniform(_DOMAIN, 10.0)
-    for method in ("proximal", "mirror"):
-        model = fit(_DOMAIN, measured, warm=model, iterations=3, method=method)
+    model = fit(_DOMAIN, measured, warm=model, iterations=3)
     # All pairs at once, a clique within one of the tree, and one that is spread over it.
     model.marginals([(0, 1), (0, 2), (0, 3), (1, 3), (1, 2), (2, 3)])
     model.marginals([(0,), (0, 1), (0, 1, 3)])

@@ -1,6 +1,6 @@
 """Records that stay in Spark. See README.md in this folder."""
 
-from dpstream.spark.keyed_batch import KeyedSparkBatch, keyed_batch
+from dpstream.spark.keyed_passes import KeyedSparkBatch, keyed_batch
 from dpstream.spark.sessions import session
 from dpstream.spark.spark_batch import SparkBatch, batch
 from dpstream.spark.staging import sink

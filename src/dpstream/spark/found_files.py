@@ -37,7 +37,7 @@ class FoundFiles:
 
     def _facts(self) -> Facts:
         with shielded_from_spark(self._where):
-            return frozenset().union(*map(_facts, self._frames))
+            return frozenset().union(*(_facts(frame, self._where) for frame in self._frames))
 
 
 class AlikeFiles:
@@ -61,7 +61,7 @@ class AlikeFiles:
             UnreadableError: one cannot be read. DataError: one has other columns than the first one.
         """
         with shielded_from_spark(self._where):
-            facts = _facts(frame)
+            facts = _facts(frame, self._where)
             for fact in sorted(facts - self._seen, key=str):
                 found = self._columns(frame.sparkSession, str(fact[0]))
                 columns = frozenset(one for one in found if one[0].partition(".")[0] not in self._ignored)
@@ -102,29 +102,39 @@ def changed_records(where: str) -> DataError:
     )
 
 
-def _facts(frame: Any) -> Facts:
+def _facts(frame: Any, where: str) -> Facts:
     from pyspark.errors import AnalysisException
 
     urls, spark = sorted(set(frame.inputFiles())), frame.sparkSession
     if not urls:
         return frozenset()
     if hasattr(spark, "_jsc") and all(url.startswith("file:") for url in urls):
-        return frozenset(_status(unquote(urlsplit(url).path)) for url in urls)
+        return frozenset(_status(unquote(urlsplit(url).path), where) for url in urls)
     try:
         # Of other file systems Spark alone knows sizes and times. The contents are not read.
         there = (
             spark.read.format("binaryFile").option("__globPaths__", "false").load(list(map(unquote, urls)))
         )
         rows = there.select("path", "length", "modificationTime").toArrow().to_pylist()
-    except AnalysisException:  # one is gone
-        return frozenset()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise _gone_file(where) from None
     return frozenset((row["path"], row["length"], row["modificationTime"].isoformat()) for row in rows)
 
 
-def _status(path: str) -> tuple[str | int, ...]:
+def _status(path: str, where: str) -> tuple[str | int, ...]:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        return (path,)
+        raise _gone_file(where) from None
     # Of two files that exchange their names, size and time of writing may be the same.
     return path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _gone_file(where: str) -> DataError:
+    return UnreadableError(
+        "a file of the table was removed while the step was read",
+        where=where,
+        allowed="a table that stays as it is while a step is taken; then run again",
+    )

@@ -21,7 +21,7 @@ from dpstream.core.contracts import CounterShards, Wanted
 from dpstream.core.errors import DataError
 from dpstream.core.schema.column import PROBLEM_KINDS
 from dpstream.core.tables import KeyedBatch, KeyedChanges
-from dpstream.core.tables.counter_files import Generation, shard_of
+from dpstream.core.tables.counter_files import Generation, read_present_shard, shard_of, write_present_shard
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import (
     DELETE,
@@ -34,7 +34,6 @@ from dpstream.core.tables.keyed_reading import (
     sorted_by_key,
 )
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
-from dpstream.core.tables.present_files import read_present_shard, write_present_shard
 from dpstream.core.tables.present_table import PresentTable, search_keys
 from dpstream.spark.tasks import (
     NO_ID,
@@ -51,7 +50,7 @@ from dpstream.spark.user_tasks import PROBLEMS, shard_batch, written_file
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
-    from dpstream.io.sources.keyed_operations import KeyedOperations
+    from dpstream.io.sources.operations import KeyedOperations
 
 #: More bits of a tally's last entry: a row without an order, events that the rules refuse, a key that came back.
 NO_ORDER = 4

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import LimitError
+from dpstream.core.contracts import Events, Ungranted
+from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import MultisetHash
+from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.spark.found_files import FoundFiles, changed_records
@@ -24,6 +26,69 @@ from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Counting, Id
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources.operations import Operations
+
+
+def refuse_constraints(schema: Schema) -> None:
+    """Refuse public constraints, which rows are held against before they are counted.
+
+    Errors:
+        ConfigError: the schema has some.
+    """
+    if schema.constraints is not None:
+        raise ConfigError(
+            "records that stay in Spark cannot follow public constraints",
+            where="schema.constraints",
+            allowed="records from another source, or a schema without constraints",
+        )
+
+
+def check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) -> None:
+    """Check names and types on a table without rows, as the executors will see it."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    fields = []
+    for one in frame.schema.fields:
+        if one.name in own:
+            continue
+        try:
+            kind = to_arrow_type(one.dataType, timezone="UTC")
+        except PySparkException:
+            kind = pa.struct([])  # a type that no column reads
+        fields.append((one.name, kind))
+    names = [name for name, _ in fields]
+    empty = pa.Table.from_arrays([pa.array([], kind) for _, kind in fields], names=names)
+    schema.encode(empty, where=where)
+
+
+def check_ids(frame: Any, ids: Ids, where: str) -> None:
+    """Check name and type of the column of the ids."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if ids.column not in frame.columns:
+        allowed = f"the column of the {ids.what}s"
+        raise DataError(f"there is no column {ids.column!r}", where=where, allowed=allowed)
+    kind = frame.schema[ids.column].dataType
+    try:
+        wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
+    except PySparkException:  # a type that Arrow does not have
+        wrong = no_ids_of(kind.simpleString(), where, ids.what)
+    if wrong is not None:
+        raise wrong
+
+
+def quoted(name: str) -> str:
+    """A name of a column as Spark's SQL reads it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_frame(frame: Any) -> bool:
+    """Whether it is a data frame of Spark, told by its class: nothing of Spark is imported for others."""
+    kinds = type(frame).__mro__
+    return any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds)
+
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MOST_CELLS = 2**26
@@ -136,7 +201,7 @@ class Passes:
             self._known[clique] = table[:, begin:end]
 
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
-        from dpstream import __version__
+        from dpstream.core.version import __version__
 
         spark = self.sides[0].frame.sparkSession
         found = summed(spark, lambda apart: self._parts(cliques, key, __version__, apart), self.where)
@@ -226,3 +291,43 @@ def _bytes(memory: str) -> int:
 
 def _mebibytes(size: int) -> int:
     return -(-size // 2**20)
+
+
+@dataclass(frozen=True, repr=False)
+class SparkView(Ungranted):
+    """Counts of records in Spark; a ``PrivateBatch``."""
+
+    _passes: Passes
+
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+        """See ``PrivateBatch``. Both parts are counted in one pass, so that no reading comes after noise was drawn.
+
+        Errors:
+            DataError: the records changed since they were read first. LimitError: too many cells for the driver.
+        """
+        if part not in ("net", "inserts", "deletes"):
+            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
+        found = self._passes.counts(cliques)
+        if not self._passes.has_deletes:
+            return [counts[0].copy() if part != "deletes" else 0 * counts[0] for counts in found]
+        return [
+            counts[0] - counts[1] if part == "net" else counts[int(part == "deletes")].copy()
+            for counts in found
+        ]
+
+    @property
+    def declares_deletes(self) -> bool:
+        """See ``PrivateBatch``."""
+        return self._passes.has_deletes
+
+
+@dataclass(frozen=True, repr=False)
+class SparkRows:
+    """The records as a multiset; a ``BatchRows``."""
+
+    _passes: Passes
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``. The half of ``key`` that rows are hashed with goes to the executors. The other half stays
+        here; without it a stored hash says nothing."""
+        return self._passes.fingerprint(key)

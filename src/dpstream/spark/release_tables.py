@@ -30,10 +30,9 @@ from dpstream.core.contracts import Dealing
 from dpstream.core.errors import InputError, StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.io.sinks.feed import Piece
+from dpstream.io.sinks.feed import Piece, SinkKind
 from dpstream.io.sinks.publisher import Differences
-from dpstream.io.sinks.sink_kinds import SinkKind
-from dpstream.io.sinks.staged_file import file_sha256
+from dpstream.io.sinks.table_files import file_sha256
 from dpstream.spark.release_tasks import DRAWN_TYPE, DrawingParts, Part
 from dpstream.spark.sessions import session, shielded_from_spark
 
@@ -140,7 +139,7 @@ class SparkTables:
 
     def _drawn(self, step: int, drawing: Drawing, folder: Path) -> list[Part]:
         """The parts of a table, in order."""
-        from dpstream import __version__
+        from dpstream.core.version import __version__
 
         task = DrawingParts(__version__, drawing, str(folder.absolute()), self._blocks)
         blocks, count = drawing.blocks, 1

@@ -64,7 +64,7 @@ class DrawingParts:
         """
         import pyarrow as pa
 
-        from dpstream import __version__
+        from dpstream.core.version import __version__
 
         if __version__ != self.version:
             raise TaskFailure(f"dpstream {__version__} is installed here, and {self.version} on the driver")

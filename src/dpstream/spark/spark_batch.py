@@ -10,11 +10,19 @@ from dpstream.core.contracts import Granted, Wanted
 from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.counter_files import require_cipher
-from dpstream.spark.frame_checks import check_columns, check_ids, is_frame, quoted, refuse_constraints
-from dpstream.spark.keyed_batch import recognised
-from dpstream.spark.passes import Passes, Side
+from dpstream.spark.keyed_passes import recognised
+from dpstream.spark.passes import (
+    Passes,
+    Side,
+    SparkRows,
+    SparkView,
+    check_columns,
+    check_ids,
+    is_frame,
+    quoted,
+    refuse_constraints,
+)
 from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
-from dpstream.spark.spark_view import SparkRows, SparkView
 from dpstream.spark.tasks import Ids
 from dpstream.spark.user_passes import SparkBounded
 

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import option
-from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.keyed_operations import KeyedOperations
 from dpstream.io.sources.keyed_options import key_rules
+from dpstream.io.sources.operations import KeyedOperations
 from dpstream.io.sources.query import bounds
-from dpstream.io.sources.source import PeriodSource
+from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.frame_checks import quoted
-from dpstream.spark.keyed_batch import KeyedSparkBatch
-from dpstream.spark.passes import require_room
+from dpstream.spark.keyed_passes import KeyedSparkBatch
+from dpstream.spark.passes import quoted, require_room
 from dpstream.spark.sessions import (
     NO_TIME,
     is_allowed_setting,
@@ -310,12 +308,6 @@ def _fits(options: SourceOptions, plan: StreamPlan) -> None:
     """See ``SourceKind.fits``."""
     own: SparkKeys = options.own or SparkKeys()
     refuse_reading(plan.reads, "kind")
-    if plan.options().get("come_and_go") == "cancelled":
-        raise ConfigError(
-            "rows that come and go within a step are not brought together in Spark",
-            where="[mechanism] come_and_go",
-            allowed="counted",
-        )
     require_room(
         plan.domain,
         plan.asked_cliques(),
@@ -360,9 +352,9 @@ SOURCE = SourceKind(
     public=_public,
     options=SparkKeys,
     movable=("master", "remote", "memory", "settings"),
-    later=("order_column",),
     keyed=True,
     repeatable=True,
+    cancels=False,
     check=_check,
     fits=_fits,
 )

@@ -145,7 +145,7 @@ def guarded(version: str, parts: Iterator[Any]) -> Iterator[Any]:
     Errors:
         TaskFailure: another version, or the task failed; nothing of its rows is said.
     """
-    from dpstream import __version__
+    from dpstream.core.version import __version__
 
     if __version__ != version:
         raise TaskFailure(f"dpstream {__version__} is installed here, and {version} on the driver")

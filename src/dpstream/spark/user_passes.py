@@ -15,9 +15,8 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.spark.passes import Passes, united
+from dpstream.spark.passes import Passes, SparkView, united
 from dpstream.spark.sessions import setting
-from dpstream.spark.spark_view import SparkView
 from dpstream.spark.tasks import PART_TYPE, Tally
 from dpstream.spark.user_tasks import SHARDED, Admitting, Spreading, after
 

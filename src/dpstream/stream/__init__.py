@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpstream.core.tables.keyed_batch import KeyedBatch, KeyRules, Snapshot
+from dpstream.stream.admission import Batch
 from dpstream.stream.asking_stream import AnsweredQuestion, AskingStream
-from dpstream.stream.frames import Batch
-from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.ledger.reading import Ledger, read_ledger, verify_ledger
 from dpstream.stream.opening import open_stream

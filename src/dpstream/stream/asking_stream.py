@@ -13,15 +13,16 @@ chain.
 * **The two stores belong together.** Each question notes how far the stream was, and each step how many questions
   there were; a stream that is behind its questions, or has steps and no questions' store, was rolled back, and so were
   questions that are behind the stream. Both are refused.
+* **The last question stands outside of its store, too,** before its answer leaves: its seals are in the stream's state
+  and among the releases, so that an older copy of the questions is refused at the same step as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
@@ -30,14 +31,12 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
-from dpstream.stream.store.place import has_store
-from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.state_parts import PackedState
-from dpstream.stream.store.step_rows import Prepared, Reservation, Step
+from dpstream.stream.store.place import has_store, questions_path, questions_server
+from dpstream.stream.store.sealed_history import outside_heads_of_questions
+from dpstream.stream.store.step_rows import PackedState, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import damaged_store
-from dpstream.stream.stream import Stream
-from dpstream.stream.watched import WatchedRandomness
+from dpstream.stream.stream import Stream, WatchedRandomness
 
 _MAX_ID = 200
 
@@ -71,16 +70,6 @@ class AnsweredQuestion:
             **self.answer.as_dict(),
             "made_with_test_seed": self.test_seed,
         }
-
-
-def questions_path(state: Path) -> Path:
-    """Where the questions of the stream in ``state`` are kept; as secret as the state."""
-    return state.with_name(f"{state.name}-questions")
-
-
-def questions_server(server: PostgresServer | None) -> PostgresServer | None:
-    """Where the questions are kept on a server: in a schema beside the stream's."""
-    return None if server is None else replace(server, schema=f"{server.schema[:53]}_questions")
 
 
 def default_id(step: int, question: str) -> str:
@@ -134,6 +123,7 @@ class AskingStream(Stream):
         """All questions and their answers, in order."""
         self._check_process()
         store = self._question_store
+        self._witness()
         rows = (store.find(step=number) for number in range(1, store.last_step + 1))
         return tuple(self._stored(row) for row in rows if row is not None)
 
@@ -163,6 +153,7 @@ class AskingStream(Stream):
         name = default_id(self.last_step, text) if question_id is None else question_id
         check_text(name, "question_id")
         store = self._question_store
+        self._witness()  # of an answer that a full disk kept back
         content, complement = (store.fingerprint([one]) for one in self._asks.question_bytes(query))
         known = store.find(batch_id=name)
         if known is not None:
@@ -269,8 +260,13 @@ class AskingStream(Stream):
         self._state, self._step_answers = state, (self.last_step, here)
         if learned:
             self._last_hard = place.step
-        store.write_head(lasting=False)
+        self._witness()
         return asked
+
+    def _witness(self) -> None:
+        """Note the last question outside of its store; nobody sees an answer before."""
+        if not self._question_store.witnessed:
+            self._question_store.write_head()
 
     def _prepared_question(
         self, place: Reservation, asked: AnsweredQuestion, state: Any, charge: Fraction, learned: bool
@@ -321,6 +317,7 @@ class AskingStream(Stream):
         state = super()._stored_state()
         if self._questions is None:
             self._questions = self._open_questions()
+            self._witness()
         store, where = self._questions, str(self._questions.path)
         books = store.state().meta
         try:
@@ -362,6 +359,7 @@ class AskingStream(Stream):
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
         # An id of its own: what is encrypted in one of the two stores means nothing in the other.
         own_id = hashlib.sha256(b"questions of " + stream_id).digest()[: len(stream_id)]
+        releases = None if self._sink is None else self._sink.directory
         return Store(
             path,
             {**self._facts, "questions_of": stream_id.hex()},
@@ -370,6 +368,7 @@ class AskingStream(Stream):
             key=self._key,
             # No question is answered before the first step: with the stream, its questions begin anew.
             renew=self.last_step == 0,
+            outside=outside_heads_of_questions(self.path, releases),
         )
 
     @property

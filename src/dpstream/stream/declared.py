@@ -12,11 +12,11 @@ from dpstream.core.schema.fine import FineColumn
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-#: Lines that are no records, in a few words.
 _BROKEN = (
     "a line of a csv or NDJSON source that cannot be taken apart (more or fewer cells than columns, a quote that is "
     "not closed, no JSON object, one that names a key twice, one whose lists and objects lie more than 200 deep, or "
-    "more than 64 MiB)"
+    "more than 64 MiB), bytes that are no UTF-8, and a key of a JSON object that nobody declared stop the stream, and "
+    "that it stopped is visible, so whether there is such a record is not protected"
 )
 #: A stream that begins with another one's table reads the files of both.
 _BEFORE_START = (
@@ -42,7 +42,6 @@ _RETURNED = (
     "a key that comes back after an absence stops the stream, and that it stopped is visible, so whether there is one "
     'is not protected (returns = "refuse")'
 )
-_MARKS = {"time_column": "time", "op_column": "operation", "key_column": "key", "user_column": "user id"}
 
 
 def shown_public(facts: Mapping[str, Any]) -> list[str]:
@@ -56,7 +55,8 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
     found = [*facts["declared_public"]]
     if files and source.get("every") == "files":
         found.append(_CHANGED_FILE)
-    found += _about_lines(source, by_key=facts.get("unit") == "record")
+    if _has_lines(source):
+        found.append(_BROKEN)
     if files and source.get("late") is not None and "base" in facts:
         found.append(_BEFORE_START)
     if source.get("same_unit"):
@@ -77,43 +77,9 @@ def shown_source(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"key_column" if key == "user_column" else key: value for key, value in source.items()}
 
 
-def _about_lines(source: Mapping[str, Any], *, by_key: bool) -> list[str]:
-    """Say what happens to a line that is not a record. Only text sources have such lines.
-
-    Args:
-        by_key: whether the user column is the key of an insert-only table's records.
-    """
-    if "time_column" not in source or source.get("kind", "stdin") != "stdin":
-        return []
-    sentences = []
-    rule = source.get("broken", "error")
-    if rule == "error":
-        sentences.append(
-            f"{_BROKEN}, bytes that are no UTF-8, and a key of a JSON object that nobody declared stop the stream, and "
-            "that it stopped is visible, so whether there is such a record is not protected "
-            '(broken = "error"; "missing" takes such records instead)'
-        )
-    elif rule == "missing":
-        marks = _MARKS | ({"user_column": "key"} if by_key else {})
-        lacking = [what for key, what in marks.items() if source.get(key) is not None]
-        stops = f", so it stops the stream, which is visible: it has no {' and no '.join(lacking)}"
-        sentences.append(
-            f"{_BROKEN} is read as a record with a null in every column{stops if lacking else ''} "
-            '(broken = "missing")'
-        )
-    else:
-        sentences.append(f'{_BROKEN} is in no release (broken = "{rule}")')
-    if rule != "error" and "kind" not in source:
-        sentences.append(
-            "a record of a csv source is one line: a quoted cell that runs over several lines is as many records, and "
-            f'each of them is read for itself (broken = "{rule}")'
-        )
-    if source.get("line_breaks"):
-        sentences.append(
-            "the files are trusted to close every quote: after one that is left open, a record takes in those that "
-            "follow it, up to the next quote (line_breaks = true)"
-        )
-    return sentences
+def _has_lines(source: Mapping[str, Any]) -> bool:
+    """Whether records are lines of text: those of a file, or of standard input."""
+    return "time_column" in source and source.get("kind", "stdin") == "stdin"
 
 
 def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ()) -> list[str]:

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, EARLIER_DEFAULT
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
 from dpstream.core.privacy.unit import Record, User
@@ -138,14 +137,7 @@ def spent_per_step(plan: StreamPlan) -> Fraction:
 
 
 def plan_hash(facts: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON; public.
-
-    ``line_breaks`` is not in it: streams that began before there was this key, and whose files hold cells of several
-    lines, go on when it is set.
-    """
-    source = facts.get("source")
-    if isinstance(source, dict) and "line_breaks" in source:
-        facts = {**facts, "source": {k: v for k, v in source.items() if k != "line_breaks"}}
+    """SHA-256 of the canonical JSON; public."""
     return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
 
 
@@ -215,10 +207,7 @@ def mechanism_remedy(began: str, now: str) -> str | None:
     """How to go on with a stream that began with another mechanism than its file names; None for the same one."""
     if began == now:
         return None
-    remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
-    if (began, now) == (EARLIER_DEFAULT, DEFAULT_MECHANISM):
-        remedy += f", which a file that names no mechanism meant before {now} became the default"
-    return remedy
+    return f'name = "{began}" under [mechanism] (or its recipe in Python)'
 
 
 def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
@@ -271,6 +260,20 @@ def whose_unit(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def is_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the unit of a stream is that of another one by public facts, or by what the owner says (``same_unit``).
+
+    A unit that no column tells, as where Python gives the records and whose they are, is not known to be that of any
+    other stream, whose column may be another one.
+
+    Args:
+        other: ``whose_unit`` of the other stream.
+    """
+    mine = whose_unit(facts)
+    known = "column" not in mine or mine["column"] is not None
+    return bool((facts.get("source") or {}).get("same_unit")) or (known and mine == other)
+
+
 def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream: str, where: str) -> None:
     """Refuse to add up streams whose units are not the same by public facts, unless the owner says why they are.
 
@@ -278,16 +281,17 @@ def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream
         other: ``whose_unit`` of the ``stream``.
 
     Errors:
-        UnitError: they differ.
+        UnitError: they differ, or nothing is known of one.
     """
-    mine = whose_unit(facts)
-    if mine == other or (facts.get("source") or {}).get("same_unit"):
+    if is_same_unit(facts, other):
         return
+    mine = whose_unit(facts)
     raise UnitError(
         f"one {str(facts['unit']).partition('-')[0]} is told by {_told_by(mine)} here and by {_told_by(other)} in the "
         f"stream {stream!r}: what both cost one of them together cannot be said",
         where=where,
-        allowed='the same column and rule; or [stream] same_unit = "why it is the same one", which is published',
+        allowed='the same column and rule; or [stream] same_unit = "why it is the same one" (in Python '
+        'same_unit="..."), which is published',
     )
 
 

@@ -11,11 +11,11 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.threads import thread_count
+from dpstream.stream.admission import require_record
 from dpstream.stream.arguments import check_options
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.identity import plan_facts, plan_hash
-from dpstream.stream.keyed_records import require_record
-from dpstream.stream.ledger.membership import Membership
+from dpstream.stream.ledger.account import Membership
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.sink import Sink

@@ -3,63 +3,183 @@
 from __future__ import annotations
 
 import datetime
+import hmac
 import json
-import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.core.contracts import Granted, NoisyCounts, StreamPlan, Synthesis
-from dpstream.core.errors import InputError, StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import (
+    ConfigError,
+    HorizonError,
+    InputError,
+    StepError,
+    StoreDamagedError,
+    StoreError,
+)
 from dpstream.core.paths import check_writable
+from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.release_reader import MeasuredStep
+from dpstream.stream.admission import ROWS, KeyedRecords, admitted, as_batch, grant_batch
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
-from dpstream.stream.batch_content import BatchContent
-from dpstream.stream.batch_reading import admitted, grant_batch
-from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
-from dpstream.stream.keyed_records import KeyedRecords
-from dpstream.stream.ledger.membership import Membership, check_account
-from dpstream.stream.predecessor_cost import Base
-from dpstream.stream.refusals import (
-    all_steps_done,
-    broken_border,
-    no_place,
-    other_batch,
-    other_records,
-    undecided,
-)
-from dpstream.stream.release.described import describe_tables
+from dpstream.stream.ledger.account import Membership, check_account
+from dpstream.stream.predecessor_cost import Base, Broken
 from dpstream.stream.release.estimates import Published
-from dpstream.stream.release.label import label_of
-from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
+from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest, describe_tables, label_of
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
-from dpstream.stream.release.produce import Carried, make_files, measurement_file, rows_of
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
-from dpstream.stream.release.remade_files import RemadeFiles
+from dpstream.stream.release.render import Carried, RemadeFiles, make_files, measurement_file, rows_of
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.state_parts import STATE, split_state
-from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
+from dpstream.stream.store.sealed_history import outside_heads
+from dpstream.stream.store.step_rows import (
+    RESTORED,
+    STATE,
+    Decision,
+    LedgerEntry,
+    Prepared,
+    Reservation,
+    Step,
+    split_state,
+)
 from dpstream.stream.store.store import Store
-from dpstream.stream.watched import WatchedRandomness
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
     from dpstream.core.schema import Schema
 
+# Whether a step has drawn noise yet: decides what may happen after a failure.
+
+
+class WatchedRandomness(Randomness):
+    """Hands every request on to ``inner``, and remembers that there was one.
+
+    An exception after the first draw may depend on what was drawn, so its occurrence is an output.
+    """
+
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(_no_source, secure=inner.secure)
+        self._inner = inner
+        #: Whether anything was asked for; set before the request is served.
+        self.used = False
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        self.used = self.used or n > 0
+        return self._inner.words(n)
+
+    def below(self, bound: int) -> int:
+        self.used = True
+        return self._inner.below(bound)
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        # Of no size: a counter uses noise that it drew at an earlier step.
+        self.used = True
+        return self._inner.draw(noise, size)
+
+    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
+        self.used = True
+        return self._inner.draw_joint(noise)
+
+    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+        self.used = True
+        return self._inner.measure(exact, noise)
+
+    def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
+        self.used = True
+        return self._inner.choose(choice, law)
+
+
+def _no_source(_n: int) -> Any:
+    raise RuntimeError("a watched randomness has no words of its own")
+
+
+# Why a stream takes no step, or not before its owner has decided.
+
+
+def all_steps_done(step: int, horizon: int) -> HorizonError:
+    """The plan pays for no further step."""
+    return HorizonError(
+        f"the plan pays for {horizon} steps and all are done",
+        where=f"step {step}",
+        allowed="a successor with a plan of its own (dpstream init --after)",
+    )
+
+
+def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
+    """What the earlier streams and this one cost together is more than their manifests say."""
+    return ConfigError(
+        f"{'; '.join(one.words for one in broken)}: records cost more than the manifests say",
+        where=where,
+        allowed="no further step of this stream, whose releases can be withdrawn; a new one after the last step of "
+        "the earlier one",
+    )
+
+
+def no_place(verb: str) -> StepError:
+    """The stream publishes nothing, because it was opened without a sink."""
+    return StepError(
+        "the stream was opened without a place for releases",
+        where=verb,
+        allowed="opening it with publish_to, or with [output]",
+    )
+
+
+def undecided(step: int, kind: str, batch_id: str) -> StepError:
+    """The step failed after noise was drawn for it, or the store that knew whether it did was lost."""
+    if kind == RESTORED:
+        return StepError(
+            "the store was lost and a copy of it was taken in; whether this step was begun before, or failed after "
+            "noise was drawn for it, the copy cannot know",
+            where=f"step {step}",
+            allowed="discard_reservation() or run --discard-reserved, once",
+        )
+    return StepError(
+        f"step {step} stopped with {kind} after noise was drawn for it; whether it stops "
+        "may depend on that noise, so it is not drawn again before you decide",
+        where=f"batch {batch_id!r}",
+        allowed="discard_reservation() or run --discard-reserved, once the cause is found; each "
+        "repetition shows readers that the one before stopped",
+    )
+
+
+def other_batch(held: Reservation, batch_id: str) -> StepError:
+    """The process stopped while it worked on another batch, or on other records."""
+    what = "other records under this id" if held.batch_id == batch_id else f"the batch {held.batch_id!r}"
+    return StepError(
+        f"step {held.step} was reserved for {what} when the process stopped",
+        where=f"batch {batch_id!r}",
+        allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
+    )
+
+
+def other_records(known: Step) -> StepError:
+    """The id of a committed step came again, with other records."""
+    return StepError(
+        f"this id was used at step {known.step} for other records",
+        where=f"batch {known.batch_id!r}",
+        allowed="a new id for new records",
+    )
+
+
 _TAKEN_BACK = ("withdrawing", "withdrawn", "rejected")
-_log = logging.getLogger("dpstream.streams")
 
 
 class Stream:
@@ -112,7 +232,7 @@ class Stream:
             key=key,
             renew=membership is None,
             published=None if sink is None else sink.published,
-            releases=None if sink is None else sink.directory,
+            outside=outside_heads(None if sink is None else sink.directory),
         )
         self._keyed = KeyedRecords(plan, schema, self._store)
         try:
@@ -322,7 +442,7 @@ class Stream:
             check_text(period, "period")
         place = None if position is None else position_text(position)
         granted = grant_batch(batch, self._plan, self._schema, self._store, f"step {batch_id!r}")
-        content = BatchContent(self._store, granted.rows)
+        content = granted.rows.fingerprint(self._store.derived_key(ROWS))
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
         if known is not None:
@@ -370,9 +490,7 @@ class Stream:
 
     # Inside
 
-    def _reserve(
-        self, batch_id: str, content: BatchContent, place: str | None = None
-    ) -> tuple[Reservation, bool]:
+    def _reserve(self, batch_id: str, content: bytes, place: str | None = None) -> tuple[Reservation, bool]:
         """Commit the intent, and give whether an earlier attempt, which may have drawn noise, had left it already."""
         step = self.last_step + 1
         horizon = self._plan.horizon
@@ -384,12 +502,12 @@ class Stream:
             raise undecided(step, self._undecided, batch_id)
         if self._base is not None and self._base.broken:
             raise broken_border(self._base.broken, f"step {step}")
-        wanted = Reservation(step, batch_id, content.stored)
+        wanted = Reservation(step, batch_id, content)
         held = self._store.reservation()
         if held is None:
             self._store.reserve(wanted, place)
-            _log.info("step %d: reserved", step)
-        elif (held.step, held.batch_id) != (step, batch_id) or not content.is_stored_as(held.content):
+            log_step(StepEvent.RESERVED, step, ": reserved")
+        elif (held.step, held.batch_id) != (step, batch_id) or not hmac.compare_digest(content, held.content):
             raise other_batch(held, batch_id)
         return wanted, held is not None
 
@@ -491,7 +609,7 @@ class Stream:
         # A step that is published is witnessed by its release; of one that is held only the heads know.
         self._store.write_head(lasting=prepared.publication == "held")
         step = prepared.reservation.step
-        _log.info("step %d: committed", step)
+        log_step(StepEvent.COMMITTED, step, ": committed")
         try:
             self._publish_pending()
         except InputError as error:  # it would say that nothing was spent
@@ -522,10 +640,10 @@ class Stream:
         self._carried = Carried(records, next_id)
         return self._plan.unpack_state(own)
 
-    def _repeated(self, known: Step, content: BatchContent) -> Release:
-        if not content.is_stored_as(known.content):
+    def _repeated(self, known: Step, content: bytes) -> Release:
+        if not hmac.compare_digest(content, known.content):
             raise other_records(known)
-        _log.info("step %d: repeated, the stored release is given", known.step)
+        log_step(StepEvent.REPEATED, known.step, ": repeated, the stored release is given")
         return self._release(known)
 
     def _release(self, committed: Step) -> Release:

@@ -22,7 +22,7 @@ _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
         "growing": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
         "asked": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
         "panel": "dpstream.tools.families.panel.panel_evaluation:PANEL_EVALUATION",
-        "points": "dpstream.tools.families.points.point_files:POINTS_EVALUATION",
+        "points": "dpstream.tools.families.points.point_evaluation:POINTS_EVALUATION",
     },
     "page": {
         "": "dpstream.tools.report.plain_page:PLAIN_PAGE",

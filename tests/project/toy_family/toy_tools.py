@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpstream.project import Config
 from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult, FamilyEvaluation, csv_bytes
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told, releases_of
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import element
@@ -21,7 +21,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
 EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",), _find)
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = Told(folder.manifest, folder.states, folder.facts())
     section = element("section", element("p", "A toy has 3 values"), id="toy")
     return Page(run, [("toy", "Toy", section)], "A toy", charts_of(run))

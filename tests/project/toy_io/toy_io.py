@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpstream.core.contracts import option
 from dpstream.io.sinks import Piece
-from dpstream.io.sinks.sink_kinds import SinkKind
+from dpstream.io.sinks.feed import SinkKind
 from dpstream.io.sources import Source, SourceOptions, StepInput
 from dpstream.io.sources.source_keys import SourceKind
 

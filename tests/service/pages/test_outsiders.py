@@ -12,15 +12,15 @@ import httpx
 import pytest
 from offices import EVIL, PASSWORD, Office
 
-from dpstream.service.pages import connections
+from dpstream.service.releases.connections import Connection
 
 
 @pytest.fixture(scope="module")
 def office(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     """One for all tests here, each of which does nothing to the others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "SILENT", 20)
-        patch.setattr(connections, "BUSY", 5)
+        patch.setattr(Connection, "most_silent", 20)
+        patch.setattr(Connection, "most_busy", 5)
         made = Office.of(template, tmp_path_factory.mktemp("outside") / "office")
     yield made
     made.close()
@@ -30,7 +30,7 @@ def test_connections_that_say_nothing_keep_nobody_out(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor do those that send half a request, in its heads or in its body."""
-    monkeypatch.setattr(connections, "SILENT", 20)
+    monkeypatch.setattr(Connection, "most_silent", 20)
     host, port = office.address.removeprefix("http://").split(":")
     body = b"POST /sign-in HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n"
     body += b"content-type: application/x-www-form-urlencoded\r\n\r\na"

@@ -12,7 +12,8 @@ from feed_server import served
 from hypothesis import HealthCheck, Phase, given, settings
 from test_release_contract import CASES, batch
 
-from dpstream.io.sinks import Publisher, read
+from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import read_table as read
 from dpstream.stream import open_stream
 from dpstream.stream.release.publishing import Publishing
 

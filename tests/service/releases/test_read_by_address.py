@@ -15,8 +15,7 @@ from feed_server import BASE, LAST, opened, served
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.core.objects import web_path
-from dpstream.core.web import fetched, web_url
+from dpstream.io.objects import fetched, web_path, web_url
 from dpstream.service.releases import Tokens
 
 TOKEN = "a-token-of-this-test"

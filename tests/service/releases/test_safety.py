@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.service.releases import Place
+from dpstream.service.releases.connections import FeedConnection
 
 SECRET = b"nobody may read this"
 NOBODY = 65534
@@ -205,3 +208,22 @@ def test_another_user_serves_without_rights_to_the_state(made: Path) -> None:
                 server.terminate()
         shutil.rmtree(folder / "home")
         assert sorted(folder.rglob("*")) == before
+
+
+def test_connections_that_say_nothing_keep_no_reader_out(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are ended when others come, and all connections together have a limit."""
+    monkeypatch.setattr(FeedConnection, "most_silent", 20)
+    monkeypatch.setattr(FeedConnection, "most_busy", 3)
+    with served(stream / "releases", readers=2) as client, contextlib.ExitStack() as stack:
+        address = (client.base_url.host, client.base_url.port)
+        for sent in (b"", b"GET / HTTP/1.1\r\nhost: ") * 30:
+            one = stack.enter_context(socket.create_connection(address, timeout=60))
+            one.sendall(sent)
+        for _ in range(2):
+            assert httpx.get(f"{client.base_url}/health", timeout=60).status_code == 200
+        monkeypatch.setattr(FeedConnection, "most_silent", 1000)
+        for _ in range(20):
+            stack.enter_context(socket.create_connection(address, timeout=60))
+        assert httpx.get(f"{client.base_url}/health", timeout=60).status_code == 503

@@ -5,7 +5,7 @@
 measured. ``explanation``: what a plan says about itself; ``expectations``: what it predicts for a table of a guessed
 size; ``verdicts``: what that is fit for. ``asking``: what a plan offers that answers questions between steps.
 ``recipe_options``: recipes whose fields say what a configuration file may hold. ``recipes``: what all recipes read
-alike. ``families``: what a family says about itself. ``registry``: which families there are.
+alike. ``registry``: what a family says about itself, and which families there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
@@ -29,7 +29,6 @@ from dpstream.core.contracts.batches import (
 )
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
-from dpstream.core.contracts.families import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
@@ -47,6 +46,7 @@ from dpstream.core.contracts.recipe_options import (
     shown,
 )
 from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
+from dpstream.core.contracts.registry import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.releases import (
     CellEstimate,
     Dealing,

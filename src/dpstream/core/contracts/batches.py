@@ -117,11 +117,6 @@ class BatchRows(Protocol):
         that the secret ``key`` makes negligible (``MultisetHash``)."""
         ...
 
-    def in_order(self) -> list[bytes] | None:
-        """The sorted records, for comparison with what stores of the formats 1 to 8 kept; None where an engine cannot
-        give them: the batch then counts as another one."""
-        ...
-
 
 class KeyedTable(Protocol):
     """The present records as they were committed, for a batch of keyed records (``core.tables.PresentTable``).

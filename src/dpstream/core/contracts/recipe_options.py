@@ -80,7 +80,8 @@ class Given:
             step is there.
         budget: of whatever the stream protects; None where the recipe may not depend on it.
         records_per_step: how many records come in a step, where the file says both ([expect]).
-        guessed_per_step: the same, of whatever unit, where the file guesses it; None: it does not.
+        first_records: the same, of whatever unit, where the owner guesses it; None: nobody guesses.
+        cancels: whether the source can leave out equal rows that come and go within a step.
         prior: public knowledge of the table ([prior]).
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
@@ -100,7 +101,8 @@ class Given:
     records_per_step: int | None = None
     season: Fraction | None = None
     prior: PublicPrior | None = None
-    guessed_per_step: int | None = None
+    first_records: int | None = None
+    cancels: bool = True
 
 
 class SectionReader(Protocol):

@@ -3,7 +3,7 @@
 A few million of them are rows (``UserEvents`` says which ones a step changes). Those of an engine whose executors
 count are files, in shards by the first bits of a user's keyed hash: each file is written once, and the step's
 transaction says which files are believed (``ShardedEvents``). Records with keys are kept in the same way: a row of a
-file is then a record that is present (``core.tables.present_files``), and a user is a key.
+file is then a record that is present (``core.tables.counter_files``), and a user is a key.
 """
 
 from __future__ import annotations

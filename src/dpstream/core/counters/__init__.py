@@ -1,48 +1,48 @@
 """Counters: differentially private running sums of histograms."""
 
-from dpstream.core.counters.bank import BankState, CounterBank
-from dpstream.core.counters.binary_tree import HybridCounter, TreeCounter
-from dpstream.core.counters.block import BlockCounter, UnboundedBlockCounter
-from dpstream.core.counters.blt import BLTCounter
-from dpstream.core.counters.choose import Candidate, Choice, best
-from dpstream.core.counters.counter import CalibratedCounter, Counter, CounterState, LinearMap
-from dpstream.core.counters.factored import FactoredCounter
-from dpstream.core.counters.names import (
+from dpstream.core.counters.binned import BLTCounter, ToeplitzCounter
+from dpstream.core.counters.choose import (
     COUNTER_NAMES,
-    COUNTER_OPTION,
     PURE_COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
+    Candidate,
+    Choice,
+    best,
     counter_by_name,
 )
-from dpstream.core.counters.optimal import OptimalEpochsCounter, OptimalTreeCounter
-from dpstream.core.counters.simple import SimpleCounter
-from dpstream.core.counters.sparse_counter import SparseCounter
-from dpstream.core.counters.subtract import KaryTreeCounter, SubtractBlocksCounter
-from dpstream.core.counters.toeplitz import ToeplitzCounter
+from dpstream.core.counters.counter import (
+    CalibratedCounter,
+    Counter,
+    CounterState,
+    FactoredCounter,
+    LinearMap,
+)
+from dpstream.core.counters.forest import OptimalEpochsCounter, OptimalTreeCounter
+from dpstream.core.counters.intervals import (
+    BlockCounter,
+    HybridCounter,
+    SimpleCounter,
+    TreeCounter,
+    UnboundedBlockCounter,
+)
 
 __all__ = [
     "COUNTER_NAMES",
-    "COUNTER_OPTION",
     "PURE_COUNTER_NAMES",
     "ZCDP_COUNTER_NAMES",
     "BLTCounter",
-    "BankState",
     "BlockCounter",
     "CalibratedCounter",
     "Candidate",
     "Choice",
     "Counter",
-    "CounterBank",
     "CounterState",
     "FactoredCounter",
     "HybridCounter",
-    "KaryTreeCounter",
     "LinearMap",
     "OptimalEpochsCounter",
     "OptimalTreeCounter",
     "SimpleCounter",
-    "SparseCounter",
-    "SubtractBlocksCounter",
     "ToeplitzCounter",
     "TreeCounter",
     "UnboundedBlockCounter",

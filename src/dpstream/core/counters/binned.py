@@ -16,16 +16,26 @@ rest is computed from ``y`` and the clock alone. Proof: docs/theory/counters-zcd
 
 Arithmetic. Everything is integers modulo 2^64. The decoder works with multiples of a small unit; however large the
 sums, its rounding moves an estimate by at most two hundredths in ``10^6`` ticks, before it is rounded to an integer.
+
+Bins. The weights fall slowly, so old increments need not be kept one by one: neighbours whose weights differ by a few
+per cent are kept as one sum (a bin), with the weight of the oldest of them. Bins are dyadic: bin ``b`` of
+level ``l`` holds the increments ``b 2^l .. (b + 1) 2^l - 1``, and two bins of a level become one of the
+next as soon as the weights allow. Everything here is public and depends on the clock only.
+
+Source: the idea of binning is Andersson and Pagh, "Streaming Private Continual Counting via Binning"
+(2024). Dyadic bins, integer weights and the exact column norms are ours. Weights: ``ToeplitzCounter``, ``BLTCounter``.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from abc import abstractmethod
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,20 +45,16 @@ from dpstream.core.counters.counter import (
     MAX_TICKS,
     Counter,
     CounterState,
+    FactoredCounter,
     LinearMap,
     check_count,
     check_event,
 )
-from dpstream.core.counters.factored import FactoredCounter
-from dpstream.core.counters.lagbins import LagBins
-from dpstream.core.counters.propagation import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Budget
 from dpstream.core.privacy.noise import DiscreteGaussian
+from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-
-if TYPE_CHECKING:
-    from dpstream.core.privacy.randomness import Randomness
 
 #: ``m_0``: the multiplier of the first increment. Others are at least this, and rounded down by at most one part in it.
 _BASE = 1024
@@ -285,3 +291,413 @@ class CalibratedBinnedCounter(FactoredCounter):
         super().check_state(state, width)
         if ((state["part"] < 0) | (state["part"] >> _PART > 0)).any():
             raise self.damaged("a fraction is out of range")
+
+
+class LagBins:
+    """The bins of a sequence of integer weights. Increments are numbered from 0.
+
+    Args:
+        weights: int64, not increasing, positive: ``weights[k]`` is for the increment ``k`` ticks ago. Older
+            increments than ``len(weights)`` have weight 0.
+        tolerance: two neighbouring bins become one when the exact weights of the oldest and of the newest increment
+            in it differ by at most this share. 0 keeps every increment by itself.
+        exact: float64, the weights before rounding (which steps would hide).
+
+    Attributes:
+        rows: how many sums are kept at most.
+    """
+
+    def __init__(self, weights: NDArray[np.int64], exact: NDArray[np.float64], tolerance: float) -> None:
+        self._weights = np.append(weights, 0)
+        self._squares = np.concatenate([[0], np.cumsum(weights**2)])
+        self._starts = np.array(_thresholds(exact, tolerance), np.int64)
+        ends = np.append(self._starts[1:], len(weights))
+        levels = np.arange(len(self._starts))
+        sizes = (ends - 1 - self._starts >> levels) + 1
+        self._first_row = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        self._sizes = sizes
+        self._ends = ends
+        self.rows = int(sizes.sum())
+        self._level_of = np.repeat(levels, sizes)
+        self._index_of = np.arange(self.rows) - self._first_row[self._level_of]
+        self._size_of = sizes[self._level_of]
+
+    @property
+    def squared_norm(self) -> int:
+        """The largest sum of squares of the weights that one increment meets: that of increment 0.
+
+        An increment's bin never starts after it, so each of its weights is at most ``weights[k]``; the
+        bins of increment 0 start with it, so all of its weights are ``weights[k]``.
+        """
+        return int(self._squares[-1])
+
+    def squared_norms(self, numbers: NDArray[np.int64], ticks: int | None = None) -> NDArray[np.int64]:
+        """The sum of squares of the weights that each of these increments meets: for ever, or in ``ticks`` ticks.
+
+        Exact. Increment ``s`` is in its bin of level ``l``, which starts at ``a``, from the tick ``a + starts[l]``
+        until the bin of the next level is there; its weights then are ``weights[t - a]``.
+        """
+        most = len(self._weights) - 1
+        total = np.zeros(len(numbers), np.int64)
+        entered = numbers
+        for level in range(len(self._starts)):
+            start = numbers >> level << level
+            if level + 1 < len(self._starts):
+                left = (numbers >> level + 1 << level + 1) + self._starts[level + 1]
+            else:
+                left = start + most
+            if ticks is not None:
+                left = np.minimum(left, ticks)
+            upper, lower = np.minimum(left - start, most), np.minimum(entered - start, most)
+            total += self._squares[upper] - self._squares[np.minimum(lower, upper)]
+            entered = left
+        return total
+
+    def coefficients(self, tick: int) -> NDArray[np.int64]:
+        """The weight of every row at tick ``tick`` (0, 1, ...); 0 for a row that is not in use."""
+        newest, oldest = self._live(tick)
+        newest_of = newest[self._level_of]
+        bins = newest_of - (newest_of - self._index_of) % self._size_of
+        lags = np.minimum(tick - (bins << self._level_of), len(self._weights) - 1)
+        result: NDArray[np.int64] = np.where(bins >= oldest[self._level_of], self._weights[lags], 0)
+        return result
+
+    def merges(self, tick: int) -> Iterator[tuple[int, int, int]]:
+        """(row, older row, newer row) for each bin that is made of two at this tick, in the order to do it.
+
+        They come before the new increment takes its row.
+        """
+        for level in range(len(self._starts) - 1, 0, -1):
+            start = tick - int(self._starts[level])
+            if start >= 0 and start % (1 << level) == 0:
+                number = start >> level
+                yield (
+                    self._row(level, number),
+                    self._row(level - 1, 2 * number),
+                    self._row(level - 1, 2 * number + 1),
+                )
+
+    def newest(self, tick: int) -> int:
+        """The row of the increment of this tick."""
+        return self._row(0, tick)
+
+    def rows_at(self, tick: int) -> int:
+        """How many rows are in use after tick ``tick``; levels come one after the other."""
+        level = int(np.searchsorted(self._starts, tick, side="right")) - 1
+        reached = (tick - int(self._starts[level]) >> level) + 1
+        return int(self._first_row[level]) + min(reached, int(self._sizes[level]))
+
+    def matrix(self, ticks: int) -> NDArray[np.int64]:
+        """Row ``t`` holds the weights of all increments at tick ``t``: int64 (ticks, ticks)."""
+        result = np.zeros((ticks, ticks), np.int64)
+        for tick in range(ticks):
+            for level, (newest, oldest) in enumerate(zip(*self._live(tick), strict=True)):
+                starts = np.arange(max(int(oldest), 0), int(newest) + 1) << level
+                if len(starts):
+                    row = result[tick, starts[0] : starts[-1] + (1 << level)]
+                    lags = np.minimum(tick - starts, len(self._weights) - 1)
+                    # The newest bins may reach beyond the last tick.
+                    row[:] = np.repeat(self._weights[lags], 1 << level)[: len(row)]
+        return np.tril(result)
+
+    def _live(self, tick: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The newest and the oldest bin of every level."""
+        levels = np.arange(len(self._starts))
+        newest = tick - self._starts >> levels
+        above = (tick - self._ends >> levels + 1) + 1
+        oldest = np.maximum(above * 2, 0)
+        oldest[-1] = max((tick - int(self._ends[-1]) >> int(levels[-1])) + 1, 0)
+        return newest, oldest
+
+    def _row(self, level: int, number: int) -> int:
+        return int(self._first_row[level]) + number % int(self._sizes[level])
+
+
+def _thresholds(exact: NDArray[np.float64], tolerance: float) -> list[int]:
+    """``starts[l]``: how many ticks after its first increment a bin of level ``l`` is made of two."""
+    starts = [0]
+    while True:
+        size = 2 << len(starts) - 1
+        if size > len(exact):
+            return starts
+        fine = exact[size - 1 :] >= (1.0 - tolerance) * exact[: len(exact) - size + 1]
+        wrong = np.flatnonzero(~fine)
+        first = (int(wrong[-1]) + 1 if len(wrong) else 0) + size - 1
+        # Both halves are there since an earlier tick, so the increment of the tick itself stays alone.
+        first = max(first, starts[-1] + size // 2 + 1)
+        if first >= len(exact) or tolerance == 0.0:
+            return starts
+        starts.append(first)
+
+
+#: Beyond, the exact recursion is left.
+_EXACT_TICKS = 2**13
+_LONGEST = 2**22
+
+
+class NoiseTable:
+    """Variances of the estimates of a binned counter whose measurements have noise of variance 1.
+
+    Up to tick 8,192 exactly: the covariances of all bins and of the estimate are carried from tick to tick,
+    as the decoder carries their values. Beyond, the variance of the counter without bins and without rounded weights,
+    at some ticks and between them by interpolation, plus what the bins add: that grows along a straight line,
+    which is fitted before tick 8,192. (In what was compared, up to 100,000 ticks, 2 % too small at most.)
+
+    Args:
+        bins: the bins.
+        multiplier: ``m_s`` by the number of the increment.
+        grid: the weight of an increment at its own tick.
+        exact: the weights before rounding, in units of ``grid``.
+        horizon: the horizon, or None.
+    """
+
+    def __init__(
+        self,
+        bins: LagBins,
+        multiplier: Callable[[int], int],
+        grid: int,
+        exact: NDArray[np.float64],
+        horizon: int | None,
+    ) -> None:
+        self._bins, self._multiplier, self._grid, self._exact = bins, multiplier, grid, exact
+        self._horizon = horizon
+        self._unit = 1.0 / (grid * multiplier(0))
+        self._covariance = np.zeros((1, 1))  # of the estimate (last), and of the rows before it
+        self._variances = [0.0]
+        self._gains = [0.0]
+        self._plain: dict[int, float] = {}
+        self._inverse = np.ones(1)
+        self._lock = threading.Lock()
+
+    def variance(self, t: int) -> float:
+        """Of the estimate after ``t`` ticks."""
+        if t <= _EXACT_TICKS:
+            return self._until(t)[0]
+        # What the bins add, as a mean around two ticks: it varies from tick to tick.
+        around = _EXACT_TICKS // 32
+        first, second = _EXACT_TICKS // 2, _EXACT_TICKS - around
+        self._until(_EXACT_TICKS)
+        added = [
+            float(np.mean(self._variances[at - around : at + around])) - self._without_bins(at)
+            for at in (first, second)
+        ]
+        slope = (added[1] - added[0]) / (second - first)
+        return self._interpolated(t) + added[1] + slope * (t - second)
+
+    def gain(self, t: int) -> float:
+        """Of the estimate after ``t`` ticks less the one before; beyond tick 8,192 but for its multiplier as there."""
+        if t <= _EXACT_TICKS:
+            return self._until(t)[1]
+        grown = self._multiplier(_EXACT_TICKS - 1) / self._multiplier(t - 1)
+        return self._until(_EXACT_TICKS)[1] * grown**2
+
+    def _until(self, t: int) -> tuple[float, float]:
+        with self._lock:
+            for tick in range(len(self._variances) - 1, t):
+                self._tick(tick)
+            return self._variances[t], self._gains[t]
+
+    def _interpolated(self, t: int) -> float:
+        """``_without_bins`` at powers of two, and ever closer to a horizon; straight on in between and beyond."""
+        last = self._horizon or _LONGEST
+        powers = [_EXACT_TICKS << k for k in range(last.bit_length()) if _EXACT_TICKS << k < last]
+        near = [last - (last >> k) for k in range(2, 10, 2)] if self._horizon else []
+        known = sorted({*powers, *(at for at in near if at > _EXACT_TICKS), last})
+        place = min(bisect_left(known, t), len(known) - 1)
+        high, low = known[place], known[max(place - 1, 0)]
+        if high in (low, t):
+            return self._without_bins(high)
+        share = (t - low) / (high - low)
+        return (1 - share) * self._without_bins(low) + share * self._without_bins(high)
+
+    def _tick(self, tick: int) -> None:
+        needed = self._bins.rows_at(tick) + 1
+        c = self._covariance
+        if len(c) < needed:
+            grown = np.zeros((needed, needed))
+            old = len(c) - 1
+            grown[:old, :old] = c[:old, :old]
+            grown[-1, :old] = grown[:old, -1] = c[-1, :old]
+            grown[-1, -1] = c[-1, -1]
+            self._covariance = c = grown
+        for row, older, newer in self._bins.merges(tick):
+            c[row] = c[older] + c[newer]
+            c[:, row] = c[:, older] + c[:, newer]
+        newest = self._bins.newest(tick)
+        weights = self._bins.coefficients(tick)[: needed - 1].astype(np.float64)
+        weights[newest] = 0.0
+        weights /= self._grid
+        # The value of the new increment is (noise - weights @ values) / grid.
+        shared = -(c[:, :-1] @ weights)
+        own = 1.0 / self._grid**2 - shared[:-1] @ weights
+        c[newest] = c[:, newest] = shared
+        c[newest, newest] = own
+        part = 1.0 / self._multiplier(tick)
+        c[-1] += part * c[newest]
+        c[:, -1] += part * c[:, newest]
+        self._variances.append(float(c[-1, -1]))
+        self._gains.append(float(own) * part * part)
+
+    def _without_bins(self, t: int) -> float:
+        """``sum_u r_u^2``, ``r`` the last row of (running sum) (1/multipliers) (inverse of the exact weights)."""
+        if t not in self._plain:
+            if len(self._inverse) < t:
+                # Twice as much at least: the ticks that are asked for come in rising order.
+                self._inverse = _inverse_series(self._exact, max(t, 2 * len(self._inverse)), self._inverse)
+            row = _convolve(self._inverse[:t], self._parts(t)[::-1])[:t]
+            self._plain[t] = float((row**2).sum()) * self._unit**2
+        return self._plain[t]
+
+    def _parts(self, t: int) -> NDArray[np.float64]:
+        """``m_0 / m_s`` of the first ``t`` increments, but for what the bins do to it."""
+        if self._horizon is None:
+            return np.ones(t)
+        norms = np.cumsum(self._exact**2)
+        norms = np.concatenate([norms, np.full(self._horizon - len(norms), norms[-1])])
+        parts: NDArray[np.float64] = np.sqrt(norms[::-1][:t] / norms[-1])
+        return parts
+
+
+def _inverse_series(
+    series: NDArray[np.float64], length: int, known: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The first coefficients of ``1 / series`` (it begins with 1), from some that are known, by Newton's iteration."""
+    result = known
+    while len(result) < length:
+        size = min(2 * len(result), length)
+        error = _convolve(series[:size], result)[:size]
+        error = -np.pad(error, (0, size - len(error)))
+        error[0] += 2.0
+        result = _convolve(error, result)[:size]
+    return result
+
+
+def _convolve(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    length = 1 << (len(a) + len(b) - 2).bit_length()
+    result: NDArray[np.float64] = np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length), length)
+    return result[: len(a) + len(b) - 1]
+
+
+#: The weights of all ages are kept once for a recipe: 100 MB at this horizon.
+MAX_HORIZON = 2**22
+
+
+@dataclass(frozen=True)
+class ToeplitzCounter(BinnedCounter):
+    """Weights ``binom(2k, k) / 4^k``, whose Toeplitz matrix is a square root of the running sum.
+
+    Guarantee: zCDP; see ``BinnedCounter``. Columns are scaled up to one norm: increments near the horizon meet few
+    weights and would waste budget.
+    Error: at ``rho = 1/2`` and 1,000 ticks a standard deviation of 3.0 (root mean square); no linear counter
+    is below 2.90.
+    Memory: ``2 rows + 2`` arrays, 82 rows for 1,000 ticks.
+
+    Source: the square root is Fichtenberger, Henzinger and Upadhyay 2023 ("Constant Matters"), and Henzinger,
+    Upadhyay and Upadhyay 2023; columns of one norm: Henzinger, Kalinin and Upadhyay 2025; bins: see ``LagBins``.
+
+    Args:
+        horizon: number of ticks ``T``, up to ``MAX_HORIZON``.
+        tolerance: see ``LagBins``; more means fewer bins and a larger error, 0 keeps all increments. By default 4 %,
+            less beyond 30,000 ticks.
+    """
+
+    name = "toeplitz"
+    most_ticks = MAX_HORIZON
+
+    horizon: int
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        usable_tolerance(self.tolerance, self.horizon)
+
+    @property
+    def share(self) -> float:
+        """The tolerance in use."""
+        return usable_tolerance(self.tolerance, self.horizon)
+
+    def describe(self) -> str:
+        """The rule in one sentence."""
+        return f"square-root Toeplitz counter: horizon {self.horizon}"
+
+    def weights(self) -> Weights:
+        """The last weight is about ``1/sqrt(pi T)``; the grid resolves it to about two units or more."""
+        ages = np.arange(1.0, self.horizon)
+        exact = np.concatenate([[1.0], np.cumprod((2 * ages - 1) / (2 * ages))])
+        grid = 1 << max(6, math.ceil(math.log2(2 * math.sqrt(math.pi * self.horizon))))
+        return Weights.on_grid(exact, grid)
+
+
+#: For each number of ticks: ``1 - theta`` and ``omega`` of every exponential. Made by ``benchmarks/blt_constants.py``.
+CONSTANTS: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    1000: (
+        (0.00238479303, 0.0337738316, 0.175563605, 0.597027067),
+        (0.0688366861, 0.109155189, 0.173465811, 0.148992863),
+    ),
+    10_000: (
+        (0.000243154956, 0.00433706156, 0.0421133113, 0.340661366),
+        (0.0223136325, 0.0487480704, 0.141633013, 0.277283173),
+    ),
+    1_000_000: (
+        (2.54916136e-06, 6.18422326e-05, 0.000991761615, 0.015670181, 0.222510665),
+        (0.00234249311, 0.00693965446, 0.0276085668, 0.108182548, 0.322012598),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class BLTCounter(BinnedCounter):
+    """Weights 1, then ``sum_i omega_i theta_i^(k - 1)``.
+
+    Guarantee: zCDP for any number of ticks; see ``BinnedCounter``. The sum of the squared weights is finite
+    (``theta < 1``, and the rounded weights end), so no horizon is needed.
+    Error: at ``rho = 1/2`` a standard deviation of 3.2 over ticks 501 to 1,000 with the constants for 1,000; far
+    beyond ``ticks`` it grows with ``sqrt t``.
+    Memory: ``2 rows + 2`` arrays.
+
+    Source: Dvijotham, McMahan, Pillutla, Steinke and Thakurta 2024 ("Efficient and Near-Optimal Noise Generation for
+    Streaming Differential Privacy"); bins in place of its buffers (rounded buffers would have no bounded
+    sensitivity): see ``LagBins``.
+
+    Args:
+        ticks: for how many ticks the constants are best: one of ``CONSTANTS``.
+        tolerance: see ``LagBins``; more means fewer bins and a larger error, 0 keeps all increments. By default 4 %,
+            less beyond 30,000 ticks.
+    """
+
+    name = "blt"
+
+    ticks: int = 10_000
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ticks, bool) or self.ticks not in CONSTANTS:
+            raise ConfigError(
+                f"no constants for {self.ticks!r} ticks",
+                where="counter blt",
+                allowed=", ".join(str(ticks) for ticks in CONSTANTS),
+            )
+        usable_tolerance(self.tolerance, self.ticks)
+
+    @property
+    def share(self) -> float:
+        """The tolerance in use."""
+        return usable_tolerance(self.tolerance, self.ticks)
+
+    def describe(self) -> str:
+        """The rule in one sentence."""
+        return f"buffered linear Toeplitz counter: no horizon, best up to {self.ticks} ticks"
+
+    def weights(self) -> Weights:
+        """Cut where all are rounded to 0."""
+        rates, sizes = CONSTANTS[self.ticks]
+        grid = 1 << math.ceil(math.log2(4 * math.sqrt(math.pi * self.ticks)))
+        # Beyond, each exponential is below 1 / (2 grid) over their number.
+        longest = max(
+            math.log(2 * grid * len(rates) * size) / rate for rate, size in zip(rates, sizes, strict=True)
+        )
+        exact = np.zeros(math.ceil(longest) + 2)
+        exact[0] = 1.0
+        for rate, size in zip(rates, sizes, strict=True):
+            exact[1:] += size * np.cumprod(np.concatenate([[1.0], np.full(len(exact) - 2, 1.0 - rate)]))
+        return Weights.on_grid(exact, grid)

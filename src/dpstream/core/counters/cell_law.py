@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-from dpstream.core.counters.counter import CalibratedCounter
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import CalibratedCounter, FactoredCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.law import Law, NoiseSum, WeightedLaplace

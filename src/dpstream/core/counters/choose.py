@@ -1,20 +1,96 @@
-"""The counter with the smallest predicted error. Everything here is public: no data, no randomness."""
+"""Counters by their names in configuration files, and the one with the smallest predicted error.
+
+Everything here is public: no data, no randomness.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
 
-from dpstream.core.counters.counter import MAX_TICKS, CalibratedCounter, Counter, check_count
-from dpstream.core.counters.factored import FactoredCounter
-from dpstream.core.counters.intervals import CalibratedIntervalCounter
-from dpstream.core.counters.names import COUNTER_NAMES, counter_by_name
+from dpstream.core.counters.binned import CONSTANTS, BLTCounter, ToeplitzCounter
+from dpstream.core.counters.counter import MAX_TICKS, CalibratedCounter, Counter, FactoredCounter, check_count
+from dpstream.core.counters.forest import OptimalEpochsCounter, OptimalTreeCounter
+from dpstream.core.counters.intervals import (
+    BlockCounter,
+    CalibratedIntervalCounter,
+    HybridCounter,
+    SimpleCounter,
+    TreeCounter,
+    UnboundedBlockCounter,
+)
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.unit import Event
+
+_INTERVALS = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
+#: Counters that take a pure budget; noise drawn ahead is for these only.
+PURE_COUNTER_NAMES = (*_INTERVALS, "optimal-tree", "optimal-epochs")
+#: Counters that take a zCDP budget.
+ZCDP_COUNTER_NAMES = (*_INTERVALS, "toeplitz", "blt")
+#: All of them.
+COUNTER_NAMES = tuple(dict.fromkeys(PURE_COUNTER_NAMES + ZCDP_COUNTER_NAMES))
+
+
+def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | None = None) -> Counter:
+    """The counter of that name.
+
+    Args:
+        name: one of ``COUNTER_NAMES``.
+        horizon: the number of ticks; needed by "block", "tree", "optimal-tree" and "toeplitz". The others do not
+            use it, except that "blt" takes the constants for about as many ticks (10,000 without).
+        block_size: for "block" only; by default the square root of the horizon, rounded up.
+
+    Errors:
+        ConfigError: unknown name, a missing or unusable horizon, a block size where there are no blocks.
+
+    >>> counter_by_name("tree", horizon=8).describe()
+    'binary tree counter: 4 levels, horizon 8'
+    """
+    if block_size is not None and name != "block":
+        raise ConfigError(
+            f"a block size is given for the counter {name!r}", where="counter", allowed="only with 'block'"
+        )
+    match name:
+        case "simple":
+            return SimpleCounter()
+        case "block":
+            return BlockCounter(_needed(name, horizon), block_size)
+        case "unbounded-block":
+            return UnboundedBlockCounter()
+        case "unbounded-block-closed":
+            return UnboundedBlockCounter(close_partitions=True)
+        case "tree":
+            return TreeCounter(_needed(name, horizon))
+        case "hybrid":
+            return HybridCounter()
+        case "optimal-tree":
+            return OptimalTreeCounter(_needed(name, horizon))
+        case "optimal-epochs":
+            return OptimalEpochsCounter()
+        case "toeplitz":
+            return ToeplitzCounter(_needed(name, horizon))
+        case "blt":
+            return BLTCounter() if horizon is None else BLTCounter(_constants_for(horizon))
+    raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
+
+
+def _needed(name: str, horizon: int | None) -> int:
+    if horizon is None:
+        raise ConfigError(
+            f"the counter {name!r} needs a horizon",
+            where="horizon",
+            allowed="a number of steps, or one of the counters without a horizon: "
+            "simple, unbounded-block, unbounded-block-closed, hybrid, optimal-epochs, blt",
+        )
+    return horizon
+
+
+def _constants_for(horizon: int) -> int:
+    """The smallest number of ticks with constants that is no less; else the largest."""
+    return min((ticks for ticks in CONSTANTS if ticks >= horizon), default=max(CONSTANTS))
+
 
 #: Ticks that are expected where neither a number nor a horizon is given: a year of working days, five of weeks.
 EXPECTED_TICKS = 250
@@ -24,9 +100,6 @@ MAX_BYTES = 2**30
 #: Up to so many ticks the mean is over all of them, beyond over so many.
 _SAMPLES = 1024
 _GOLDEN = (math.sqrt(5) - 1) / 2
-#: What errors are compared: of the running sums, or of what a running sum gains at one tick.
-Judged = Literal["sums", "gains"]
-
 #: A counter that is later in the list of names has to be better by this part: figures closer than that are no reason.
 _MARGIN = 0.01
 
@@ -37,8 +110,8 @@ class Candidate:
 
     Attributes:
         name: as in configuration files.
-        deviation: root mean square, over the expected ticks, of the standard deviation of a cell's running sum (or of
-            its gain at a tick); None where the counter was not considered.
+        deviation: root mean square, over the expected ticks, of the standard deviation of a cell's running sum; None
+            where the counter was not considered.
         last: the same at the last expected tick.
         state_bytes: size of its state by then.
         why_not: why it was not considered; empty where it was.
@@ -58,13 +131,11 @@ class Choice:
     Attributes:
         recipe: the counter.
         ticks: the expected ticks.
-        judged: what was compared.
         candidates: all counters by name: those compared first, by rising error.
     """
 
     recipe: Counter
     ticks: int
-    judged: Judged
     candidates: tuple[Candidate, ...]
 
     @property
@@ -82,9 +153,8 @@ class Choice:
         compared = [one for one in self.candidates if one.deviation is not None and one.name != self.name]
         others = "; ".join(f"{one.name} {one.deviation:.4g}" for one in compared) or "none"
         left_out = "; ".join(f"{one.name}: {one.why_not}" for one in self.candidates if one.why_not)
-        what = "a running sum" if self.judged == "sums" else "what a running sum gains at a tick"
         return (
-            f"{self.name}: over {self.ticks} expected ticks {what} has a predicted standard deviation of "
+            f"{self.name}: over {self.ticks} expected ticks a running sum has a predicted standard deviation of "
             f"{self.deviation:.4g} (root mean square). Others: {others}."
             + (f" Not considered: {left_out}." if left_out else "")
         )
@@ -97,7 +167,6 @@ def best(
     horizon: int | None = None,
     expected_ticks: int | None = None,
     width: int = 1,
-    judged: Judged = "sums",
     max_bytes: int = MAX_BYTES,
 ) -> Choice:
     """The counter by name whose running sums have the smallest predicted error.
@@ -113,8 +182,6 @@ def best(
         expected_ticks: how many ticks the mean error is taken over; by default the horizon, else 250. Counters
             must go on after it (up to the horizon), but their errors there are not looked at.
         width: cells.
-        judged: ``sums``, what a counter is for; or ``gains``, for whoever learns from single increments (the gains of
-            a counter that shares noise among its sums are noisier than its sums).
         max_bytes: counters whose state would be larger are not considered.
 
     Cost: some hundred evaluations of formulas for each counter, remembered.
@@ -136,9 +203,7 @@ def best(
             allowed="up to the horizon",
         )
     width = check_count(width, what="the number of cells", least=1, most=2**31)
-    if judged not in get_args(Judged):
-        raise ConfigError(f"judged = {judged!r}", where="counter", allowed=", ".join(get_args(Judged)))
-    return _answer(_Question(budget, unit or Event(), most, ticks, width, judged, max_bytes))
+    return _answer(_Question(budget, unit or Event(), most, ticks, width, max_bytes))
 
 
 @dataclass(frozen=True)
@@ -150,7 +215,6 @@ class _Question:
     horizon: int | None
     ticks: int
     width: int
-    judged: Judged
     max_bytes: int
 
 
@@ -169,7 +233,7 @@ def _answer(asked: _Question) -> Choice:
             where="counter",
         )
     ordered = sorted(candidates, key=lambda one: math.inf if one.deviation is None else one.deviation)
-    return Choice(_recipe(chosen.name, asked), asked.ticks, asked.judged, tuple(ordered))
+    return Choice(_recipe(chosen.name, asked), asked.ticks, tuple(ordered))
 
 
 def _recipe(name: str, asked: _Question) -> Counter:
@@ -181,8 +245,8 @@ def _recipe(name: str, asked: _Question) -> Counter:
 def _candidate(name: str, asked: _Question) -> Candidate:
     try:
         counter = _recipe(name, asked).calibrate(asked.budget, asked.unit)
-        deviation = rms_deviation(counter, asked.ticks, asked.judged)
-        last = math.sqrt(_law(counter, asked.judged)(asked.ticks))
+        deviation = rms_deviation(counter, asked.ticks)
+        last = math.sqrt(counter.variance(asked.ticks))
     except BudgetError:
         return Candidate(name, None, None, None, "made for another kind of budget")
     except LimitError:
@@ -196,17 +260,13 @@ def _candidate(name: str, asked: _Question) -> Candidate:
     return Candidate(name, deviation, last, size)
 
 
-def rms_deviation(counter: CalibratedCounter, ticks: int, judged: Judged = "sums") -> float:
-    """Root mean square of the standard deviation of a cell's running sum (or gain) over the ticks ``1 .. ticks``.
+def rms_deviation(counter: CalibratedCounter, ticks: int) -> float:
+    """Root mean square of the standard deviation of a cell's running sum over the ticks ``1 .. ticks``.
 
     Over all of them up to 1,024; beyond, over 1,024 ticks that are spread evenly, but off any power of two.
     """
-    chosen, variance = _spread(ticks), _law(counter, judged)
-    return math.sqrt(math.fsum(variance(t) for t in chosen) / len(chosen))
-
-
-def _law(counter: CalibratedCounter, judged: Judged) -> Callable[[int], float]:
-    return counter.variance if judged == "sums" else counter.gain_variance
+    chosen = _spread(ticks)
+    return math.sqrt(math.fsum(counter.variance(t) for t in chosen) / len(chosen))
 
 
 def _spread(ticks: int) -> list[int]:

@@ -1,9 +1,8 @@
 """Graphical models of noisy marginals: fit, exact marginals, records. See README.md in this folder."""
 
-from dpstream.core.graphical.fitting import fit
+from dpstream.core.graphical.fitting import Measurement, estimate_total, fit
 from dpstream.core.graphical.junction_tree import JunctionTree, junction_tree, tree_cells
-from dpstream.core.graphical.measurement import Measurement, estimate_total
-from dpstream.core.graphical.model import FitReport, Model
+from dpstream.core.graphical.model import FitReport, Model, draw_blocks
 from dpstream.core.graphical.tree_sizes import TreeSizes, tree_cells_each
 
 __all__ = [
@@ -12,6 +11,7 @@ __all__ = [
     "Measurement",
     "Model",
     "TreeSizes",
+    "draw_blocks",
     "estimate_total",
     "fit",
     "junction_tree",

@@ -1,21 +1,98 @@
-"""Fitting a graphical model to noisy marginals."""
+"""Noisy marginals, what they say about the number of records, and fitting a graphical model to them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal, get_args
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, LimitError
-from dpstream.core.graphical.junction_tree import JunctionTree, junction_tree, tree_cells
-from dpstream.core.graphical.measurement import Measurement, check_measurement, combine, estimate_total
+from dpstream.core.graphical.junction_tree import JunctionTree, check_clique, junction_tree, tree_cells
 from dpstream.core.graphical.model import FitReport, Model
 from dpstream.core.schema.domain import Clique, Domain
 
-FittingMethod = Literal["proximal", "mirror"]
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """A marginal with independent noise of one variance on each cell.
+
+    ``values``: flat in C order, in records; negative values are normal. The weight in a fit is
+    ``1 / variance``. The same clique may be measured several times; ``()`` measures the total alone.
+    """
+
+    clique: Clique
+    values: NDArray[np.float64]
+    variance: float
+
+    def __post_init__(self) -> None:
+        values = np.array(self.values, dtype=np.float64)
+        if values.ndim != 1:
+            raise InputError(
+                f"values have {values.ndim} dimensions", where="measurement", allowed="1 (C order)"
+            )
+        if not np.isfinite(values).all():
+            raise InputError("values are not all finite", where="measurement")
+        variance = float(self.variance)
+        if not (math.isfinite(variance) and variance > 0.0 and math.isfinite(1.0 / variance)):
+            raise InputError(
+                "the variance is not a positive finite number", where="measurement", allowed="greater than 0"
+            )
+        object.__setattr__(self, "clique", tuple(int(i) for i in self.clique))
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "variance", variance)
+
+
+def check_measurement(domain: Domain, measurement: Measurement) -> None:
+    """InputError unless the measurement is one of this domain."""
+    check_clique(domain, measurement.clique)
+    cells = domain.cells(measurement.clique)
+    if len(measurement.values) != cells:
+        raise InputError(
+            f"{len(measurement.values)} values for clique {measurement.clique}",
+            where="measurement",
+            allowed=str(cells),
+        )
+
+
+def estimate_total(measurements: Iterable[Measurement]) -> tuple[float, float]:
+    """The number of records by inverse variance, from the sums of measured marginals.
+
+    Returns ``(total, variance)``: the sum of ``n`` cells has variance ``n * variance``. The total may be
+    negative. Without a measurement nothing is known: ``(0.0, inf)``.
+    """
+    weighted = 0.0
+    precision = 0.0
+    for measurement in measurements:
+        weight = 1.0 / (measurement.variance * len(measurement.values))
+        weighted += weight * float(np.sum(measurement.values))
+        precision += weight
+    if precision == 0.0:
+        return 0.0, math.inf
+    return weighted / precision, 1.0 / precision
+
+
+def combine(measurements: Sequence[Measurement]) -> dict[Clique, tuple[NDArray[np.float64], float, float]]:
+    """One (values, weight, constant) per clique, in the order of first appearance.
+
+    Inverse variance loses nothing: the losses of all measurements of a clique sum to
+    ``weight/2 |mu - values|^2 + constant``.
+    """
+    groups: dict[Clique, list[Measurement]] = {}
+    for measurement in measurements:
+        groups.setdefault(measurement.clique, []).append(measurement)
+    combined = {}
+    for clique, group in groups.items():
+        if len(group) == 1:
+            combined[clique] = (group[0].values, 1.0 / group[0].variance, 0.0)
+            continue
+        weight = sum(1.0 / m.variance for m in group)
+        values = sum((m.values / m.variance for m in group), np.zeros_like(group[0].values)) / weight
+        constant = sum(0.5 / m.variance * float(np.sum((m.values - values) ** 2)) for m in group)
+        combined[clique] = (values, weight, constant)
+    return combined
 
 
 def fit(
@@ -27,21 +104,18 @@ def fit(
     iterations: int = 100,
     max_cells: int = 50_000,
     regularisation: float = 0.0,
-    decay: float = 0.0,
     tolerance: float = 0.5,
-    method: FittingMethod = "proximal",
 ) -> Model:
     """The maximum-entropy model whose marginals are closest to the measurements.
 
     Minimises ``sum_c 1/(2 variance_c) |mu_c - y_c|^2`` over the marginals of all distributions with
-    ``total`` records (mirror descent; docs/theory/graphical-model.md). Post-processing: no privacy cost.
+    ``total`` records (docs/theory/graphical-model.md). Post-processing: no privacy cost.
 
     ``total``: number of records; None: ``estimate_total`` of the measurements (of ``warm`` if there are
     none, else 0). The model reports it unchanged. The shape is fitted with at least one record, and where
     the total was estimated with at least its standard deviation: below that the measurements say nothing.
     ``warm``: start here. Its potentials are kept, also of cliques that are not measured now, most recent
     first as long as the junction tree stays within ``max_cells``.
-    ``decay``: share of the kept, unmeasured interactions to forget (0: none, 1: all).
     ``regularisation``: adds this many times ``total * KL(model | start)``; 1 treats the records as if
     drawn from the starting model, which shrinks what is not distinguishable from noise. 0: pure fit.
     ``iterations``: inferences at most. ``tolerance``: stop once three iterations in a row each lower the
@@ -51,14 +125,14 @@ def fit(
     cliques alone exceed ``max_cells`` (``tree_cells`` tells beforehand).
     Cost: iterations x tree cells x about 10 ns; memory some ten times the tree.
     """
-    _check_options(domain, warm, iterations, regularisation, decay, tolerance, method)
+    _check_options(domain, warm, iterations, regularisation, tolerance)
     for measurement in measurements:
         check_measurement(domain, measurement)
     total, shape_total = _totals(measurements, total, warm)
     combined = combine(measurements)
     cliques, dropped = _cliques_to_keep(domain, combined, warm, max_cells)
     tree = junction_tree(domain, cliques)
-    potentials = _start(tree, warm, cliques, set(combined), decay)
+    potentials = _start(tree, warm, cliques)
     weights = np.zeros(len(domain) + len(tree.cliques))
     target = np.zeros(tree.parameters)
     constant = 0.0
@@ -67,16 +141,13 @@ def fit(
         if clique:
             weights[tree.factor(clique)] = weight * shape_total**2
             target[tree.slot(clique)] = values / shape_total
-    step = warm.report.step if warm is not None and warm.report is not None else 1.0
-    report = _descend(
-        tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance, step, method
-    )
+    report = _descend(tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance)
     return Model(
         tree,
         potentials,
         total,
         cliques=cliques,
-        report=FitReport(report.loss + constant, report.divergence, report.iterations, report.step, dropped),
+        report=FitReport(report.loss + constant, report.divergence, report.iterations, dropped),
     )
 
 
@@ -88,30 +159,20 @@ def _descend(
     penalty: float,
     iterations: int,
     tolerance: float,
-    step: float,
-    method: FittingMethod,
 ) -> FitReport:
     """Run the compiled fit; changes ``potentials`` in place."""
-    from dpstream.core.graphical.compiled import descent, proximal
+    from dpstream.core.graphical.compiled import proximal
 
     active = np.flatnonzero(weights)
     if len(active) == 0:
-        return FitReport(0.0, 0.0, 0, step)
-    curvature = float(weights.max()) + penalty
-    report = np.zeros(4)
-    if method == "proximal":
-        proximal.fit_proximal(
-            tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
-            float(tolerance), report,
-        )  # fmt: skip
-        report[3] = step / curvature
-    else:
-        descent.descend(
-            tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
-            float(tolerance), step / curvature, report,
-        )  # fmt: skip
-    descent.canonicalise(tree.factors, tree.member_starts, tree.members, tree.arrays.sizes, potentials)
-    return FitReport(float(report[0]), float(report[1]), int(report[2]), float(report[3]) * curvature)
+        return FitReport(0.0, 0.0, 0)
+    report = np.zeros(3)
+    proximal.fit_proximal(
+        tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
+        float(tolerance), report,
+    )  # fmt: skip
+    proximal.canonicalise(tree.factors, tree.member_starts, tree.members, tree.arrays.sizes, potentials)
+    return FitReport(float(report[0]), float(report[1]), int(report[2]))
 
 
 def _check_options(
@@ -119,9 +180,7 @@ def _check_options(
     warm: Model | None,
     iterations: int,
     regularisation: float,
-    decay: float,
     tolerance: float,
-    method: str,
 ) -> None:
     if warm is not None and warm.domain != domain:
         raise InputError("the warm model has another domain", where="fit")
@@ -129,14 +188,8 @@ def _check_options(
         raise InputError(f"iterations = {iterations}", where="fit", allowed="1 or more")
     if not (math.isfinite(regularisation) and regularisation >= 0.0):
         raise InputError(f"regularisation = {regularisation}", where="fit", allowed="0 or more")
-    if not 0.0 <= decay <= 1.0:
-        raise InputError(f"decay = {decay}", where="fit", allowed="0 to 1")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance = {tolerance}", where="fit", allowed="0 or more")
-    if method not in get_args(FittingMethod):
-        raise InputError(
-            f"unknown method {method!r}", where="fit", allowed=", ".join(get_args(FittingMethod))
-        )
 
 
 def _totals(
@@ -179,9 +232,7 @@ def _cliques_to_keep(
     return cliques, tuple(dropped)
 
 
-def _start(
-    tree: JunctionTree, warm: Model | None, cliques: list[Clique], measured: set[Clique], decay: float
-) -> NDArray[np.float64]:
+def _start(tree: JunctionTree, warm: Model | None, cliques: list[Clique]) -> NDArray[np.float64]:
     """Potentials to start from: the warm model's where it has them, else zero."""
     potentials = np.zeros(tree.parameters)
     if warm is None:
@@ -192,6 +243,5 @@ def _start(
     known = set(warm.cliques)
     for clique in cliques:
         if clique in known:
-            kept = 1.0 if clique in measured else 1.0 - decay
-            potentials[tree.slot(clique)] = kept * earlier[warm.tree.slot(clique)]
+            potentials[tree.slot(clique)] = earlier[warm.tree.slot(clique)]
     return potentials

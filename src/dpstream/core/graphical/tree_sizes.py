@@ -137,10 +137,10 @@ class TreeSizes:
                 self._stays_chordal[order] = kept
 
     def _eliminate(self, rule: int, starts: _Indices, members: _Indices) -> tuple[_Floats, NDArray[np.bool_]]:
-        from dpstream.core.graphical.compiled import parts
+        from dpstream.core.graphical.compiled import elimination
 
         more, kept = np.empty(len(starts) - 1), np.empty(len(starts) - 1, dtype=np.bool_)
-        parts.grown_parts(
+        elimination.grown_parts(
             self._graph,
             self._sizes,
             self._part,

@@ -4,8 +4,6 @@ from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, decimal_t
 from dpstream.core.privacy.convert import (
     approximate_to_zcdp,
     group,
-    per_member,
-    pure_to_approximate,
     pure_to_zcdp,
     replace_from_add_remove,
     zcdp_to_delta,
@@ -22,7 +20,6 @@ from dpstream.core.privacy.select import (
     permute_and_flip_probabilities,
     selection_epsilon,
 )
-from dpstream.core.privacy.sparse_vector import AboveThreshold
 from dpstream.core.privacy.unit import (
     Event,
     EventUnit,
@@ -38,7 +35,6 @@ from dpstream.core.privacy.unit import (
 
 __all__ = [
     "ZCDP",
-    "AboveThreshold",
     "Amount",
     "AnyNoise",
     "Budget",
@@ -67,10 +63,8 @@ __all__ = [
     "noise_for",
     "noise_for_bounded",
     "parse_unit",
-    "per_member",
     "permute_and_flip",
     "permute_and_flip_probabilities",
-    "pure_to_approximate",
     "pure_to_zcdp",
     "replace_from_add_remove",
     "selection_epsilon",

@@ -16,9 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy._exact import Distribution, capped_float, exp_bounds
-from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, WordSource
-from dpstream.core.privacy._samplers import Sampler, build_geometric
+from dpstream.core.privacy._samplers import (
+    WORD_BITS,
+    Distribution,
+    InversionTable,
+    Sampler,
+    WordSource,
+    build_geometric,
+    capped_float,
+    exp_bounds,
+)
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import MAX_SCALE, DiscreteGaussian, exact_parameter
 

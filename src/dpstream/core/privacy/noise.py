@@ -14,9 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy._exact import capped_float
-from dpstream.core.privacy._inversion import WordSource
-from dpstream.core.privacy._samplers import CHUNK, sampler_of_gaussian, sampler_of_laplace
+from dpstream.core.privacy._samplers import (
+    CHUNK,
+    WordSource,
+    capped_float,
+    sampler_of_gaussian,
+    sampler_of_laplace,
+)
 from dpstream.core.privacy.budget import Budget, PureDP
 
 #: Largest scale and standard deviation. Beyond, sums of noise could pass 64-bit integers.

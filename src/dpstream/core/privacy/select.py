@@ -11,7 +11,7 @@ Scores are exact rationals ``numerators[i] / denominators[i]``; larger is better
 * the exponential mechanism takes candidate i with probability proportional to ``exp(-x_i)``.
 
 Both are decided in floating point only where an error bound proves the decision, and in integer
-arithmetic on further bits of the same uniform otherwise (see ``_coins`` and ``_inversion``).
+arithmetic on further bits of the same uniform otherwise (see ``_samplers``).
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy._coins import coins
-from dpstream.core.privacy._exact import capped_float, exp_bounds
-from dpstream.core.privacy._inversion import WORD_BITS, Level, WordSource
+from dpstream.core.privacy._samplers import WORD_BITS, Level, WordSource, capped_float, coins, exp_bounds
 from dpstream.core.privacy.randomness import Randomness
 
 Integers = NDArray[np.int64] | NDArray[np.object_] | Sequence[int]

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy._coins import coins
-from dpstream.core.privacy._exact import capped_float, exp_bounds
+from dpstream.core.privacy._samplers import capped_float, coins, exp_bounds
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 

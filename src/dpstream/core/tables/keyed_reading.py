@@ -231,9 +231,6 @@ class SortedRows:
         # The same rows under other rules are another batch: they may change other records.
         return (*self.domain.sizes, int(self.whole), *self.terms)
 
-    def in_order(self) -> None:
-        """None: older formats knew no keyed records."""
-
 
 @dataclass(frozen=True, repr=False)
 class _Events:

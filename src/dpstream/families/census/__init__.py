@@ -1,7 +1,7 @@
 """The table of keyed records as it is now: censuses of the present records. See README.md in this folder."""
 
+from dpstream.families.census.bookkeeping import CensusSynthesis
 from dpstream.families.census.census_plan import Census, CensusPlan
-from dpstream.families.census.census_release import CensusSynthesis
-from dpstream.families.census.census_schedule import CensusSchedule
+from dpstream.families.census.census_terms import CensusSchedule
 
 __all__ = ["Census", "CensusPlan", "CensusSchedule", "CensusSynthesis"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,10 @@ from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
     Explanation,
+    Given,
     Headline,
     NoisyCounts,
+    Option,
     Packed,
     Part,
     PredictedError,
@@ -25,16 +28,20 @@ from dpstream.core.contracts import (
     PrivateBatch,
     PublicPrior,
     Recipe,
+    SectionReader,
     StreamPlan,
     Terms,
     check_share,
     check_unit,
+    check_whole,
     check_words,
     marginal_query,
     option,
+    shown,
 )
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.contracts.recipe_options import NUMBER
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import Amount, Budget, exact_amount
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
@@ -42,28 +49,122 @@ from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.core.tables.present_table import CountedAhead
-from dpstream.families.census import census_options as options
-from dpstream.families.census.amounts import Amounts
-from dpstream.families.census.attrition import Attrition
-from dpstream.families.census.books import Books
-from dpstream.families.census.census_release import CensusSynthesis
-from dpstream.families.census.census_schedule import CensusSchedule, gap_of, last_of
+from dpstream.families.census.bookkeeping import Bookkeeping, CensusSynthesis
+from dpstream.families.census.census_report import (
+    CensusReport,
+    expected_errors,
+    explain_census,
+    predicted_errors,
+)
 from dpstream.families.census.census_state import CensusState, pack, unpack
-from dpstream.families.census.census_terms import CensusTerms
-from dpstream.families.census.census_words import Told, explain_census
-from dpstream.families.census.cohorts import Seen, Shapes, levels_of_cohorts
-from dpstream.families.census.counted_total import expected_errors, predicted_errors
+from dpstream.families.census.census_terms import (
+    Amounts,
+    CensusSchedule,
+    CensusTerms,
+    expected_wait,
+    gap_of,
+    last_of,
+)
+from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
 from dpstream.families.census.totals_filter import (
     NewcomersRate,
-    Totals,
 )
+from dpstream.families.tabular import options
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import PRIOR_BOUND, NoiseOf, check_fit, check_prior
+from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit, check_prior
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
+
+# The options of a census, in the order in which they are shown.
+
+Levels = Literal[1, 2, "unlimited"] | None
+Turnover = Amount | None
+
+_TURNOVERS = 'a number of steps such as 3, 10 or 30, or "none"'
+_LEVELS = '1, 2 or "unlimited"'
+_LARGEST_RATIO = 100
+_MOST_STEPS = 10**9
+
+
+def check_turnover(value: Turnover) -> Fraction | None:
+    """Steps in which as many records come as the table holds; None: hardly any leave.
+
+    Errors:
+        ConfigError: neither a positive number nor "none".
+    """
+    if value is None or value == "none":
+        return None
+    try:
+        return exact_amount(value, where="turnover")
+    except BudgetError:
+        raise ConfigError(f"turnover = {shown(value)}", where="mechanism", allowed=_TURNOVERS) from None
+
+
+def check_levels(value: Any) -> Levels:
+    """How many levels; None: the plan chooses.
+
+    Errors:
+        ConfigError: anything else.
+    """
+    if value is None or (not isinstance(value, bool) and value in (1, 2, "unlimited")):
+        found: Levels = value
+        return found
+    raise ConfigError(f"levels = {shown(value)}", where="mechanism", allowed=_LEVELS)
+
+
+def _levels(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Levels:
+    if not section.has("levels"):
+        reason = "two, or one where records stay as long as the stream"
+        section.note("levels", "chosen from the turnover and the horizon", default=True, reason=reason)
+        return None
+    value = section.raw("levels")
+    try:
+        levels = check_levels(value)
+    except ConfigError:
+        raise section.wrong("levels", f"{shown(value)} is no number of levels", _LEVELS) from None
+    section.note("levels", str(levels), default=False)
+    return levels
+
+
+def _turnover(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Turnover:
+    if section.has("turnover"):
+        value = section.raw("turnover")
+        try:
+            steps = check_turnover(value)
+        except ConfigError:
+            raise section.wrong("turnover", f"{shown(value)} is no turnover", _TURNOVERS) from None
+        section.note("turnover", "none" if steps is None else f"{steps} steps", default=False)
+        return steps
+    if given.turnover is not None:
+        reason = "size / records_per_step of [expect]"
+        section.note("turnover", f"{given.turnover} steps", default=True, reason=reason)
+        return given.turnover
+    section.required("turnover")
+    return None
+
+
+TURNOVER = Option(
+    _TURNOVERS,
+    "A public guess: in so many steps about as many records come as the table holds. It sets how often a census is "
+    "taken, and is published. `none`: records hardly ever leave.",
+    "three times too large or too small makes cells 4 to 15 % worse; it must not be computed from the private table",
+    "size / records_per_step of [expect]",
+    read=_turnover,
+    fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
+)
+LEVELS = Option(
+    _LEVELS,
+    "How often a stay is counted again: never, once, or again and again at ever longer intervals, each time with less "
+    "of the budget.",
+    "a second census corrects what a first one said of records that stay; `unlimited` is for records that change "
+    "while they stay much longer than the turnover",
+    "2; 1 where records stay as long as the stream",
+    read=_levels,
+    fragment={"enum": [1, 2, "unlimited"]},
+)
 
 
 @dataclass(frozen=True)
@@ -79,45 +180,41 @@ class Census(Recipe["CensusPlan"]):
         turnover: a public guess: steps in which as many records come as the table holds; "none" (or None): hardly
             any leave.
         levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
-        ratio: each level is so many times rarer than the one below.
-        departures_share: part of the budget for counting who left.
-        departures_every: steps from one count of departures to the next; they are counted at every census besides.
-            None: at censuses only.
-        noise: ``joint``: a census draws the noise of several marginals together (pure DP only).
-        totals, tracker, leaving_by_value: how numbers and distributions are followed; post-processing.
         iterations, max_cells: of the fits.
         headline: marginals, by names of columns, that every census measures, whatever it does else.
         headline_share: part of each census's amount for them, in equal parts where noise is drawn apart.
         prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
+        records_per_step: a public guess, how many records come in a step, and leave: departures are counted between
+            censuses, too, as soon as it says that many more left than a count's noise. None: at censuses only.
+        departures_every: steps from one count of departures to the next, in place of what ``records_per_step`` says.
+        departures_share: part of the budget for counting who left; unused where presence is public.
+        ratio: each level is so many times rarer than the one below.
 
     Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
     State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
     """
 
     workload: Workload = option(of=options.WORKLOAD)
-    turnover: options.Turnover = option(of=options.TURNOVER)
-    levels: options.Levels = option(None, options.LEVELS)
-    ratio: int = option(4, options.RATIO)
-    departures_share: Fraction = option(Fraction(1, 10), options.DEPARTURES_SHARE)
-    totals: Totals = option("full", options.TOTALS)
-    tracker: bool = option(True, options.TRACKER)
-    leaving_by_value: bool = option(True, options.LEAVING_BY_VALUE)
-    iterations: int = option(50, options.ITERATIONS)
-    max_cells: int = option(10_000, options.MAX_CELLS)
-    departures_every: int | None = option(None, options.DEPARTURES_EVERY)
-    noise: NoiseOf = option("apart", options.NOISE)
+    turnover: Turnover = option(of=TURNOVER)
+    levels: Levels = option(None, LEVELS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
     prior: PublicPrior | None = None
+    records_per_step: int | None = None
+    departures_every: int | None = None
+    departures_share: Fraction = Fraction(1, 10)
+    ratio: int = 4
+    iterations: int = 50
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "turnover", options.check_turnover(self.turnover))
-        options.check_levels(self.levels)
-        options.check_ratio(self.ratio)
+        object.__setattr__(self, "turnover", check_turnover(self.turnover))
+        check_levels(self.levels)
+        check_whole(self.ratio, "ratio", 2, _LARGEST_RATIO)
         object.__setattr__(self, "departures_share", check_share(self.departures_share, "departures_share"))
-        options.check_departures_every(self.departures_every)
-        if self.totals not in ("simple", "full"):
-            raise ConfigError(f"totals = {self.totals!r}", where="mechanism", allowed="simple, full")
+        for name in ("departures_every", "records_per_step"):
+            if getattr(self, name) is not None:
+                check_whole(getattr(self, name), name, 1, _MOST_STEPS)
         check_words(self)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
@@ -175,7 +272,7 @@ class CensusPlan(StreamPlan):
     def terms(self) -> CensusTerms:
         """Schedule, amounts, and what one census does."""
         own = self.recipe
-        turnover = options.check_turnover(own.turnover)
+        turnover = check_turnover(own.turnover)
         gap = gap_of(turnover)
         stays = turnover is None or (self.horizon is not None and turnover >= self.horizon)
         chosen = (1 if stays else 2) if own.levels is None else own.levels
@@ -183,6 +280,8 @@ class CensusPlan(StreamPlan):
         levels = every.reachable(self.horizon)
         departures = Fraction(0) if self.unit.relation == "replace" else own.departures_share
         every_count = own.departures_every if departures else None
+        if departures and every_count is None and own.records_per_step is not None:
+            every_count = expected_wait(self.budget, departures, own.records_per_step, turnover)
         if every_count is not None and gap is not None and every_count >= gap:
             every_count = None  # a census always comes first
         return CensusTerms(
@@ -193,7 +292,7 @@ class CensusPlan(StreamPlan):
             turnover=turnover,
             schedule=CensusSchedule(gap, own.ratio, levels, every_count, self.last_step),
             amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
-            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells, noise=own.noise),
+            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
             headline=headline_cliques(own.workload.domain, own.headline),
             headline_share=own.headline_share,
         )
@@ -226,24 +325,21 @@ class CensusPlan(StreamPlan):
         return Shapes(self.followed, own.iterations, own.max_cells, prior)
 
     @cached_property
-    def books(self) -> Books:
+    def books(self) -> Bookkeeping:
         """What is made of the counts."""
-        own = self.recipe
-        return Books(
-            self.terms, self.schedule, self.shapes, self.run_of, own.tracker, own.leaving_by_value, self._full
-        )
+        return Bookkeeping(self.terms, self.schedule, self.shapes, self.run_of)
 
     def parts(self) -> tuple[Part, ...]:
         """What a stay pays: one census of each level, one count of departures."""
-        return Told(self.terms).parts()
+        return CensusReport(self.terms).parts()
 
     def composition(self) -> str | None:
         """Over steps."""
-        return Told(self.terms).composition()
+        return CensusReport(self.terms).composition()
 
     def declared_public(self) -> tuple[str, ...]:
         """The guess of the turnover; and presence, where the owner has declared it."""
-        return Told(self.terms).declared_public()
+        return CensusReport(self.terms).declared_public()
 
     def explain(self) -> Explanation:
         """When censuses are, what a stay costs, which errors are known."""
@@ -268,14 +364,9 @@ class CensusPlan(StreamPlan):
             "levels": "unlimited" if own.levels == "unlimited" else self.schedule.levels,
             "ratio": own.ratio,
             "departures_share": str(own.departures_share),
-            "totals": own.totals,
-            "tracker": own.tracker,
-            "leaving_by_value": own.leaving_by_value,
             "iterations": own.iterations,
             "max_cells": own.max_cells,
-            # Facts of streams that count at censuses only stay as they were before there was this option.
-            **({} if every is None else {"departures_every": every}),
-            **({} if own.noise == "apart" else {"noise": own.noise}),
+            "departures_every": every,
             **headline_options(own.headline, own.headline_share),
             **({} if own.prior is None else {"prior": dict(own.prior.facts)}),
         }
@@ -290,12 +381,8 @@ class CensusPlan(StreamPlan):
     def start(self) -> CensusState:
         """No census yet."""
         attrition, cells = Attrition.fresh(self.domain), self.followed.cells
-        seen = None if self.recipe.prior is None else Seen.fresh(cells.total, len(cells.cliques))
-        return CensusState(0, [], [], [], [], NewcomersRate(self._full), attrition, seen=seen)
-
-    @property
-    def _full(self) -> bool:
-        return self.recipe.totals == "full"
+        seen = None if self.recipe.prior is None else PriorEvidence.fresh(cells.total, len(cells.cliques))
+        return CensusState(0, [], [], [], [], NewcomersRate(), attrition, seen=seen)
 
     def step(self, state: CensusState, batch: PrivateBatch, randomness: Randomness) -> CensusSynthesis:
         """Count who left; at a census, measure who is there."""
@@ -347,7 +434,7 @@ class CensusPlan(StreamPlan):
                 )
             variance = 0.0 if noise is None else noise.variance
             own = state.totals[level]
-            kept = own.count(state.step - before, float(found), variance, full=self._full)
+            kept = own.count(state.step - before, float(found), variance)
             exposure = own.exposure(state.step - before)
             state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
             number, spread = state.counted[level]
@@ -395,7 +482,7 @@ class CensusPlan(StreamPlan):
 
     def unpack_state(self, packed: Packed) -> CensusState:
         """The inverse of ``pack_state``."""
-        return unpack(packed, self.followed.cells, full=self._full)
+        return unpack(packed, self.followed.cells)
 
     def unpack_synthesis(self, packed: Packed) -> CensusSynthesis:
         """The inverse of ``CensusSynthesis.pack``."""

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
-from dpstream.families.census.attrition import Attrition
-from dpstream.families.census.cohorts import Cohort, Seen
-from dpstream.families.census.shape_tracker import ShapeTracker
+from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, levels_of, numbers_of
 from dpstream.families.tabular.table_release import pack_models, unpack_models
 from dpstream.families.tabular.workload_cells import Cells
 
 _FORMAT = 1
-#: Arrays of ``Seen``.
+#: Arrays of ``PriorEvidence``.
 _SEEN = ("values", "variances", "records")
 
 
@@ -38,7 +36,7 @@ class CensusState:
         attrition: which values leave sooner.
         cohorts: open ones, the oldest first.
         latest: the newest cohort of each level, as a model; None before its first census.
-        trackers: of each level that had a census; empty where shapes are not tracked.
+        trackers: of each level that had a census.
         seen: what censuses have measured of each marginal; None without a prior.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
     """
@@ -53,7 +51,7 @@ class CensusState:
     cohorts: list[Cohort] = field(default_factory=list)
     latest: list[Model | None] = field(default_factory=list)
     trackers: list[ShapeTracker] = field(default_factory=list)
-    seen: Seen | None = None
+    seen: PriorEvidence | None = None
     newest: Model | None = None
 
 
@@ -72,12 +70,7 @@ def pack(state: CensusState) -> Packed:
 
     cohorts = [[c.level, c.low, c.high, place(c.model)] for c in state.cohorts]
     latest = [place(model) for model in state.latest]
-    # Only where there is a prior: other states stay as they were.
-    shown = (
-        {}
-        if state.seen is None
-        else {"shown": [place(c.shown) for c in state.cohorts], "newest": place(state.newest)}
-    )
+    shown, newest = [place(cohort.shown) for cohort in state.cohorts], place(state.newest)
     metas, arrays = pack_models(models)
     rate = state.newcomers
     arrays |= {
@@ -105,12 +98,13 @@ def pack(state: CensusState) -> Packed:
         "latest": latest,
         "trackers": len(state.trackers),
         "models": metas,
-        **shown,
+        "shown": shown,
+        "newest": newest,
     }
     return Packed(meta, arrays, frozenset(arrays) - {"left"})
 
 
-def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
+def unpack(packed: Packed, cells: Cells) -> CensusState:
     """The inverse of ``pack``.
 
     Errors:
@@ -140,7 +134,7 @@ def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
         left=arrays["left"].tolist(),
         totals=levels_of(arrays["totals"]),
         counted=[(row[0], row[1]) for row in arrays["counted"].tolist()],
-        newcomers=NewcomersRate(full, rates, variances, fits),
+        newcomers=NewcomersRate(rates, variances, fits),
         attrition=Attrition(
             cells.workload.domain,
             *(arrays[f"attrition/{name}"].copy() for name in ("pulls", "variances", "fits")),
@@ -153,10 +147,10 @@ def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
     )
 
 
-def _seen(cells: Cells, arrays: dict[str, NDArray[Any]]) -> Seen | None:
+def _seen(cells: Cells, arrays: dict[str, NDArray[Any]]) -> PriorEvidence | None:
     if "seen/values" not in arrays:
         return None
-    found = Seen(*(arrays[f"seen/{name}"].copy() for name in _SEEN))
+    found = PriorEvidence(*(arrays[f"seen/{name}"].copy() for name in _SEEN))
     if len(found.values) != cells.total or len(found.records) != len(cells.cliques):
         raise StoreDamagedError("what censuses have measured does not fit the workload", where="state")
     return found

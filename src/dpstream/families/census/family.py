@@ -16,11 +16,9 @@ _AS_EVENTS = (
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """The census, and what follows inserts and deletes without knowing whose they are."""
-    # Where the numbers of records are public, so are those of inserts and of deletes, and nothing cancels.
     event = Event("replace" if unit.name == "record-replace" else "add-remove")
-    options = {} if event.relation == "replace" else {"come_and_go": "cancelled"}
     needs = _AS_EVENTS.format(unit=event.name)
-    others = (Alternative(name, options, unit=event, events=2, needs=needs) for name in ("pooled", "dpstabs"))
+    others = (Alternative(name, unit=event, events=2, needs=needs) for name in ("pooled", "dpstabs"))
     return (Alternative("census"), *others)
 
 
@@ -39,7 +37,5 @@ CENSUS = Family(
             "a time_column, or the steps of the source",
         ),
     ),
-    # Not the default: files of streams that began before there was this key do not name it.
-    draft_deletes={"departures_every": "expected"},
     alternatives=_alternatives,
 )

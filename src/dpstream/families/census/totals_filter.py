@@ -1,9 +1,8 @@
 """How many records are present: what censuses and counts of departures say of each level. Public post-processing.
 
 Each level has a number of records (with a variance) and a hazard: the rate at which a record leaves. Between counts
-records are expected to leave at the level's hazard; a noisy count of departures corrects both. The two variants are one
-filter. ``simple`` keeps no covariance of number and hazard, and moves newcomers' rate by a quarter of each surprise.
-``full`` keeps it, and follows the rate by a filter of its own, whose drift is chosen by likelihood.
+records are expected to leave at the level's hazard; a noisy count of departures corrects both, with the covariance of
+number and hazard. Newcomers' rate is followed by a filter of its own, whose drift is chosen by likelihood.
 """
 
 from __future__ import annotations
@@ -11,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-Totals = Literal["simple", "full"]
 
 #: Variance of a hazard's logarithm at the start.
 _UNSURE = 0.3
@@ -31,11 +27,9 @@ _BURST = 3.0
 _LARGEST_MOVE = math.log(3.0)
 #: Newcomers since the last census are expected to within this part: beside records of lower levels; alone.
 _RATE_UNSURE, _RATE_UNSURE_ALONE = 0.25, 0.15
-#: ``full``: standard deviation of the rate that is guessed from the turnover, in parts of it.
+#: Standard deviation of the rate that is guessed from the turnover, in parts of it.
 _GUESS = 2.0
-#: ``simple``: newcomers' rate moves by this part of each surprise.
-_RATE_STEP = 0.25
-#: ``full``: how far the rate may drift in a step: variances, in parts of the rate.
+#: How far the rate may drift in a step: variances, in parts of the rate.
 DRIFTS: NDArray[np.float64] = np.concatenate(([0.0], 10.0 ** np.arange(-4.0, 0.5, 0.5)))
 
 
@@ -46,7 +40,7 @@ class LevelTotal:
     Attributes:
         size: how many are present, with its ``variance``.
         log_hazard: logarithm of the rate at which one leaves in a step, with its ``log_variance``.
-        covariance: of number and logarithm; 0 in the simple variant.
+        covariance: of number and logarithm.
     """
 
     size: float
@@ -68,7 +62,7 @@ class LevelTotal:
         """Hazard times steps."""
         return math.exp(self.log_hazard) * steps
 
-    def count(self, steps: int, found: float, noise_variance: float, *, full: bool) -> float:
+    def count(self, steps: int, found: float, noise_variance: float) -> float:
         """Take in a count of the records that left in so many steps; gives the part that stays."""
         rate = self.exposure(steps)
         stays = math.exp(-rate)
@@ -76,8 +70,8 @@ class LevelTotal:
         self.log_variance += _HAZARD_DRIFT * min(rate, 1.0)
         own = self.size * stays * (1.0 - stays) + (_CLUMPED * expected) ** 2
         # Covariances of the departures with the number before, and with the logarithm.
-        with_size = (1.0 - stays) * self.variance + slope * self.covariance if full else 0.0
-        with_log = slope * self.log_variance + ((1.0 - stays) * self.covariance if full else 0.0)
+        with_size = (1.0 - stays) * self.variance + slope * self.covariance
+        with_log = slope * self.log_variance + (1.0 - stays) * self.covariance
         spread = slope * with_log + own + (1.0 - stays) * with_size
         seen = spread + noise_variance
         if seen <= 0.0:
@@ -91,14 +85,9 @@ class LevelTotal:
         left = min(max(expected + gain * surprise, 0.0), self.size) if noise_variance else found
         move = min(max(with_log / seen * surprise, -_LARGEST_MOVE), _LARGEST_MOVE)
         self.log_hazard += move
-        if full:
-            missed = 1.0 - gain
-            self.variance = max(
-                self.variance - 2.0 * missed * with_size + spread * noise_variance / seen, 0.0
-            )
-            self.covariance -= with_log / seen * with_size + missed * with_log
-        else:
-            self.variance = self.variance * stays**2 + spread * noise_variance / seen
+        missed = 1.0 - gain
+        self.variance = max(self.variance - 2.0 * missed * with_size + spread * noise_variance / seen, 0.0)
+        self.covariance -= with_log / seen * with_size + missed * with_log
         self.log_variance -= with_log**2 / seen
         if burst and slope > 0.0:
             # Or the hazard was wrong before: then the next count sets it.
@@ -145,11 +134,10 @@ class NewcomersRate:
     """How many records come in a step.
 
     Attributes:
-        rates, variances: for each drift of ``DRIFTS`` (simple: one rate); empty before anything was measured.
+        rates, variances: for each drift of ``DRIFTS``; empty before anything was measured.
         fits: logarithms of the drifts' likelihoods.
     """
 
-    full: bool
     rates: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     variances: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     fits: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -161,16 +149,12 @@ class NewcomersRate:
 
     @property
     def _best(self) -> int:
-        return int(self.fits.argmax()) if self.full else 0
+        return int(self.fits.argmax())
 
     def guess(self, rate: float) -> None:
-        """Begin with a guess that may be far off; ``simple`` begins with what is measured first."""
-        if self.full:
-            self.rates, self.variances = (
-                np.full(len(DRIFTS), rate),
-                np.full(len(DRIFTS), (_GUESS * rate) ** 2),
-            )
-            self.fits = np.zeros(len(DRIFTS))
+        """Begin with a guess that may be far off."""
+        self.rates, self.variances = np.full(len(DRIFTS), rate), np.full(len(DRIFTS), (_GUESS * rate) ** 2)
+        self.fits = np.zeros(len(DRIFTS))
 
     def present(self, hazard: float, steps: int, *, alone: bool = False) -> tuple[float, float]:
         """Newcomers of the last so many steps that are present, and the variance of that; (0, inf): not known.
@@ -180,9 +164,8 @@ class NewcomersRate:
         """
         if not len(self.rates):
             return 0.0, math.inf
-        stay, rate, variance = expected_stay(hazard, steps), max(float(self.rates[self._best]), 0.0), 0.0
-        if self.full:
-            variance = float(self.variances[self._best] + DRIFTS[self._best] * rate**2 * steps)
+        stay, rate = expected_stay(hazard, steps), max(float(self.rates[self._best]), 0.0)
+        variance = float(self.variances[self._best] + DRIFTS[self._best] * rate**2 * steps)
         unsure = _RATE_UNSURE_ALONE if alone else _RATE_UNSURE
         number = rate * stay
         return number, number + (unsure * number) ** 2 + variance * stay**2
@@ -191,17 +174,11 @@ class NewcomersRate:
         """Take in a census of the newcomers of the last so many steps: their number, and the variance of its noise.
 
         Args:
-            burst: whether far more came than expected. ``full`` then keeps the rate, and adds the squared surprise to
+            burst: whether far more came than expected: the rate then stays, and this adds the squared surprise to
                 its variance: the next census says whether so many go on coming.
         """
         stay = expected_stay(hazard, steps)
         found = number[0] / stay
-        if not self.full:
-            if not len(self.rates):
-                self.rates, self.variances, self.fits = np.array([found]), np.zeros(1), np.zeros(1)
-            else:
-                self.rates = self.rates + _RATE_STEP * (found - self.rates)
-            return
         expected = np.maximum(self.rates, 1.0 / stay)
         before = self.variances + DRIFTS * expected**2 * steps
         seen = before + (number[1] + expected * stay) / stay**2

@@ -1,25 +1,57 @@
-"""MWEM+PGM (family 1) as a black box."""
+"""The black boxes: MWEM+PGM, MWEM over the whole universe, SmallDB, and a user's own mechanism."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, combinations, combinations_with_replacement
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Nested, Packed, Ungranted, option
-from dpstream.core.errors import ConfigError
+from dpstream.core.contracts import (
+    Events,
+    Given,
+    Nested,
+    Option,
+    Packed,
+    SectionReader,
+    Ungranted,
+    check_whole,
+    option,
+)
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.growing.blackbox import BlackBox, BoxRun, Counts, Database
-from dpstream.families.growing.distributions import ModelTable, unpack_table
+from dpstream.families.growing.blackbox import (
+    MAX_UNIVERSE,
+    AnyTable,
+    BlackBox,
+    BoxReads,
+    BoxRun,
+    Counts,
+    Database,
+    Law,
+    ModelTable,
+    PowerLaw,
+    Records,
+    RowsTable,
+    WeightsTable,
+    unpack_table,
+)
+from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.families.tabular import MWEMPGM
-from dpstream.families.tabular.options import WORKLOAD
+from dpstream.families.tabular.options import ROUNDS, WORKLOAD
+from dpstream.families.tabular.run_outputs import RunOutput
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
 
 
 @dataclass(frozen=True)
@@ -40,7 +72,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     """
 
     workload: Workload = option(of=WORKLOAD)
-    recipe: MWEMPGM = option(MWEMPGM(), part=Nested(MWEMPGM, without=("prior_weight",)))
+    recipe: MWEMPGM = option(MWEMPGM(), part=Nested(MWEMPGM))
     name = "mwem-pgm"
 
     def __post_init__(self) -> None:
@@ -108,3 +140,485 @@ class _Counted(Ungranted):
     def declares_deletes(self) -> bool:
         """A growing database has none."""
         return False
+
+
+_DEFAULT_ROUNDS = 10
+
+
+def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
+    value = section.count("rounds")
+    if value is None:
+        section.note("rounds", str(min(_DEFAULT_ROUNDS, earlier["workload"].cells)), default=True)
+    return value
+
+
+@dataclass(frozen=True)
+class MWEM(BlackBox[WeightsTable]):
+    """Select the worst answered query, measure it, update the weights; repeat.
+
+    Queries are the cells of the workload's marginals. Each round spends half of its share on a choice and half on a
+    measurement; no query is measured twice. Afterwards the weights are updated for all measurements so far, several
+    times over: public post-processing, as in the authors' experiments.
+
+    Guarantee: the budget, under replace-one with ``t`` public. A replaced record moves a cell's count by at most 1, so
+    a score (the distance between count and answer) has sensitivity 1, and so has a measurement.
+
+    Args:
+        workload: the marginals whose cells are asked.
+        rounds: queries that are measured; None takes 10, or all where there are fewer.
+        passes: how often the updates of all measurements are repeated after each round.
+
+    Cost: a round evaluates the workload on the universe, which is kept in memory. No (p, g) is known of it (the
+    theorem of its authors has a failure probability of its own): gamma has to be given.
+
+    Errors: LimitError: a universe of more than 10^7 cells. ConfigError: options that cannot be used.
+
+    Reference: Hardt, Ligett, McSherry (2012).
+    """
+
+    workload: Workload = option(of=WORKLOAD)
+    rounds: int | None = option(None, ROUNDS, read=_rounds)
+    passes: int = 10
+    name = "mwem"
+
+    def __post_init__(self) -> None:
+        check_universe(self.workload.domain)
+        cells = self.workload.cells
+        if self.rounds is not None:
+            check_whole(self.rounds, "rounds", 1, cells, "mwem")
+        check_whole(self.passes, "passes", 1, 1000, "mwem")
+
+    @property
+    def measured(self) -> int:
+        """How many queries a run measures."""
+        return min(_DEFAULT_ROUNDS, self.workload.cells) if self.rounds is None else self.rounds
+
+    @property
+    def reads(self) -> Counts:
+        """The workload's marginals."""
+        return Counts(self.workload.domain, self.workload.cliques)
+
+    def options(self) -> dict[str, Any]:
+        """All options."""
+        return {"workload": self.workload.as_option(), "rounds": self.measured, "passes": self.passes}
+
+    def describe(self) -> str:
+        """The mechanism by what it measures."""
+        return f"MWEM measuring {self.measured} of {self.workload.cells} cells of marginals"
+
+    def check(self, budget: Budget) -> None:
+        """See ``BlackBox.check``."""
+        self._round(budget)
+
+    def _round(self, budget: Budget) -> tuple[Budget, Noise]:
+        """What a choice or a measurement has, and the noise of a measurement."""
+        each = budget.scaled(Fraction(1, 2 * self.measured))
+        return each, noise_for(each, 1, 1)
+
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
+        """See ``BlackBox.run``."""
+        return self.full_run(budget, data, randomness).released
+
+    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[WeightsTable]:
+        """See ``BlackBox.full_run``: every cell that was measured, as it was measured (the table uses its share of the
+        records, cut at 0 and 1)."""
+        each, noise = self._round(budget)
+        selector = self._selector(each)
+        cells, counts = Cells(self.workload), np.concatenate(data.counts)
+        weights = _Weights(cells)
+        open_queries = np.ones(len(counts), dtype=bool)
+        measured: list[tuple[int, float]] = []
+        outputs: list[RunOutput] = []
+        for _ in range(self.measured):
+            grid = np.rint(np.ldexp(data.t * weights.answers(), GRID_BITS)).astype(np.int64)
+            scores = np.abs((counts << GRID_BITS) - grid)
+            allowed = np.flatnonzero(open_queries)
+            ones = np.ones(len(scores), np.int64)
+            query = selector.choose(scores, ones, allowed.tolist(), _GRID_SENSITIVITY, randomness)
+            open_queries[query] = False
+            values = randomness.measure(counts[query : query + 1], noise)
+            # Where not all cells are measured, which ones are follows from what was measured before.
+            chosen = self.measured < len(counts)
+            outputs.append(
+                RunOutput.of_cell(self.workload.domain, *_cell(cells, query), values, noise, chosen=chosen)
+            )
+            noisy = int(values[0])
+            measured.append((query, min(max(noisy / data.t, 0.0), 1.0)))
+            for _ in range(self.passes):
+                for past, value in measured:
+                    weights.update(past, value)
+        return BoxRun(WeightsTable(self.workload.domain, weights.flat()), tuple(outputs))
+
+    def numbers(self) -> tuple[int, int]:
+        """See ``BlackBox.numbers``: one number for each cell."""
+        return self.measured, self.measured
+
+    def _selector(self, budget: Budget) -> Selector:
+        """What makes the choices; audits put one there that follows a script."""
+        return Selector(budget)
+
+    def unpack(self, packed: Packed) -> WeightsTable:
+        """See ``BlackBox.unpack``."""
+        table = unpack_table(packed)
+        assert isinstance(table, WeightsTable)
+        return table
+
+
+class _Weights:
+    """The distribution over the universe, and which part of it each query counts."""
+
+    def __init__(self, cells: Cells) -> None:
+        domain = cells.workload.domain
+        self._cells = cells
+        self._cube = np.full(domain.sizes, 1.0 / domain.cells(range(len(domain))))
+
+    def answers(self) -> NDArray[np.float64]:
+        """Shares of all cells of all marginals."""
+        table = WeightsTable(self._cells.workload.domain, self.flat())
+        return np.concatenate(table.shares(self._cells.cliques))
+
+    def flat(self) -> NDArray[np.float64]:
+        """The weights, adding up to 1."""
+        flat: NDArray[np.float64] = self._cube.ravel() / self._cube.sum()
+        return flat
+
+    def update(self, query: int, value: float) -> None:
+        """``y(x) ~ y(x) exp(f(x) (value - f(y)) / 2)``; weights need not add up to 1 in between."""
+        part = self._cube[self._records(query)]
+        share = float(part.sum() / self._cube.sum())
+        part *= np.exp((value - share) / 2.0)
+
+    def _records(self, query: int) -> tuple[slice | int, ...]:
+        """The part of the cube that a query counts, as a view."""
+        at = dict(zip(*_cell(self._cells, query), strict=True))
+        # Slices of one code, so that a query over all columns is a view as well.
+        return tuple(
+            slice(at[i], at[i] + 1) if i in at else slice(None)
+            for i in range(len(self._cells.workload.domain))
+        )
+
+
+def _cell(cells: Cells, query: int) -> tuple[Clique, tuple[int, ...]]:
+    """The marginal of a query, and the code of each of its columns."""
+    number = int(np.searchsorted(cells.starts, query, side="right")) - 1
+    clique: Clique = cells.cliques[number]
+    codes = np.unravel_index(query - int(cells.starts[number]), cells.workload.domain.shape(clique))
+    return clique, tuple(map(int, codes))
+
+
+def check_universe(domain: Domain) -> int:
+    """The number of cells of all columns together.
+
+    Errors:
+        LimitError: more than are kept in memory.
+    """
+    cells = domain.cells(range(len(domain)))
+    if cells > MAX_UNIVERSE:
+        raise LimitError(
+            f"all columns together have {cells} cells, and the mechanism keeps a weight for each",
+            where="universe",
+            allowed=f"up to {MAX_UNIVERSE}; mwem-pgm needs no universe",
+        )
+    return cells
+
+
+#: The sensitivity of scores on the grid.
+_GRID_SENSITIVITY = Fraction(1 << GRID_BITS)
+
+
+#: Small databases that are compared; each run goes through all of them.
+MAX_CANDIDATES = 200_000
+#: Kinds of records times queries.
+MAX_TABLE = 4_000_000
+_CHUNK = 1 << 22
+
+SIZE = Option(
+    "a number from 1, with black_box = smalldb",
+    "Records of the small database. At most 200,000 databases of that size are compared.",
+    "it follows from the accuracy that the first run promises",
+    "not set",
+)
+
+
+@dataclass(frozen=True)
+class TableLaw:
+    """What a choice among all tables of ``size`` records promises for so many queries.
+
+    Of ``m`` records drawn from the database a query's share is further than ``a`` from the true one with probability
+    ``2 exp(-2 m a^2)`` at most (Hoeffding). So some table answers all k queries to within ``sqrt(log(2k) / (2m))``. The
+    chosen one is worse by more than ``2 (log C + log(1/beta)) / (epsilon t)``, C being the number of tables, with
+    probability beta at most (McSherry, Talwar 2007).
+    """
+
+    size: int
+    queries: int
+    tables: int
+
+    def alpha(self, surprise: float, paid: float) -> float:
+        """See ``Law``."""
+        held = math.sqrt(math.log(2 * self.queries) / (2 * self.size))
+        return held + 2 * (math.log(self.tables) + surprise) / paid
+
+
+@dataclass(frozen=True)
+class SmallDB(BlackBox[RowsTable]):
+    """Choose one of all databases of ``m`` records: one that answers every query nearly as the private one does.
+
+    Queries are the ``k`` cells of the workload's marginals. ``m = ceil(log k / alpha^2)``, with the ``alpha`` that the
+    theorem gives for the first run (1 where it gives none). All runs have this ``m``, and each promises what a table of
+    ``m`` records can hold: see ``TableLaw``.
+
+    Guarantee: the budget, under replace-one with ``t`` public. The score of a database ``y`` is the largest
+    ``|f(x) - f(y)|``, and a replaced record moves each ``f(x)`` by at most ``1/t``. Scores are integers, ``m t`` times
+    that. Pure: permute-and-flip, never worse than the exponential mechanism; zCDP: the exponential mechanism.
+
+    Args:
+        workload: the marginals whose cells are asked.
+        size: m, where it is given.
+
+    Cost: a run compares all ``C(N + m - 1, m)`` databases, N being the cells of all columns.
+
+    Errors: LimitError: more than ``MAX_CANDIDATES`` databases.
+
+    Reference: Blum, Ligett, Roth (2008); (p, g) = (1/3, (64 log N log k)^(1/3)) as in Cummings et al., Section 3.1.
+    """
+
+    workload: Workload = option(of=WORKLOAD)
+    size: int | None = option(None, SIZE)
+    name = "smalldb"
+
+    def __post_init__(self) -> None:
+        if self.universe < 2 or self.workload.cells < 2:
+            raise ConfigError(
+                "a single cell leaves no databases to choose from", where="smalldb", allowed="2 cells or more"
+            )
+        if self.universe * self.workload.cells > MAX_TABLE:
+            raise LimitError(
+                f"{self.universe} kinds of records and {self.workload.cells} queries make a table of "
+                f"{self.universe * self.workload.cells} entries",
+                where="smalldb",
+                allowed=f"up to {MAX_TABLE}; mwem and mwem-pgm have no such limit",
+            )
+        if self.size is not None:
+            # How many there may be is checked by the number of databases.
+            self._check(check_whole(self.size, "size", 1, MAX_RECORDS, "smalldb"))
+
+    @property
+    def universe(self) -> int:
+        """N."""
+        return self.workload.domain.cells(range(len(self.workload.domain)))
+
+    @property
+    def accuracy(self) -> PowerLaw:  # type: ignore[override]
+        """``(1/3, (64 log N log k)^(1/3))``."""
+        return PowerLaw(1 / 3, math.cbrt(64 * math.log(self.universe) * math.log(self.workload.cells)))
+
+    @property
+    def law(self) -> Law:
+        """Of its size; the theorem's for the best size before it has one."""
+        if self.size is None:
+            return self.accuracy
+        return TableLaw(self.size, self.workload.cells, self.candidates(self.size))
+
+    @property
+    def reads(self) -> Counts:
+        """The workload's marginals."""
+        return Counts(self.workload.domain, self.workload.cliques)
+
+    def options(self) -> dict[str, Any]:
+        """All options."""
+        return {"workload": self.workload.as_option(), "size": self.size}
+
+    def describe(self) -> str:
+        """How many databases of how many records."""
+        if self.size is None:
+            return "SmallDB, of a size that follows from the promise of the first run"
+        return f"SmallDB choosing among {self.candidates(self.size)} databases of {self.size} records"
+
+    def candidates(self, size: int) -> int:
+        """How many databases of ``size`` records there are."""
+        return math.comb(self.universe + size - 1, size)
+
+    def fitted(self, alpha: float | None) -> Self:
+        """This black box with a size; see ``BlackBox.fitted``."""
+        if self.size is not None:
+            return self
+        wanted = 1.0 if alpha is None else min(alpha, 1.0)
+        size = math.ceil(math.log(self.workload.cells) / wanted**2)
+        self._check(size)
+        return replace(self, size=size)
+
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> RowsTable:
+        """See ``BlackBox.run``."""
+        size = self.size
+        assert size is not None  # fitted
+        databases = _databases(self.universe, size)
+        distances = self._distances(databases, np.concatenate(data.counts), data.t, size)
+        ones = np.ones(len(distances), np.int64)
+        # Scores are in units of 1 / (m t): a count moves by at most 1, so a score moves by at most m.
+        chosen = self._selector(budget).choose(
+            -distances, ones, range(len(distances)), Fraction(size), randomness
+        )
+        cells = np.repeat(np.arange(self.universe), _histogram(databases[chosen], self.universe, size))
+        codes = np.column_stack(np.unravel_index(cells, self.workload.domain.sizes))
+        return RowsTable(self.workload.domain, codes.astype(np.int32))
+
+    def _selector(self, budget: Budget) -> Selector:
+        """What makes the choice; audits put one there that follows a script."""
+        return Selector(budget)
+
+    def _distances(
+        self, databases: NDArray[np.int32], counts: NDArray[np.int64], t: int, size: int
+    ) -> NDArray[np.int64]:
+        """The largest ``|m (f(x) t) - t (f(y) m)|`` over all queries, for each database ``y``."""
+        holds = self._incidence()
+        chunk = max(1, _CHUNK // holds.shape[1])
+        distances = []
+        for start in range(0, len(databases), chunk):
+            part = databases[start : start + chunk]
+            if self.universe <= size:
+                answers = part.astype(np.int64) @ holds
+            else:
+                answers = sum(
+                    (holds[column] for column in part.T), np.zeros((len(part), holds.shape[1]), np.int64)
+                )
+            distances.append(np.abs(size * counts - t * answers).max(axis=1))
+        return np.concatenate(distances)
+
+    def _incidence(self) -> NDArray[np.int64]:
+        """Which queries count a record of each kind, shape (N, k)."""
+        domain = self.workload.domain
+        kinds = np.stack(np.unravel_index(np.arange(self.universe), domain.sizes))
+        parts = []
+        for clique in self.workload.cliques:
+            place = np.ravel_multi_index(tuple(kinds[list(clique)]), domain.shape(clique))
+            parts.append(place[:, None] == np.arange(domain.cells(clique)))
+        return np.concatenate(parts, axis=1).astype(np.int64)
+
+    def unpack(self, packed: Packed) -> RowsTable:
+        """See ``BlackBox.unpack``."""
+        table = unpack_table(packed)
+        assert isinstance(table, RowsTable)
+        return table
+
+    def _check(self, size: int) -> None:
+        # comb of absurd sizes would take long: with m records of N kinds there are at least m and N databases.
+        least = max(self.universe, size)
+        number = least if least > MAX_CANDIDATES else self.candidates(size)
+        if number > MAX_CANDIDATES:
+            raise LimitError(
+                f"there are {'at least ' if number == least else ''}{number} databases of {size} records over "
+                f"{self.universe} cells, and SmallDB compares all of them",
+                where="smalldb",
+                allowed=f"up to {MAX_CANDIDATES}: fewer cells or a smaller size; mwem and mwem-pgm have no such limit",
+            )
+
+
+def _databases(universe: int, size: int) -> NDArray[np.int32]:
+    """All multisets of ``size`` of ``universe`` kinds: as histograms or as lists of kinds, whichever is shorter."""
+    if universe <= size:
+        # Stars and bars: the kinds' numbers of records are the gaps between universe - 1 bars.
+        bars = _table(combinations(range(size + universe - 1), universe - 1), universe - 1)
+        edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, size + universe - 1)))
+        return (np.diff(edges, axis=1) - 1).astype(np.int32)
+    return _table(combinations_with_replacement(range(universe), size), size)
+
+
+def _histogram(database: NDArray[np.int32], universe: int, size: int) -> NDArray[np.int64]:
+    """One of ``_databases`` as numbers of records."""
+    whole = database if universe <= size else np.bincount(database, minlength=universe)
+    return whole.astype(np.int64)
+
+
+def _table(tuples: Iterator[tuple[int, ...]], width: int) -> NDArray[np.int32]:
+    return np.fromiter(chain.from_iterable(tuples), dtype=np.int32).reshape(-1, width)
+
+
+Function = Callable[[Budget, Database, Randomness], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class OwnMechanism(BlackBox[AnyTable]):
+    """A function ``(budget, data, randomness) -> table``.
+
+    Guarantee: none by itself. The function has to satisfy the budget it is given, for two databases of the same public
+    size that differ in the value of one record, whatever was released before. Noise and private choices come from
+    ``randomness`` only. It must not keep anything, write to the data, or let ``data.t`` differ from what it says:
+    ``checks.check_black_box`` tries that, and looks for a broken guarantee on databases of your choice.
+
+    It returns synthetic records, as int32 codes of shape (records, columns), or one weight (0 or more) for each cell of
+    all columns, in C order.
+
+    Args:
+        function: see above.
+        reads: what it finds in the data: ``Counts(domain, cliques)`` or ``Records(domain)``.
+        version: a name of the function that is changed with it; it enters the plan's hash.
+        definitions: the budgets it can be given; one that knows pure budgets only is given ``sqrt(2 rho)`` under zCDP.
+        accuracy: its (p, g), where they are known.
+    """
+
+    function: Function
+    reads_what: BoxReads
+    version: str
+    definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure",)
+    accuracy: PowerLaw | None = None
+    name = "own"
+
+    def __post_init__(self) -> None:
+        if not self.version:
+            raise ConfigError(
+                "the function has no version", where="own mechanism", allowed='such as "mean 1"'
+            )
+        if "pure" not in self.definitions:
+            raise ConfigError(
+                "the function takes no pure budget",
+                where="own mechanism",
+                allowed="pure, or both",
+            )
+
+    @property
+    def reads(self) -> BoxReads:
+        """What the user declared that the function reads."""
+        return self.reads_what
+
+    def options(self) -> dict[str, Any]:
+        """The version, and what it reads."""
+        kind = "records" if isinstance(self.reads, Records) else "counts"
+        cliques = [] if isinstance(self.reads, Records) else [list(clique) for clique in self.reads.cliques]
+        return {"version": self.version, "reads": kind, "cliques": cliques}
+
+    def describe(self) -> str:
+        """The mechanism by its version."""
+        return f"the user's own mechanism {self.version!r}"
+
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
+        """See ``BlackBox.run``.
+
+        Errors:
+            ConfigError: the function returned something else than a table.
+        """
+        return _own_table(self.reads.domain, self.function(budget, data, randomness))
+
+    def unpack(self, packed: Packed) -> AnyTable:
+        """See ``BlackBox.unpack``."""
+        return unpack_table(packed)
+
+
+def _own_table(domain: Domain, values: NDArray[Any]) -> AnyTable:
+    """The function's result as a table, checked. The result is public, so errors may name it."""
+    columns = len(domain)
+    values = np.asarray(values)
+    if values.ndim == 2 and values.shape[1] == columns and values.dtype.kind in "iu" and len(values):
+        if (values < 0).any() or (values >= np.array(domain.sizes)).any():
+            raise ConfigError("the function returned codes outside the domain", where="own mechanism")
+        return RowsTable(domain, values.astype(np.int32))
+    if values.ndim == 1 and values.dtype.kind == "f":
+        cells = check_universe(domain)
+        total = float(values.sum())
+        if len(values) == cells and (values >= 0.0).all() and 0.0 < total < float("inf"):
+            return WeightsTable(domain, values / total)
+    raise ConfigError(
+        "the function returned no table",
+        where="own mechanism",
+        allowed=f"integer codes of shape (records, {columns}), or a float weight for each cell of all columns",
+    )

@@ -1,28 +1,575 @@
-"""Private empirical risk minimisation: linear classifiers by output perturbation on a grid."""
+"""Private empirical risk minimisation: linear classifiers by output perturbation on a grid.
+
+Features are made from the public domain alone, with norms of at most 1. Losses are convex functions of a margin
+``m = y <x, theta>``, 1-Lipschitz and smooth.
+
+``F(theta) = (1/t) sum_i loss(y_i <x_i, theta>) + (lam/2) |theta|^2`` is ``lam``-strongly convex, so every point lies
+within ``|grad F| / lam`` of the minimiser. The gradient is computed in floating point with a bound on its error that
+holds for all data; a point is given out only where computed norm and bound together are small enough: its distance from
+the minimiser is certified, not assumed. The proofs, of the bound and that such a point is always reached, are in
+docs/theory/erm.md.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
-from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.contracts import Given, Packed, SectionReader, located, option, read_fields
+from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Schema
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.numeric import Ordered
 from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, BoxReads, Counts, Database, Records
-from dpstream.families.growing.erm_classifier import LinearClassifier, shrinkage
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.families.growing.erm_loss import Loss, LossName, loss_by_name
-from dpstream.families.growing.erm_solver import GradientCertificate, Rows, minimise
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+
+Floats = NDArray[np.float64]
+LossName = Literal["logistic", "svm"]
+
+
+class Loss(ABC):
+    """``value`` is convex and does not rise; ``slope`` is its derivative, in [-1, 0].
+
+    Attributes:
+        smoothness: Lipschitz constant of ``slope``.
+        at_zero: ``value(0)``, rounded up.
+        rounding: ``slope`` is computed to within ``rounding (1 + |m|)`` units of 2^-53.
+    """
+
+    smoothness: float
+    at_zero: float
+    rounding: float
+
+    @abstractmethod
+    def value(self, margins: Floats) -> Floats:
+        """The loss of each margin."""
+
+    @abstractmethod
+    def slope(self, margins: Floats) -> Floats:
+        """The derivative of the loss."""
+
+
+class Logistic(Loss):
+    """``log(1 + exp(-m))``."""
+
+    smoothness = 0.25
+    at_zero = math.nextafter(math.log(2.0), 1.0)
+    # exp is right to 4 units in every common library, and the quotient adds two; the rest is a margin.
+    rounding = 16.0
+
+    def value(self, margins: Floats) -> Floats:
+        return np.logaddexp(0.0, -margins)
+
+    def slope(self, margins: Floats) -> Floats:
+        # exp(-|m|) cannot overflow; both branches are quotients of positive numbers without cancellation.
+        small = np.exp(-np.abs(margins))
+        return -np.where(margins > 0.0, small, 1.0) / (1.0 + small)
+
+
+class Huber(Loss):
+    """The hinge ``max(0, 1 - m)`` with its corner rounded off between ``1/2`` and ``3/2`` (Chapelle 2007)."""
+
+    smoothness = 1.0
+    at_zero = 1.0
+    rounding = 16.0
+    #: Half the width of the rounded corner.
+    WIDTH = 0.5
+
+    def value(self, margins: Floats) -> Floats:
+        corner = (1.0 + self.WIDTH - margins) ** 2 / (4.0 * self.WIDTH)
+        return np.where(
+            margins > 1.0 + self.WIDTH, 0.0, np.where(margins < 1.0 - self.WIDTH, 1.0 - margins, corner)
+        )
+
+    def slope(self, margins: Floats) -> Floats:
+        return -np.clip((1.0 + self.WIDTH - margins) / (2.0 * self.WIDTH), 0.0, 1.0)
+
+
+def loss_by_name(name: str) -> Loss:
+    """The loss that is called ``logistic`` or ``svm``.
+
+    Errors:
+        ConfigError: another name.
+    """
+    if name not in get_args(LossName):
+        raise ConfigError(f"unknown loss {name!r}", where="loss", allowed=", ".join(get_args(LossName)))
+    return Logistic() if name == "logistic" else Huber()
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """How codes become features ``x`` with ``||x||_2 <= 1``, and a target's code a label.
+
+    A column of two codes becomes -1 or 1, another one a one-hot block. A column in ``numbers`` becomes one number
+    from -1 to 1 by the position of its bin, and one-hot flags for its codes that are no bins (null, other values).
+    Where nothing is one-hot, a constant is added. All of it is divided by the root of the number of columns, so no
+    record is clipped: the rule is public and holds for every record that the domain allows.
+
+    Args:
+        domain: the columns of the records.
+        target: the column to be predicted.
+        positive: its code that counts as the positive class; all others are the negative one.
+        columns: the columns to predict from; None: all others.
+        numbers: (column, number of bins) of columns that are taken as numbers.
+
+    Errors:
+        ConfigError: an unknown column, the target among the features, no features, a code or number of bins that
+            does not fit.
+
+    >>> features = FeatureMap(Domain(("zip", "paid", "late"), (3, 2, 2)), target="late")
+    >>> features.dimension, [block.shape for block in features.blocks]
+    (4, [(3, 3), (2, 1)])
+    """
+
+    domain: Domain
+    target: str
+    positive: int = 1
+    columns: tuple[str, ...] | None = None
+    numbers: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        size = self.domain.sizes[self.domain.index(self.target)]
+        if not 0 <= self.positive < size or size < 2:
+            raise ConfigError(
+                f"positive = {self.positive} is not one of two or more codes of {self.target!r}",
+                where="target",
+                allowed=f"0 to {size - 1}, of two codes or more",
+            )
+        chosen = tuple(name for name in self.domain.names if name != self.target)
+        if self.columns is not None:
+            chosen = tuple(self.columns)
+        if not chosen or self.target in chosen or len(set(chosen)) != len(chosen):
+            raise ConfigError(
+                "the columns to predict from are missing or repeated, or one of them is the target",
+                where="columns",
+                allowed="different columns other than the target",
+            )
+        object.__setattr__(self, "columns", chosen)
+        for name, bins in self.numbers:
+            if name not in chosen or not 2 <= bins <= self.domain.sizes[self.domain.index(name)]:
+                raise ConfigError(
+                    f"{name!r} cannot be a number of {bins} bins",
+                    where="numbers",
+                    allowed="a column to predict from, of 2 bins or more",
+                )
+
+    @cached_property
+    def positions(self) -> tuple[int, ...]:
+        """The positions of the feature columns in a record."""
+        return tuple(self.domain.index(name) for name in self.columns or ())
+
+    @cached_property
+    def clique(self) -> Clique:
+        """The feature columns and the target."""
+        return tuple(sorted((*self.positions, self.domain.index(self.target))))
+
+    @cached_property
+    def has_constant(self) -> bool:
+        """Whether a constant feature stands at the end: one-hot blocks already hold one."""
+        return all(self._is_number(name) for name in self.columns or ())
+
+    @cached_property
+    def blocks(self) -> tuple[Floats, ...]:
+        """The features of every code of each column, shape (codes, features of the column)."""
+        return tuple(self._block(name) * self.scale for name in self.columns or ())
+
+    @cached_property
+    def scale(self) -> float:
+        """1 over the root of the number of columns, rounded down so that no exact norm passes 1."""
+        parts = len(self.columns or ()) + self.has_constant
+        scale = 1.0 / math.sqrt(parts)
+        while Fraction(scale) ** 2 * parts > 1:
+            scale = math.nextafter(scale, 0.0)
+        return scale
+
+    @cached_property
+    def dimension(self) -> int:
+        """Number of features."""
+        return int(sum(block.shape[1] for block in self.blocks)) + int(self.has_constant)
+
+    def labels(self, records: NDArray[np.int32]) -> Floats:
+        """1 for the positive class, else -1."""
+        return np.where(records[:, self.domain.index(self.target)] == self.positive, 1.0, -1.0)
+
+    def names(self, schema: Schema | None = None) -> tuple[str, ...]:
+        """A name for each feature: ``column=code``, ``column`` for a number, ``constant``; with labels of a schema."""
+        feature_names: list[str] = []
+        for name, block in zip(self.columns or (), self.blocks, strict=True):
+            labels = [str(code) for code in range(len(block))] if schema is None else schema[name].labels()
+            first = block.shape[0] - block.shape[1] + 1 if self._is_number(name) else 0
+            feature_names += [name] if self._is_number(name) else []
+            feature_names += [f"{name}={label}" for label in labels[first:]]
+        return (*feature_names, "constant") if self.has_constant else tuple(feature_names)
+
+    def scores(self, coefficients: Floats) -> tuple[list[Floats], float]:
+        """What each code of each column adds to ``<x, coefficients>``, and what the constant adds."""
+        parts, start = [], 0
+        for block in self.blocks:
+            parts.append(block @ coefficients[start : start + block.shape[1]])
+            start += block.shape[1]
+        return parts, self.scale * float(coefficients[start]) if self.has_constant else 0.0
+
+    def margins(self, records: NDArray[np.int32], coefficients: Floats) -> Floats:
+        """``<x, coefficients>`` of every record."""
+        scores, constant = self.scores(coefficients)
+        total = np.full(len(records), constant)
+        for position, column in zip(self.positions, scores, strict=True):
+            total += column[records[:, position]]
+        return total
+
+    def gathered(self, sums: Sequence[Floats], total: float) -> Floats:
+        """``sum_i a_i x_i`` from the sums of ``a_i`` over the records of each code of each column, and over all."""
+        parts = [block.T @ column for block, column in zip(self.blocks, sums, strict=True)]
+        if self.has_constant:
+            parts.append(np.array([self.scale * total]))
+        return np.concatenate(parts)
+
+    def _is_number(self, name: str) -> bool:
+        return name in dict(self.numbers) or self.domain.sizes[self.domain.index(name)] == 2
+
+    def _block(self, name: str) -> Floats:
+        size = self.domain.sizes[self.domain.index(name)]
+        if not self._is_number(name):
+            return np.eye(size)
+        bins = dict(self.numbers).get(name, size)
+        block = np.zeros((size, 1 + size - bins))
+        # Halves of whole numbers over a whole number: at most 1 in magnitude, also when rounded.
+        block[:bins, 0] = (2 * np.arange(bins) - (bins - 1)) / (bins - 1)
+        block[bins:, 1:] = np.eye(size - bins)
+        return block
+
+
+def shrinkage(loss: Loss, standard_error: float) -> float:
+    """``loss(0) / (2 smoothness noise^2)``, at most 1: what noisy coefficients are multiplied by.
+
+    The noise in a record's margin has at most the variance of one coefficient's, and costs ``smoothness / 2`` times
+    that in the mean loss. Shrunk, it never costs more than a quarter of what the classifier 0 loses.
+    """
+    cost = 2.0 * loss.smoothness * standard_error**2
+    return 1.0 if cost <= loss.at_zero else loss.at_zero / cost
+
+
+@dataclass(frozen=True, eq=False)
+class LinearClassifier:
+    """What one run of ``ERM`` gives.
+
+    Attributes:
+        features: from codes to features.
+        loss: what was minimised.
+        measured: the noisy minimiser: right in the mean (up to the solver's certified distance).
+        standard_error: of the noise in one coefficient of ``measured``.
+        t: number of records it was trained on.
+        lam: strength of the regularisation.
+    """
+
+    features: FeatureMap
+    loss: LossName
+    measured: Floats
+    standard_error: float
+    t: int
+    lam: float
+
+    @property
+    def shrinkage(self) -> float:
+        """What ``measured`` is multiplied by; public."""
+        return shrinkage(loss_by_name(self.loss), self.standard_error)
+
+    @property
+    def at_zero(self) -> float:
+        """The loss of a classifier that knows nothing, all of whose coefficients are 0."""
+        return loss_by_name(self.loss).at_zero
+
+    @cached_property
+    def coefficients(self) -> Floats:
+        """What predictions are made with: ``shrinkage`` times ``measured``."""
+        return self.measured * self.shrinkage
+
+    def decision_function(self, records: NDArray[np.int32]) -> Floats:
+        """``<x, coefficients>`` of each record; above 0 speaks for the positive class.
+
+        Args:
+            records: codes of all columns of the domain, shape (records, columns); the target's codes are not used.
+
+        Errors:
+            DataError: another shape, or a code outside its column's domain.
+        """
+        domain, codes = self.features.domain, np.asarray(records)
+        if codes.ndim != 2 or codes.shape[1] != len(domain) or codes.dtype.kind not in "iu":
+            raise DataError(
+                "the records do not fit the classifier",
+                where="predict",
+                allowed=f"integer codes of shape (records, {len(domain)})",
+            )
+        for name, position in zip(self.features.columns or (), self.features.positions, strict=True):
+            column = codes[:, position]
+            if len(column) and (column.min() < 0 or column.max() >= domain.sizes[position]):
+                raise DataError("a code is outside the domain", where=f"column {name!r}")
+        return self.features.margins(codes, self.coefficients)
+
+    def predict(self, records: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """For each record, whether it is taken to be of the positive class. See ``decision_function``."""
+        return self.decision_function(records) > 0.0
+
+    def predict_proba(self, records: NDArray[np.int32]) -> Floats:
+        """Probability of the positive class for each record, shape (records,).
+
+        Errors:
+            ConfigError: the loss is ``svm``, whose margins are no probabilities.
+        """
+        if self.loss != "logistic":
+            raise ConfigError(
+                "a support vector machine gives no probabilities",
+                where="predict_proba",
+                allowed="loss = 'logistic', or decision_function",
+            )
+        return 1.0 / (1.0 + np.exp(-np.clip(self.decision_function(records), -700.0, 700.0)))
+
+    def codes(self, table: Any, schema: Schema) -> NDArray[np.int32]:
+        """Codes of a raw table that need not have the target, for ``predict`` and its neighbours.
+
+        Args:
+            table: as for ``Schema.encode``; columns that are not features are left out.
+            schema: that of the private records.
+
+        Errors:
+            DataError, SchemaError: see ``Schema.encode``.
+        """
+        names = self.features.columns or ()
+        part = Schema(tuple(schema[name] for name in names), null_values=schema.null_values)
+        encoded = part.encode(table, where="predict", extra="ignore")
+        codes = np.zeros((len(encoded), len(self.features.domain)), np.int32, order="F")
+        codes[:, list(self.features.positions)] = encoded
+        return codes
+
+    def as_dict(self) -> dict[str, float]:
+        """Every coefficient by the name of its feature."""
+        return dict(zip(self.features.names(), self.coefficients.tolist(), strict=True))
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        meta = {
+            "format": 1,
+            "features": asdict(self.features),
+            "loss": self.loss,
+            "standard_error": self.standard_error,
+            "t": self.t,
+            "lam": self.lam,
+        }
+        # Through JSON once: tuples become lists here and not only in the store.
+        return Packed(json.loads(json.dumps(meta)), {"measured": self.measured})
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> LinearClassifier:
+        """The inverse of ``pack``."""
+        meta = packed.meta
+        given = meta["features"]
+        features = FeatureMap(
+            Domain(tuple(given["domain"]["names"]), tuple(given["domain"]["sizes"])),
+            given["target"],
+            given["positive"],
+            tuple(given["columns"]),
+            tuple((name, bins) for name, bins in given["numbers"]),
+        )
+        measured = np.asarray(packed.arrays["measured"], dtype=np.float64)
+        return cls(features, meta["loss"], measured, meta["standard_error"], meta["t"], meta["lam"])
+
+
+Ints = NDArray[np.integer[Any]]
+
+#: The relative rounding error of one operation.
+_ROUNDING_UNIT = 2.0**-53
+#: Records that one running sum takes: its rounding error grows with their number.
+_CHUNK = 4096
+#: How close to the minimiser, as a share of ``1 / (lam t)``, half of what one record can move it by.
+_WANTED_SHARE = 2.0**-10
+#: The largest distance that is allowed, in the same unit: beyond it the sensitivity would suffer.
+_LARGEST_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class GradientCertificate:
+    """What a point has to satisfy, from public numbers only.
+
+    Args:
+        features: the feature map; its dimension and block sizes enter.
+        loss: the loss.
+        lam: strength of the regularisation.
+        t: number of records.
+    """
+
+    features: FeatureMap
+    loss: Loss
+    lam: float
+    t: int
+
+    @property
+    def condition(self) -> float:
+        """Smoothness over strong convexity of ``F``."""
+        return 1.0 + self.loss.smoothness / self.lam
+
+    @property
+    def ball(self) -> float:
+        """Twice the largest norm of a minimiser: ``(lam/2) |theta|^2 <= F(0) = loss(0)`` there."""
+        return 2.0 * math.sqrt(2.0 * self.loss.at_zero / self.lam)
+
+    @cached_property
+    def rounding(self) -> float:
+        """No computed gradient inside the ball is further than this from the exact one."""
+        sizes = [len(block) for block in self.features.blocks]
+        margin = self.loss.smoothness * (len(sizes) + max(sizes) + 4) * self.ball
+        slope = self.loss.rounding * (1.0 + self.ball)
+        sums = _CHUNK + self.t / _CHUNK + max(sizes) + 8
+        regular = 4.0 * (1.0 + self.lam * self.ball)
+        # Twice, for products of rounding errors and for the rounding of this very number.
+        return 2.0 * _ROUNDING_UNIT * (margin + slope + sums + regular)
+
+    @cached_property
+    def gradient(self) -> float:
+        """The largest exact norm of the gradient at a point that is given out: ``lam * distance``."""
+        return max(_WANTED_SHARE / self.t, 8.0 * self.condition * self.rounding)
+
+    @property
+    def share(self) -> float:
+        """Largest distance from the minimiser, as a share of ``1 / (lam t)``; at least ``gradient * t``."""
+        return math.nextafter(self.gradient * self.t, math.inf)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the distance hardly adds to the sensitivity."""
+        return self.share <= _LARGEST_SHARE
+
+    def check(self) -> None:
+        """Refuse sizes at which floating point cannot certify a useful distance; depends on public numbers only.
+
+        Errors:
+            LimitError: too many records, or too little regularisation.
+        """
+        if not self.usable:
+            raise LimitError(
+                "the minimiser cannot be certified in double precision with so many records and so little "
+                "regularisation",
+                where="erm",
+                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_LARGEST_SHARE}",
+            )
+
+    def holds(self, point: Floats, gradient: Floats) -> bool:
+        """Whether ``point``, with this computed gradient, is within the distance."""
+        norm = float(np.linalg.norm(gradient)) * (1.0 + 1e-9)
+        return norm + self.rounding <= self.gradient and float(np.linalg.norm(point)) <= 0.99 * self.ball
+
+
+class Rows:
+    """Different records with their multiplicities, in the columns that matter. Private.
+
+    Attributes:
+        columns: codes of each feature column. labels: 1 or -1. weights: multiplicities; they add up to ``total``.
+    """
+
+    def __init__(
+        self, features: FeatureMap, columns: Sequence[Ints], labels: Floats, weights: Floats, total: int
+    ) -> None:
+        self.features, self.total = features, total
+        self.columns, self.labels, self.weights = list(columns), labels, weights
+
+    @classmethod
+    def of_records(cls, features: FeatureMap, records: NDArray[np.int32]) -> Rows:
+        """Rows made from codes of all columns, shape (records, columns)."""
+        labels = features.labels(records)
+        columns = [records[:, position] for position in features.positions]
+        sizes = [2, *(len(block) for block in features.blocks)]
+        if math.prod(sizes) >= 2**62:
+            own = [np.ascontiguousarray(column) for column in columns]
+            return cls(features, own, labels, np.ones(len(records)), len(records))
+        keys = np.ravel_multi_index(((labels > 0).astype(np.int64), *columns), sizes)
+        distinct, counts = np.unique(keys, return_counts=True)
+        positive, *rest = np.unravel_index(distinct, sizes)
+        weights = counts.astype(np.float64)
+        return cls(features, rest, np.where(positive > 0, 1.0, -1.0), weights, len(records))
+
+    @classmethod
+    def of_counts(cls, features: FeatureMap, counts: NDArray[np.int64], total: int) -> Rows:
+        """Rows made from the marginal of ``features.clique``, flat in C order."""
+        clique = features.clique
+        occupied = np.flatnonzero(counts)
+        codes = dict(zip(clique, np.unravel_index(occupied, features.domain.shape(clique)), strict=True))
+        target = codes[features.domain.index(features.target)]
+        labels = np.where(target == features.positive, 1.0, -1.0)
+        columns = [codes[position] for position in features.positions]
+        return cls(features, columns, labels, counts[occupied].astype(np.float64), total)
+
+    def margins(self, theta: Floats) -> Floats:
+        """``y <x, theta>`` of each different record."""
+        scores, constant = self.features.scores(theta)
+        total = np.full(len(self.labels), constant)
+        for column, score in zip(self.columns, scores, strict=True):
+            total += score[column]
+        return total * self.labels
+
+    def gradient(self, loss: Loss, lam: float, theta: Floats) -> Floats:
+        """The gradient of ``F`` at ``theta``; sums are cut into chunks, so that their rounding stays small."""
+        pulls = loss.slope(self.margins(theta)) * self.labels * self.weights
+        sums = [np.zeros(block.shape[0]) for block in self.features.blocks]
+        total = 0.0
+        for start in range(0, len(pulls), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            total += float(pulls[part].sum())
+            for sum_, column in zip(sums, self.columns, strict=True):
+                sum_ += np.bincount(column[part], weights=pulls[part], minlength=len(sum_))
+        return self.features.gathered(sums, total) / self.total + lam * theta
+
+
+def minimise(rows: Rows, certificate: GradientCertificate) -> Floats:
+    """A point within ``certificate.share / (lam t)`` of the exact minimiser.
+
+    Accelerated gradient steps, then as many plain ones as the proof of termination needs.
+
+    Cost: about ``sqrt(smoothness / lam) * log(t)`` passes over the different records.
+    """
+    root = math.sqrt(certificate.condition)
+    momentum = (root - 1.0) / (root + 1.0)
+    accuracy = math.log(8.0 * certificate.condition / certificate.gradient)
+    accelerated, plain = math.ceil(4.0 * root * accuracy), math.ceil(4.0 * root * root * accuracy)
+    for steps, weight in ((accelerated, momentum), (plain, 0.0)):
+        point = _descend(rows, certificate, steps, weight)
+        if point is not None:
+            return point
+    raise AssertionError("gradient descent ended outside the bounds of its proof")
+
+
+def _descend(rows: Rows, certificate: GradientCertificate, steps: int, momentum: float) -> Floats | None:
+    """A point for which the certificate holds, if gradient descent from the origin gets there in so many steps."""
+    loss, lam = certificate.loss, certificate.lam
+    length = 1.0 / (loss.smoothness + lam)
+    before = point = np.zeros(certificate.features.dimension)
+    for _ in range(steps + 1):
+        gradient = rows.gradient(loss, lam, point)
+        if certificate.holds(point, gradient):
+            return point
+        moved = point - length * gradient
+        point, before = moved + momentum * (moved - before), moved
+    return None
+
+
+def risk(features: FeatureMap, loss: Loss, records: NDArray[np.int32], coefficients: Floats) -> float:
+    """The mean loss over some records, without regularisation. Private where the records are."""
+    margins = features.margins(records, coefficients) * features.labels(records)
+    return float(loss.value(margins).mean())
+
 
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
 _WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
@@ -288,3 +835,80 @@ class ERM(BlackBox[LinearClassifier]):
 def root_above(number: int) -> Fraction:
     """A rational of at least the square root, by at most a millionth."""
     return Fraction(math.isqrt(number * 10**12) + 1, 10**6)
+
+
+def _predictors(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+    return section.columns("predictors", "all others")
+
+
+@dataclass(frozen=True)
+class ErmOptions:
+    """The options of a classifier; they mean what the arguments of ``ERM.of_schema`` mean."""
+
+    target: str = option(
+        allowed="a column of two or more values, with black_box = erm",
+        shown="not set; needed with black_box = erm",
+        reason="only the owner knows what is to be predicted",
+        meaning="The column that a classifier predicts.",
+    )
+    positive: str | None = option(
+        None,
+        allowed="a label of the target, with black_box = erm",
+        shown="its second label",
+        reason="for a boolean target that is true",
+        meaning="The value of the target that counts as positive; all others are negative.",
+    )
+    predictors: tuple[str, ...] | None = option(
+        None,
+        allowed="a list of columns, with black_box = erm",
+        shown="all other columns",
+        reason="a choice of columns needs knowledge; fewer features mean less noise",
+        meaning="The columns to predict from. Together with the target they have at most 10^7 combinations of values.",
+        read=_predictors,
+    )
+    numbers: tuple[str, ...] = option(
+        (),
+        allowed="a list of integer, real or date columns, with black_box = erm",
+        reason="a feature for each bin can follow any shape",
+        meaning="Predictors that are taken as one number each, by the position of the bin: far fewer features.",
+    )
+    loss: LossName = option(
+        "logistic",
+        allowed="logistic, svm, with black_box = erm",
+        reason="it gives probabilities",
+        meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
+    )
+    radius: float | None = option(
+        None,
+        allowed="a positive number, with black_box = erm",
+        shown="sqrt(columns * features) / 2",
+        reason="half a unit for each feature of each column",
+        meaning="The norm of the coefficients that regularisation and noise are balanced for; a public guess.",
+    )
+
+
+def read_erm(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> ERM:
+    """The black box that the options describe.
+
+    Errors:
+        ConfigError: an option that is unknown or unusable. SchemaError: an unknown column.
+    """
+    chosen = ErmOptions(**read_fields(section, ErmOptions, given))
+    schema = given.schema
+    if schema is None:
+        raise section.wrong("target", "a classifier needs a schema: labels and bins", "a file with [schema]")
+    with located(section.place()):
+        box = ERM.of_schema(
+            schema,
+            chosen.target,
+            positive=chosen.positive,
+            columns=chosen.predictors,
+            numbers=chosen.numbers,
+            loss=chosen.loss,
+            radius=chosen.radius,
+        )
+    if chosen.positive is None:
+        section.note("positive", schema[chosen.target].labels()[box.features.positive], default=True)
+    if chosen.radius is None:
+        section.note("radius", f"{box.assumed_radius:.4g}", default=True)
+    return box

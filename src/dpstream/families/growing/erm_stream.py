@@ -13,11 +13,8 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import Counts
-from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.erm_classifier import LinearClassifier
-from dpstream.families.growing.erm_loss import loss_by_name
-from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState
-from dpstream.families.growing.growing_release import LastRun
+from dpstream.families.growing.erm import ERM, LinearClassifier, loss_by_name
+from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState, LastRun
 from dpstream.families.growing.run_schedule import ScheduledRun
 
 #: The bound of released numbers that the codebook shows: no number comes near it.

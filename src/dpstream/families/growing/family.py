@@ -7,10 +7,10 @@ from typing import Any
 
 from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Unit
+from dpstream.families.growing.boxes import SmallDB
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
-from dpstream.families.growing.smalldb import SmallDB
 
 _LIMITS = Limits(
     units=("event-replace",),

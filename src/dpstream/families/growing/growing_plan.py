@@ -1,9 +1,9 @@
-"""Schedulers as streams: what is remembered between steps, and when the black box runs."""
+"""Schedulers as streams: what is remembered between steps, when the black box runs, and what a step gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, takewhile
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import NoisyCounts, Packed, Part, PrivateBatch, StreamPlan, SyntheticTable
 from dpstream.core.contracts.explanation import (
     COUNTS_UNKNOWN,
     Explanation,
@@ -26,9 +26,16 @@ from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import BlackBox, Counts, Database
-from dpstream.families.growing.distributions import ModelTable, unpack_table
-from dpstream.families.growing.growing_release import GrowingSynthesis, LastRun
+from dpstream.families.growing.blackbox import (
+    AnyTable,
+    BlackBox,
+    Counts,
+    Database,
+    LinearQuery,
+    ModelTable,
+    answer,
+    unpack_table,
+)
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
     Growth,
@@ -38,6 +45,156 @@ from dpstream.families.growing.run_schedule import (
     stale,
 )
 from dpstream.families.tabular.run_outputs import RunOutput, published
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """The last run; all of it is public.
+
+    Attributes:
+        number: how many runs there were.
+        t: number of records that it read.
+        epochs: the first and the last epoch whose budgets it used.
+        cost: of the stream's budget (epsilon or rho).
+        spent: by all runs so far.
+        alpha: what it promises, as a share of the records; None where nothing is known.
+        beta: the probability that it misses that.
+    """
+
+    number: int
+    t: int
+    epochs: tuple[int, int]
+    cost: Fraction
+    spent: Fraction
+    alpha: float | None
+    beta: float
+
+    def pack(self) -> dict[str, Any]:
+        """JSON-able and exact."""
+        exact = {"cost": str(self.cost), "spent": str(self.spent), "epochs": list(self.epochs)}
+        return {"number": self.number, "t": self.t, "alpha": self.alpha, "beta": self.beta, **exact}
+
+    @classmethod
+    def unpack(cls, meta: Mapping[str, Any]) -> LastRun:
+        """The inverse of ``pack``."""
+        first, last = meta["epochs"]
+        amounts = Fraction(meta["cost"]), Fraction(meta["spent"])
+        return cls(meta["number"], meta["t"], (first, last), *amounts, meta["alpha"], meta["beta"])
+
+
+@dataclass(frozen=True)
+class GrowingSynthesis(SyntheticTable):
+    """The last run's table at the present size.
+
+    Shares of records are the run's; numbers of records are shares times ``t``, which is public. Between runs only
+    ``t`` changes.
+
+    Attributes:
+        table: of the last run; the uniform distribution before the first.
+        t: number of records now.
+        made: the last run; None before the first.
+        n: the size at which the first run is made.
+        next_run: the size at which the next one is due.
+    """
+
+    table: AnyTable
+    t: int
+    made: LastRun | None
+    n: int
+    next_run: int
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False)
+    #: The number of records is public.
+    total_error = 0.0
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.table.domain
+
+    @property
+    def total(self) -> float:
+        """The number of records: public, not estimated."""
+        return float(self.t)
+
+    @property
+    def stale(self) -> float:
+        """The most by which a share may have moved since the run."""
+        return 1.0 if self.made is None else stale(self.made.t, self.t)
+
+    @property
+    def promise(self) -> float | None:
+        """Every query of the mechanism's class is answered to within this, as a share; None: nothing is promised."""
+        if self.made is None or self.made.alpha is None:
+            return None
+        bound = self.made.alpha + self.stale
+        return bound if bound < 1.0 else None
+
+    def answer(self, query: LinearQuery) -> float:
+        """A linear query's share of the records, from the last run."""
+        return answer(self.table, query)
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat, in records."""
+        return [share * self.t for share in self.table.shares(cliques)]
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """Draw records: public post-processing, repeatable for one seed."""
+        return self.table.sample(rows, seed)
+
+    def accuracy(self) -> dict[str, Any]:
+        """What the manifest says: which run this is, what it cost, and what it promises."""
+        facts: dict[str, Any] = {
+            "total_standard_error": 0.0,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "records": self.t,
+            "next_run_at": self.next_run,
+            "run": None,
+            "stale": self.stale,
+            "promise": self.promise,
+        }
+        if self.made is None:
+            words = (
+                f"Nothing yet: the first run is made at {self.n} records. The table is uniform and says nothing about "
+                "the data."
+            )
+            return {**facts, "words": words}
+        made = self.made
+        return {**facts, "run": made.pack(), "words": f"{self._run_words(made)} {self._promise_words(made)}"}
+
+    def _run_words(self, made: LastRun) -> str:
+        if made.t == self.t:
+            return f"Run {made.number} on all {self.t} records."
+        return (
+            f"Run {made.number} was made at {made.t} records and is repeated at {self.t}: a share may have moved by "
+            f"{self.stale:.3g} since. The next run is due at {self.next_run} records."
+        )
+
+    def _promise_words(self, made: LastRun) -> str:
+        if made.alpha is None:
+            return "The mechanism promises no accuracy."
+        if self.promise is None:
+            return f"Theory promises nothing here (its bound is {made.alpha + self.stale:.3g}, and shares are below 1)."
+        return (
+            f"Every query that the mechanism is made for is answered to within {self.promise:.3g} of the records, "
+            f"but for a probability of {made.beta:.3g}."
+        )
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        packed = self.table.pack()
+        made = None if self.made is None else self.made.pack()
+        meta = {"table": packed.meta, "t": self.t, "made": made, "n": self.n, "next_run": self.next_run}
+        return Packed(meta, packed.arrays)
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> GrowingSynthesis:
+        """The inverse of ``pack``."""
+        meta = packed.meta
+        table = unpack_table(Packed(meta["table"], packed.arrays))
+        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
+        return cls(table, meta["t"], made, meta["n"], meta["next_run"])
+
 
 _FORMAT = 1
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
@@ -56,8 +213,7 @@ class GrowingState:
         done: the last epoch whose budget was used; -1 before the first run.
         made: about the last run; None before it.
         table: what it released; uniform before it.
-        step: the last step; public. None in a state that an earlier version of the program wrote, which did not count
-            steps: what was measured cannot be named there.
+        step: the last step; public.
     """
 
     t: int
@@ -65,7 +221,7 @@ class GrowingState:
     done: int
     made: LastRun | None
     table: Any
-    step: int | None = 0
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -249,8 +405,6 @@ class GrowingPlan(StreamPlan):
         if (numbers := self.box.numbers()) is not None:
             least, most = numbers
             many = f"at every run, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
-            # Its state does not know the number of its steps, by which what was measured is named.
-            many += " (none in a stream that was begun by a version of the program which published no noisy counts)"
             own = with_measurements(own, many, {"first": least, "most": most, "at": "runs"})
         return own
 
@@ -306,7 +460,7 @@ class GrowingPlan(StreamPlan):
         for total, new in zip(state.counts, counted, strict=True):
             total += new
         state.t = t
-        state.step = None if state.step is None else state.step + 1
+        state.step += 1
         outputs: tuple[RunOutput, ...] = ()
         run = self.schedule.due(state.done, t)
         if run is not None:
@@ -315,7 +469,7 @@ class GrowingPlan(StreamPlan):
             state.table, outputs = made.released, made.outputs
             state.made, state.done = _last_run(state.made, run), run.last
         synthesis = self._synthesis(state)
-        if not outputs or state.step is None:
+        if not outputs:
             return synthesis
         # A run reads all records so far, and draws its own noise.
         counts = published(outputs, f"step {state.step}", "inserts", 1, state.step)
@@ -325,9 +479,14 @@ class GrowingPlan(StreamPlan):
         """The counts, and the last release."""
         table = state.table.pack()
         made = None if state.made is None else state.made.pack()
-        meta = {"format": _FORMAT, "t": state.t, "done": state.done, "made": made, "table": table.meta}
-        if state.step is not None:
-            meta["step"] = state.step
+        meta = {
+            "format": _FORMAT,
+            "t": state.t,
+            "step": state.step,
+            "done": state.done,
+            "made": made,
+            "table": table.meta,
+        }
         counts = {f"count/{i}": values for i, values in enumerate(state.counts)}
         return Packed(meta, {**counts, **{f"table/{name}": values for name, values in table.arrays.items()}})
 
@@ -349,7 +508,7 @@ class GrowingPlan(StreamPlan):
         own = {n.removeprefix("table/"): a for n, a in arrays.items() if n.startswith("table/")}
         made = None if meta["made"] is None else LastRun.unpack(meta["made"])
         return GrowingState(
-            meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)), meta.get("step")
+            meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)), meta["step"]
         )
 
     def unpack_synthesis(self, packed: Packed) -> Any:

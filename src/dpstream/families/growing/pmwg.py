@@ -11,25 +11,55 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from dpstream.core.contracts import Recipe, Terms, check_share, check_unit, check_words, option
+from dpstream.core.contracts import (
+    Option,
+    Recipe,
+    Terms,
+    check_share,
+    check_unit,
+    check_words,
+    option,
+)
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, exact_amount
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing import asking_options
 from dpstream.families.growing.numeric_sparse import GRID
 from dpstream.families.growing.pmwg_noise import (
     PowerNoise,
     approximate_budget,
-    check_sum,
     hard_limit,
     largest_noise,
     noise_for_hard,
     published_noise,
     text_rho,
 )
-from dpstream.families.growing.pmwg_plan import Arrivals, Learning, PMWGPlan
+from dpstream.families.growing.pmwg_plan import Learning, PMWGPlan
 from dpstream.families.growing.universe import Universe
+
+ALPHA = Option(
+    'an exact number between 0 and 1, such as "0.1"',
+    "The accuracy aimed at, as a share of the records: a question is hard where a noisy test finds the public "
+    "histogram further from the truth than two thirds of it.",
+)
+START = Option(
+    "a number of records from 2",
+    "How many records there are before the first question. Public; the noise is made for it.",
+)
+HARD_QUESTIONS = Option(
+    "a number from 1",
+    "How many hard questions the budget has to pay at least; the noise is made for them. Theory then promises nothing, "
+    "and every answer says how far its noise may carry it.",
+    "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
+    "not set",
+)
+LEARNING = Option(
+    meaning="What the histogram learns. `matching`: from a hard question as little as makes it give the number, and "
+    "from arrivals nothing. `text`: as published, a step of alpha/6, and a mixture with the uniform histogram as "
+    "records arrive.",
+    reason="its answers were several times closer wherever they were compared; theory is about the published rule",
+)
+
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.
 NoiseVariant = Literal["largest", "published"]
@@ -50,28 +80,24 @@ class PMWG(Recipe[PMWGPlan]):
         alpha: the accuracy aimed at, a share of the records: between 0 and 1. Smaller: more questions are hard, with
             more noise each.
         start: n, how many records there are before the first question; public.
-        exponent: p of ``xi_t = c t^p``, 1/4 to below 1.
-        noise: ``largest`` or ``published``.
         hard_questions: the noise for which at least so many hard questions can be paid from the start on, instead of
             as many as theory may need (36 log(N)/alpha^2 and more). Far less noise; theory then promises nothing.
-        learning: what the histogram learns from a number: a step of alpha/6 (``text``), or as little as makes it give
-            that number (``matching``), which the same question then does not have to repeat. Public either way.
-        coefficient: c of the user's own; refused where Theorem 18's sum would pass the budget.
-        arrivals: what the histogram takes new records to be: spread evenly over all cells, as the text does
-            (``uniform``), or like those before (``alike``): then it stays as it is until it learns. Public either way.
+        learning: ``matching``: from a number the histogram learns as little as makes it give that number, which the
+            same question then does not have to repeat; new records are taken to be like those before. ``text``: a step
+            of alpha/6, and new records are taken to be spread evenly over all cells. Public either way.
+        exponent: p of ``xi_t = c t^p``, 1/4 to below 1.
+        noise: which c, without ``hard_questions``: the largest whose sum fits the budget, or the text's constants.
         kappa, beta: of the accuracy that theory promises: a factor of the number of questions, and the probability that
             the promise fails. They change no noise.
     """
 
     domain: Domain
-    alpha: Amount = option(of=asking_options.ALPHA)
-    start: int = option(of=asking_options.START)
-    exponent: Amount = option("1/2", asking_options.EXPONENT)
-    noise: NoiseVariant = option("largest", asking_options.NOISE)
-    hard_questions: int | None = option(None, asking_options.HARD_QUESTIONS)
-    coefficient: Amount | None = option(None, asking_options.COEFFICIENT)
-    learning: Learning = option("text", asking_options.LEARNING)
-    arrivals: Arrivals = option("uniform", asking_options.ARRIVALS)
+    alpha: Amount = option(of=ALPHA)
+    start: int = option(of=START)
+    hard_questions: int | None = option(None, HARD_QUESTIONS)
+    learning: Learning = option("matching", LEARNING)
+    exponent: Amount = "1/2"
+    noise: NoiseVariant = "largest"
     kappa: float = 1.0
     beta: float = 0.001
 
@@ -80,12 +106,11 @@ class PMWG(Recipe[PMWGPlan]):
         if isinstance(self.start, bool) or not isinstance(self.start, int) or not 2 <= self.start < 2**40:
             raise ConfigError(f"start = {self.start!r}", where="start", allowed="a number of records from 2")
         check_words(self)
-        chosen = [self.hard_questions is not None, self.coefficient is not None, self.noise != "largest"]
-        if sum(chosen) > 1:
+        if self.hard_questions is not None and self.noise != "largest":
             raise ConfigError(
-                "the noise is fixed twice",
+                "`hard_questions` and `noise` cannot be combined: each fixes the noise",
                 where="noise",
-                allowed="one of noise, hard_questions and coefficient",
+                allowed="one of them",
             )
         given = self.hard_questions
         if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
@@ -112,7 +137,7 @@ class PMWG(Recipe[PMWGPlan]):
         alpha, p = exact_amount(self.alpha, where="alpha"), exact_amount(self.exponent, where="exponent")
         cells = Universe(self.domain).cells
         text = budget if terms.stated is None else text_rho(*terms.stated)
-        noise, share = self._noise(budget, text, alpha, p, cells)
+        noise = self._noise(budget, text, alpha, p, cells)
         if noise.units(self.start) < _LEAST_UNITS:
             raise BudgetError(
                 f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
@@ -128,17 +153,14 @@ class PMWG(Recipe[PMWGPlan]):
             alpha,
             self.start,
             noise,
-            share,
+            self.hard_questions is None and self.learning == "text",
             self.learning,
-            self.arrivals,
             self.kappa,
             self.beta,
         )
 
-    def _noise(
-        self, budget: Budget, text: Budget, alpha: Fraction, p: Fraction, cells: int
-    ) -> tuple[PowerNoise, float | None]:
-        """The rule, and what theory can spend with it as a share of the budget; ``text``: the published rule's."""
+    def _noise(self, budget: Budget, text: Budget, alpha: Fraction, p: Fraction, cells: int) -> PowerNoise:
+        """The rule. ``text``: the budget of the published one."""
         if self.hard_questions is not None:
             noise = noise_for_hard(budget, self.hard_questions, self.start, p, GRID)
             limit = hard_limit(float(alpha), self.start, cells, self.start)
@@ -148,11 +170,7 @@ class PMWG(Recipe[PMWGPlan]):
                     where="hard_questions",
                     allowed=f"up to {limit} (36 log(cells)/alpha^2)",
                 )
-            return noise, None
-        if self.coefficient is not None:
-            noise = PowerNoise(exact_amount(self.coefficient, where="coefficient"), p)
-        elif self.noise == "published":
-            noise = published_noise(text, alpha, self.start, cells, p)
-        else:
-            noise = largest_noise(budget, alpha, self.start, cells, p)
-        return noise, check_sum(noise, budget, alpha, self.start, cells)
+            return noise
+        if self.noise == "published":
+            return published_noise(text, alpha, self.start, cells, p)
+        return largest_noise(budget, alpha, self.start, cells, p)

@@ -18,12 +18,24 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.answers import Kind, QueryAnswer, Standing
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse
-from dpstream.families.growing.pmwg_noise import PowerNoise, hard_limit
-from dpstream.families.growing.pmwg_theory import Promise, easy_half_width, hard_half_width, promise
+from dpstream.families.growing.pmwg_noise import (
+    PowerNoise,
+    Promise,
+    easy_half_width,
+    hard_half_width,
+    hard_limit,
+    promise,
+)
+from dpstream.families.growing.questions import (
+    Kind,
+    QueryAnswer,
+    Question,
+    Standing,
+    describe_question,
+    linear_query,
+)
 from dpstream.families.growing.universe import (
     WEIGHT_BITS,
     HistogramSynthesis,
@@ -36,10 +48,8 @@ from dpstream.families.growing.universe import (
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-#: How far the histogram moves at a hard question.
+#: How far the histogram moves at a hard question, and whether it forgets as records arrive.
 Learning = Literal["text", "matching"]
-#: What the histogram takes new records to be.
-Arrivals = Literal["uniform", "alike"]
 _CONFIDENCE = 0.95
 
 
@@ -77,9 +87,8 @@ class PMWGPlan(StreamPlan):
     alpha: Fraction
     first: int
     noise: PowerNoise
-    share: float | None
+    as_in_theory: bool
     learning: Learning
-    arrivals: Arrivals
     kappa: float
     beta: float
 
@@ -116,12 +125,8 @@ class PMWGPlan(StreamPlan):
             kappa=self.kappa,
             beta=self.beta,
             published_half=half,
-            as_in_theory=self._as_in_theory,
+            as_in_theory=self.as_in_theory,
         )
-
-    @property
-    def _as_in_theory(self) -> bool:
-        return self.share is not None and self.learning == "text" and self.arrivals == "uniform"
 
     def hard_limit(self, t: int) -> int:
         """How many hard questions there may be up to ``t`` records."""
@@ -153,7 +158,6 @@ class PMWGPlan(StreamPlan):
             "start": self.first,
             "xi": self.noise.options(),
             "learning": self.learning,
-            "arrivals": self.arrivals,
             "kappa": self.kappa,
             "beta": self.beta,
         }
@@ -353,8 +357,8 @@ class PMWGPlan(StreamPlan):
     # What a question does.
 
     def _mix(self, state: PMWGState) -> None:
-        # Before the first question y is uniform, and stays so.
-        if state.y_time < state.t and self.arrivals == "uniform":
+        # The published rule takes new records to be spread evenly. Before the first question y is uniform.
+        if state.y_time < state.t and self.learning == "text":
             mixed(state.y, state.y_time, state.t)
             state.y_time = state.t
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from dpstream.core.contracts import (
     Nested,
+    Option,
     Recipe,
     Terms,
     check_share,
@@ -22,14 +23,11 @@ from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
-from dpstream.families.growing import options
 from dpstream.families.growing.blackbox import BlackBox, PowerLaw
-from dpstream.families.growing.boxes import MWEMPGMBox
-from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.erm_options import ErmOptions, read_erm
+from dpstream.families.growing.boxes import MWEM, MWEMPGMBox, SmallDB
+from dpstream.families.growing.erm import ERM, ErmOptions, read_erm
 from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
-from dpstream.families.growing.mwem import MWEM
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
     Accounting,
@@ -37,9 +35,46 @@ from dpstream.families.growing.run_schedule import (
     Improvement,
     Schedule,
     Stated,
+    root_down,
 )
-from dpstream.families.growing.shares import root_down
-from dpstream.families.growing.smalldb import SmallDB
+
+#: ``scheduler.py`` names the recipes that it may be.
+BLACK_BOX = Option(
+    meaning="What is run on the whole database, again and again: MWEM+PGM; MWEM on the cells of all columns (up to "
+    "10^7); SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
+    reason="it measures whole marginals and needs no universe",
+    key="black_box",
+    placed=True,
+)
+FIRST_RUN = Option(
+    "a number of records from 1",
+    "The size at which the database is looked at for the first time; releases before it are uniform. The budgets "
+    "follow from it: a late start leaves more for each run.",
+    key="first_run",
+)
+GAMMA = Option(
+    'an exact number from 1/1000 to below 1, such as "0.1"',
+    "The black box runs again when the records have grown by the factor 1 + gamma.",
+    "of SmallDB the accuracy is known as a function of the budget, and gamma follows from it",
+    "not set; needed unless black_box = smalldb",
+)
+C = Option(
+    "an exact number from 1/1000 to below 1, at most half of first_run",
+    "How fast the budget is spent: at t records the part (first_run / t)^(2c) of it is left.",
+    "half of the budget is left when there are 32 times the records of the first run",
+)
+BETA = Option(
+    "an exact number between 0 and 1",
+    "The probability that any promised accuracy fails, over all time.",
+    "what is promised of all runs holds in 95 of 100 streams",
+)
+ACCOUNTING = Option(
+    "exact, paper (with epsilon below 1 and delta below 1/e)",
+    "How an (epsilon, delta) or rho is shared among the runs: scaled so that all of them together cost it, or as "
+    "published (`paper`). A pure epsilon is shared as published in any case.",
+    "the published budgets leave most of an (epsilon, delta) unspent",
+)
+
 
 _NO_WORKLOAD = ("black_box = 'erm' preserves no marginals", "another black_box")
 #: What can be run again, by the names in files; the first is the default.
@@ -75,10 +110,10 @@ class _Rerun(Recipe[GrowingPlan]):
         stated: (epsilon, delta) for ``accounting = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
     """
 
-    box: BlackBox[Any] = option(of=options.BLACK_BOX, one_of=BLACK_BOXES)
-    n: int = option(of=options.FIRST_RUN)
-    beta: Amount = option("1/20", options.BETA)
-    accounting: Accounting = option("exact", options.ACCOUNTING)
+    box: BlackBox[Any] = option(of=BLACK_BOX, one_of=BLACK_BOXES)
+    n: int = option(of=FIRST_RUN)
+    beta: Amount = option("1/20", BETA)
+    accounting: Accounting = option("exact", ACCOUNTING)
     stated: tuple[Amount, Amount] | None = None
     #: Its name in configuration files.
     word: ClassVar[str]
@@ -183,7 +218,7 @@ class BBScheduler(_Rerun):
     docs/theory/growing.md.
     """
 
-    gamma: Amount | None = option(None, options.GAMMA)
+    gamma: Amount | None = option(None, GAMMA)
     word = "scheduler"
 
     def _schedule(self, terms: Terms, paper: Stated | None) -> Growth:
@@ -226,7 +261,7 @@ class BBImprover(_Rerun):
     Reference: Cummings et al. (2018), Algorithm 2 and Theorem 13. Corrections in docs/theory/growing.md.
     """
 
-    c: Amount = option("1/10", options.C)
+    c: Amount = option("1/10", C)
     word = "improver"
 
     def _schedule(self, terms: Terms, paper: Stated | None) -> Improvement:

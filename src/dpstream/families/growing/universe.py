@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import CellEstimate, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery, WeightsTable
 
 #: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
 WEIGHT_BITS = 20
@@ -66,26 +65,6 @@ class Universe:
             return scaled
         shape = [size if i in query.clique else 1 for i, size in enumerate(self.domain.sizes)]
         return np.broadcast_to(scaled.reshape(shape), self.domain.sizes).reshape(-1)
-
-    def identity(self, query: LinearQuery) -> tuple[bytes, bytes]:
-        """What tells the query from all others whatever its words, and the same of its complement ``1 - f``.
-
-        A hash of the columns on which its values really depend, and of these values: equal exactly where ``weights``
-        are equal. Linear in the cells of the query's own columns.
-
-        Errors:
-            ConfigError: the query is none of these columns.
-        """
-        values = self._grid_values(query).reshape(self.domain.shape(query.clique))
-        needed = [axis for axis in range(values.ndim) if (values != values.take([0], axis)).any()]
-        others = tuple(0 if axis not in needed else slice(None) for axis in range(values.ndim))
-        columns = np.array([query.clique[axis] for axis in needed], "<i8").tobytes()
-        kept = values[others]
-        own, complement = (
-            hashlib.sha256(columns + np.ascontiguousarray(one, "<i8").tobytes()).digest()
-            for one in (kept, 2**WEIGHT_BITS - kept)
-        )
-        return own, complement
 
     def _grid_values(self, query: LinearQuery) -> NDArray[np.int64]:
         """The values of the query's own columns in units of ``2^-WEIGHT_BITS``."""
@@ -179,12 +158,16 @@ class HistogramSynthesis(SyntheticTable):
 
     def marginal(self, clique: Clique) -> CellEstimate:
         """What ``y`` says; how far it is from the truth is known only where a question was asked."""
-        others = tuple(i for i in range(len(self.columns)) if i not in clique)
-        return CellEstimate(self.shares.reshape(self.columns.sizes).sum(axis=others) * self.records, None)
+        (share,) = self._table.shares([clique])
+        return CellEstimate(share.reshape(self.columns.shape(clique)) * self.records, None)
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
-        return [self.marginal(clique).values.reshape(-1) for clique in cliques]
+        return [share * self.records for share in self._table.shares(cliques)]
+
+    @property
+    def _table(self) -> WeightsTable:
+        return WeightsTable(self.columns, self.shares)
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says."""
@@ -198,11 +181,7 @@ class HistogramSynthesis(SyntheticTable):
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Records drawn from ``y``, shape (rows, columns)."""
-        generator = np.random.default_rng(seed)
-        edges = np.cumsum(self.shares)
-        cells = np.searchsorted(edges, generator.random(rows) * edges[-1], side="right")
-        cells = np.minimum(cells, len(edges) - 1)
-        return np.column_stack(np.unravel_index(cells, self.columns.sizes)).astype(np.int32)
+        return self._table.sample(rows, seed)
 
     def pack(self) -> Packed:
         """Arrays and JSON."""

@@ -9,24 +9,119 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import check_share, check_whole, check_words
-from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
-from dpstream.core.counters.counter import MAX_NOISE_SCALE
+from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, CounterState, best, counter_by_name
+from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual, Unit
-from dpstream.families.panel.extension import extend
+from dpstream.families.panel.extension import (
+    MAX_SYMBOLS,
+    check_people,
+    check_period,
+    check_reports,
+    extend,
+    individual,
+)
 from dpstream.families.panel.queries import AtLeast
-from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_period, check_reports, individual
-from dpstream.families.panel.thresholds import chosen_counter, person_factor, proxies, spread
+
+# The counter of one threshold of a cumulative panel: which one, and what one person's history costs there.
+#
+# Everything here is public: it depends on numbers of ticks, names and the relation only.
+
+#: At this budget all noise is so large that variances are in proportion to one over the budget.
+_SMALL_BUDGET = ZCDP(Fraction(1, 1000))
+#: A counter that is later in the list of names is chosen only if it is better by this part.
+_BETTER_BY = 0.01
+#: Up to this number of ticks the worst moved change is searched for in the matrix; beyond it, twice is charged.
+_MOST_SEARCHED_TICKS = 512
+_REMEMBERED = 8192
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def chosen_counter(ticks: int, unit: Individual) -> str:
+    """The counter with the smallest error; public: it depends on the number of ticks and the relation only."""
+    choice = best(_SMALL_BUDGET, Event(), horizon=ticks)
+    if unit.relation == "add-remove":
+        return choice.name
+    chosen, least = choice.name, choice.deviation**2 * float(person_factor(choice.name, ticks, unit))
+    for other in choice.candidates:
+        # A factor is 1 at least: most candidates are out without looking at their matrices.
+        if other.deviation is None or other.deviation**2 >= (1 - _BETTER_BY) * least:
+            continue
+        error = other.deviation**2 * float(person_factor(other.name, ticks, unit))
+        if error < (1 - _BETTER_BY) * least:
+            chosen, least = other.name, error
+    return chosen
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def spread(name: str, ticks: int) -> float:
+    """Sum of the variances over all ticks."""
+    counter = counter_by_name(name, horizon=ticks).calibrate(_SMALL_BUDGET, Event())
+    return math.fsum(counter.variance(t) for t in range(1, ticks + 1))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def person_factor(name: str, ticks: int, unit: Individual) -> Fraction:
+    """How many times the cost of one changed increment one person has: from the counter's own matrix.
+
+    A replaced person has at most twice, where no entry of the matrix is negative (as in all counters by name).
+    """
+    if unit.relation == "add-remove":
+        return Fraction(1)
+    if ticks > _MOST_SEARCHED_TICKS:
+        return Fraction(2)
+    counter = counter_by_name(name, horizon=ticks).calibrate(_SMALL_BUDGET, Event())
+    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / _SMALL_BUDGET.rho)
+
+
+def moved_loss(linear: LinearMap) -> Fraction:
+    """The worst loss (rho) of an increment that falls by 1 while another one rises by 1, or of either alone; exact."""
+    if not all(isinstance(noise, DiscreteGaussian) for noise in linear.scales):
+        raise ConfigError("a counter's noise is not Gaussian", where="panel", allowed="counters for zCDP")
+    each = [1 / (2 * noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
+    common = math.lcm(*(loss.denominator for loss in each))
+    ticks = linear.encoder.shape[1]
+    total, alone = np.zeros((ticks, ticks), dtype=object), np.zeros(ticks, dtype=object)
+    for loss in set(each):
+        part = linear.encoder[[i for i, one in enumerate(each) if one == loss]]
+        # Whole numbers below 2^53 are exact as floats, whose product is far quicker than that of integers.
+        exact = np.float64 if 4 * int(np.abs(part).max()) ** 2 * len(part) < 2**53 else object
+        part = part.astype(exact)
+        squares = (part**2).sum(axis=0)
+        distance = squares[:, None] + squares[None, :] - 2 * (part.T @ part)
+        total += _whole(distance) * int(loss * common)
+        alone += _whole(squares) * int(loss * common)
+    return Fraction(int(max(total.max(), alone.max())), common)
+
+
+def _whole(values: NDArray[Any]) -> NDArray[Any]:
+    """The same as Python's integers."""
+    return values if values.dtype == object else values.astype(np.int64).astype(object)
+
+
+def proxies(counter: CalibratedCounter, rho: Fraction, ticks: int) -> NDArray[np.float64]:
+    """Variance proxy of each estimate: how wide a Gaussian is that has heavier tails.
+
+    It is the variance itself where every ``sigma^2`` is 4 or more, which a budget up to 1/8 makes sure of; narrow
+    discrete Gaussians have a smaller variance than ``sigma^2``, and tails like it.
+    """
+    if rho <= Fraction(1, 8):
+        return np.array([counter.variance(t) for t in range(1, ticks + 1)])
+    linear = counter.materialize(ticks)
+    squares = [float(noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
+    result: NDArray[np.float64] = linear.decoder.astype(np.float64) ** 2 @ np.array(squares)
+    return result
+
 
 #: How the budget is shared among the thresholds: by the error it causes, or as in the text.
 Split = Literal["error", "levels"]
@@ -65,11 +160,11 @@ class Cumulative:
             object.__setattr__(
                 self, "thresholds", check_whole(self.thresholds, "thresholds", 1, self.periods, "panel")
             )
-        if self.counter not in ("best", *COUNTER_NAMES):
+        if self.counter not in ("best", *ZCDP_COUNTER_NAMES):
             raise ConfigError(
                 f"unknown counter {self.counter!r}",
                 where="panel",
-                allowed=", ".join(("best", *COUNTER_NAMES)),
+                allowed=", ".join(("best", *ZCDP_COUNTER_NAMES)),
             )
         object.__setattr__(self, "symbols", check_whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
         # Refuses anything but a tuple of symbols of the alphabet.
@@ -143,18 +238,18 @@ class Cumulative:
 
 @dataclass
 class CumulativeState:
-    """What is remembered between periods. Secret: ``weights`` and ``counters`` hold what people reported.
+    """What is remembered between periods. Secret: ``private`` and ``counters`` hold what people reported.
 
     Attributes:
         period: t, how many periods were read.
-        weights: private; how many ones each person has had, at most B.
+        private: how many ones each person has had, at most B.
         counters: private; a counter's state for each threshold.
         reached: public; synthetic people with at least b ones, for b = 0 .. B.
         synthetic: public; how many ones each synthetic person has had.
     """
 
     period: int
-    weights: NDArray[np.int32]
+    private: NDArray[np.int32]
     counters: list[CounterState]
     reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     synthetic: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -281,14 +376,14 @@ class CumulativePlan:
             HorizonError: all periods were read. DataError: another number of people, or symbols outside.
         """
         check_period(state.period, self.recipe.periods)
-        hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
+        hits = np.isin(check_reports(reports, len(state.private), self.recipe.symbols), self.recipe.ones)
         noisy_people = self._begin(state, randomness) if state.period == 0 else None
         state.period += 1
         largest = self.recipe.largest
         # For each b: how many people with exactly b ones get one more now.
-        gains = np.bincount(state.weights[hits], minlength=largest + 1)
+        gains = np.bincount(state.private[hits], minlength=largest + 1)
         # People who have reached the largest threshold are not followed any further.
-        state.weights += hits & (state.weights < largest)
+        state.private += hits & (state.private < largest)
         estimates = state.reached.copy()
         for b in range(1, min(state.period, largest) + 1):
             increment = np.array([gains[b - 1]], np.int64)
@@ -300,7 +395,7 @@ class CumulativePlan:
 
     def _begin(self, state: CumulativeState, randomness: Randomness) -> int | None:
         """The synthetic people; the noisy number of true ones, where their number is private."""
-        people, noisy = len(state.weights), None
+        people, noisy = len(state.private), None
         if self.total_noise is not None:
             noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])
             people = max(0, noisy + self.padding)

@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.contracts import Alternative, Family, Limits, StreamPlan
 from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import Unit
+from dpstream.core.schema import Problem
 from dpstream.families.panel.extension import warm
 from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
-from dpstream.families.panel.people_check import PeopleCheck
+from dpstream.families.panel.people import PeoplePlan
+
+# Who reports in which period of a panel, looked at before a run: what would stop the stream.
+
+
+@dataclass
+class PeopleCheck:
+    """Compare the people of every period with those before. Holds private ids.
+
+    Attributes:
+        column: of the ids.
+        everybody: whether each person has to report in every period.
+        places: how many people there is room for; None where those of the first period are all.
+    """
+
+    column: str
+    everybody: bool
+    places: int | None
+    _known: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, plan: StreamPlan, column: str) -> Self:
+        """The check for the plan of a panel and the column of the ids."""
+        assert isinstance(plan, PeoplePlan)
+        return cls(column, plan.absent is None, plan.places)
+
+    def problems(self, ids: Any) -> list[Problem]:
+        """What would stop the stream at this period; the sentences name nobody and no number."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        here = pc.unique(ids)
+        stops = []
+        if len(here) != len(ids):
+            stops.append(self._problem("twice", "has somebody with two reports", "one report a person"))
+        if self._known is None:
+            self._known = here
+        else:
+            new = here.filter(pc.invert(pc.is_in(here, value_set=self._known)))
+            if len(new) and self.places is None:
+                what = "has somebody who was not in the first period"
+                stops.append(self._problem("new", what, "the people of the first period, or people = N"))
+            if self.everybody and len(here) - len(new) < len(self._known):
+                what = "lacks somebody who was there before"
+                stops.append(
+                    self._problem("absent", what, 'every person, or missing = "..." in every column')
+                )
+            self._known = pa.concat_arrays([self._known, new])
+        if self.places is not None and len(self._known) > self.places:
+            stops.append(self._problem("room", "has more people than places", f"people = {self.places}"))
+        return stops
+
+    def _problem(self, kind: str, what: str, allowed: str) -> Problem:
+        return Problem(self.column, kind, what, allowed)
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
@@ -44,7 +99,7 @@ PANEL = Family(
     checks=PeopleCheck.of,
     warm=warm,
     draft={
-        "mechanism": {"window": 3, "weights": True, "period_names": True},
+        "mechanism": {"window": 3},
         "budget": {"rho": "0.005", "horizon": 12},
     },
     bins=False,

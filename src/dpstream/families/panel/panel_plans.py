@@ -15,20 +15,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core import counters
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
     Explanation,
+    Given,
     MarginalError,
     NoisyCounts,
+    Option,
     Packed,
     Part,
     Recipe,
+    SectionReader,
     Terms,
+    located,
+    marginal_query,
     option,
+    shown,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
+from dpstream.core.counters.cell_law import cell_law
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -42,18 +50,6 @@ from dpstream.families.panel.cumulative import (
     CumulativeRelease,
     CumulativeState,
     Split,
-)
-from dpstream.families.panel.noisy_people import counted_patterns, counted_thresholds
-from dpstream.families.panel.options import (
-    COUNTED,
-    COUNTER,
-    FAILURE,
-    PEOPLE,
-    PERIOD_NAMES,
-    SPLIT,
-    THRESHOLDS,
-    WEIGHTS,
-    WINDOW,
 )
 from dpstream.families.panel.people import (
     PeoplePlan,
@@ -69,6 +65,142 @@ from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSy
 from dpstream.families.panel.queries import AtLeast
 from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowRelease, WindowState
 
+# The options of panels, in the order in which they are shown.
+
+
+def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+    if not section.has("counted"):
+        return None
+    listed = section.raw("counted")
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(isinstance(label, str | int) for label in listed)
+    ):
+        raise section.wrong("counted", f"{shown(listed)} is no list of values")
+    section.note("counted", ", ".join(str(label) for label in listed), default=False)
+    # Values are compared as labels: those of a boolean column are false and true.
+    return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
+
+
+def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
+    listed = section.raw("period_names")
+    if listed is not None:
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
+        section.note("period_names", ", ".join(listed), default=False)
+        return tuple(listed)
+    if given.horizon is None or given.step_name is None:
+        return None
+    names, periods = [], range(1, given.horizon + 1)
+    for period in periods:
+        with located(section.place()):
+            name = given.step_name(period)
+        if name is None:
+            return None
+        names.append(name)
+    return None if names == [str(period) for period in periods] else tuple(names)
+
+
+COUNTER = Option(
+    meaning="How noisy running sums are kept. `best`: the counter with the smallest predicted error for each "
+    "threshold. A stream keeps the counters that it began with.",
+    reason="the counter with the smallest predicted error for the periods that are left to a threshold",
+    words=("best", *counters.ZCDP_COUNTER_NAMES),
+)
+WINDOW = Option(
+    "a number of periods from 1 to the horizon",
+    "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "
+    "and the padding, by the number of values.",
+)
+THRESHOLDS = Option(
+    "a number from 1 to the horizon",
+    'The largest number of times that is followed: "at least b so far" for b = 1, 2, ... up to it.',
+    "each threshold that is left out leaves its budget to the others",
+    "the horizon",
+)
+COUNTED = Option(
+    'a list of values of the column, such as ["late"]',
+    "The reports that are counted; all others, missing ones included, are not.",
+    "a boolean column says itself what is counted",
+    "true, of a boolean column",
+    read=_counted,
+    fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
+)
+SPLIT = Option(
+    meaning="How the budget is shared among the thresholds: by the error that it causes, or as published (`levels`).",
+    reason="it makes the sum of all variances the smallest",
+)
+FAILURE = Option(
+    "an exact number between 0 and 1",
+    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
+    "the bound holds for all periods at once in 95 of 100 streams",
+    "1/20",
+)
+PEOPLE = Option(
+    "a number of places from 1, with unit = individual-replace",
+    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
+    "no report, has the value `missing`, which every column then has to declare.",
+    "those who report in the first period are the panel",
+    "not set",
+)
+PERIOD_NAMES = Option(
+    "a list of names, one for each period of the horizon",
+    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
+    "what readers call them",
+    "names of the calendar, or what stands for the period in the columns of the source; else numbers",
+    read=_period_names,
+    fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
+)
+
+
+# What each period of a panel measured: noisy numbers of people, as they are published beside the release.
+
+
+def counted_patterns(release: WindowRelease, names: Sequence[str]) -> tuple[NoisyCounts, ...]:
+    """The histogram of the newest window: people by what they reported in each of its periods, without padding."""
+    if release.noisy is None:
+        return ()
+    last, width = release.period, release.plan.recipe.window
+    first = last - width + 1
+    query = {"kind": "patterns", "columns": list(names), "periods": width}
+    draw = f"window, periods {first} to {last}"
+    return (NoisyCounts(draw, "people", first, last, query, release.noisy, release.noise),)
+
+
+def counted_thresholds(
+    release: CumulativeRelease, name: str, codes: Sequence[int]
+) -> tuple[NoisyCounts, ...]:
+    """The counters' running sums, one for each threshold that can be reached by now; at the first period also the
+    number of people, where it is private.
+
+    Args:
+        name: of the column; ``codes``: those of its values that are counted.
+    """
+    plan, last, made = release.plan, release.period, list[NoisyCounts]()
+    if release.noisy_people is not None and plan.total_noise is not None:
+        people = np.array([release.noisy_people], np.int64)
+        made.append(
+            NoisyCounts("number of people", "people", 1, 1, marginal_query([]), people, plan.total_noise)
+        )
+    for times in range(1, min(last, plan.recipe.largest) + 1):
+        law = cell_law(plan.counters[times - 1], last - times + 1, 1)
+        assert law is not None
+        made.append(
+            NoisyCounts(
+                f"period {last}, at least {times}",
+                "people",
+                1,
+                last,
+                {"kind": "at least", "columns": [name], "codes": list(codes), "times": times},
+                release.estimates[times : times + 1],
+                law,
+                series=f"at least {times}",
+            )
+        )
+    return tuple(made)
+
 
 @dataclass(frozen=True)
 class PanelWindow(Recipe["WindowStreamPlan"]):
@@ -79,7 +211,6 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
         window: k, how many periods in a row the synthetic people are right about.
         failure: beta, the probability that the stated bound fails anywhere.
         people: how many places the panel has, declared public; without it, the people of the first period are all.
-        weights: whether published people have weights, which take the padding out.
         period_names: how published tables call the periods, one name for each; None: by their numbers.
 
     A plan needs a rho, and the number of periods as its horizon. All periods together cost one person's whole history
@@ -90,7 +221,6 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
     window: int = option(of=WINDOW)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
-    weights: bool = option(False, WEIGHTS)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> WindowStreamPlan:
@@ -126,7 +256,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             "failure": str(recipe.failure),
             "padding": self.core.padding,
             "people": self.places,
-            **self._release_options(),
+            "period_names": None if self.period_names is None else list(self.period_names),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -182,27 +312,14 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             self.core,
             arrays["counts"],
             int(arrays["clipped"][0]),
-            weighted=self.weights,
             period_names=self.period_names,
         )
 
-    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        return reports
-
-    def _begin(self, people: int) -> WindowState:
-        return self.core.start(people)
-
-    def _private(self, core: WindowState) -> NDArray[np.int32]:
-        return core.recent
-
-    def _replace_private(self, core: WindowState, values: NDArray[np.int32]) -> None:
-        core.recent = values
-
     def _advance(
-        self, state: PeopleState[WindowState], symbols: NDArray[np.int64], randomness: Randomness
+        self, state: PeopleState[WindowState], reports: NDArray[np.int64], randomness: Randomness
     ) -> WindowSynthesis:
         assert state.core is not None
-        released = self.core.step(state.core, symbols, randomness)
+        released = self.core.step(state.core, reports, randomness)
         counts, new, measured = np.zeros(self.core.patterns, np.int64), 0, tuple[NoisyCounts, ...]()
         if released is not None:
             state.history = append_columns(state.history, released.columns)
@@ -218,13 +335,12 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             self.core,
             counts,
             state.core.clipped,
-            weighted=self.weights,
             period_names=self.period_names,
             noisy_counts=measured,
         )
 
     def _pack_core(self, core: WindowState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {"period": core.period, "clipped": core.clipped}, {"recent": core.recent}
+        return {"period": core.period, "clipped": core.clipped}, {"private": core.private}
 
     def _unpack_core(
         self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
@@ -234,7 +350,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             recipe = self.core.recipe
             powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
             synthetic = (history[:, -recipe.window :].astype(np.int64) @ powers).astype(np.int32)
-        return WindowState(meta["period"], arrays["recent"], synthetic, meta["clipped"])
+        return WindowState(meta["period"], arrays["private"], synthetic, meta["clipped"])
 
 
 @dataclass(frozen=True)
@@ -246,7 +362,7 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
         counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
             missing ones included.
         thresholds, counter, split, failure: see ``Cumulative``.
-        people, weights, period_names: as in ``PanelWindow``.
+        people, period_names: as in ``PanelWindow``.
     """
 
     schema: Schema
@@ -256,7 +372,6 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
     split: Split = option("error", SPLIT)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
-    weights: bool = option(False, WEIGHTS)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> CumulativeStreamPlan:
@@ -327,7 +442,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             "failure": str(recipe.failure),
             "padding": core.padding,
             "people": self.places,
-            **self._release_options(),
+            "period_names": None if self.period_names is None else list(self.period_names),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -383,36 +498,24 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             1,
             people,
             released,
-            weighted=self.weights,
             period_names=self.period_names,
         )
 
     def _counters(self) -> list[str]:
         return [counter.name for counter in self.core.counters]
 
-    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.isin(reports, self.counted).astype(np.int64)
-
-    def _begin(self, people: int) -> CumulativeState:
-        return self.core.start(people)
-
-    def _private(self, core: CumulativeState) -> NDArray[np.int32]:
-        return core.weights
-
-    def _replace_private(self, core: CumulativeState, values: NDArray[np.int32]) -> None:
-        core.weights = values
-
     def _advance(
-        self, state: PeopleState[CumulativeState], symbols: NDArray[np.int64], randomness: Randomness
+        self, state: PeopleState[CumulativeState], reports: NDArray[np.int64], randomness: Randomness
     ) -> CumulativeSynthesis:
         assert state.core is not None
+        symbols = np.isin(reports, self.counted).astype(np.int64)
         released = self.core.step(state.core, symbols, randomness)
         state.history = append_columns(state.history, released.columns)
         made = self._synthesis(state.history, self.public_people(state.core), released)
         return replace(made, noisy_counts=counted_thresholds(released, self.columns.names[0], self.counted))
 
     def _pack_core(self, core: CumulativeState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        arrays: dict[str, NDArray[Any]] = {"weights": core.weights, "reached": core.reached}
+        arrays: dict[str, NDArray[Any]] = {"private": core.private, "reached": core.reached}
         for number, counter in enumerate(core.counters):
             arrays |= {f"counter/{number}/{name}": array for name, array in counter.items()}
         return {"period": core.period}, arrays
@@ -429,19 +532,19 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             counter.check_state(kept, 1)
         # People who have reached the largest threshold get no further ones, so the sums need no limit.
         synthetic = history.sum(axis=1, dtype=np.int32)
-        return CumulativeState(meta["period"], arrays["weights"], counters, arrays["reached"], synthetic)
+        return CumulativeState(meta["period"], arrays["private"], counters, arrays["reached"], synthetic)
 
 
 def _common_fields(
     recipe: PanelWindow | PanelCumulative, core: Any
-) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, bool, tuple[str, ...] | None, Any]:
+) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, tuple[str, ...] | None, Any]:
     """The fields of a ``PeoplePlan`` around a synthesizer's plan."""
-    schema, people, weights = recipe.schema, recipe.people, recipe.weights
-    check_names(schema, weights=weights)
+    schema, people = recipe.schema, recipe.people
+    check_names(schema)
     names = check_period_names(recipe.period_names, core.recipe.periods, schema)
     absent = absent_code(schema)
     check_places(people, core.unit, absent)
-    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, weights, names, core
+    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, names, core
 
 
 @lru_cache(maxsize=16)

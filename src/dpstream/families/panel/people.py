@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,104 @@ from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT, wide_name
-from dpstream.families.panel.reports import MAX_PEOPLE
-from dpstream.families.panel.seats import Seating, seat
-from dpstream.families.panel.weights import WEIGHING
+from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT, as_texts, wide_name
+from dpstream.families.panel.extension import MAX_PEOPLE
+from dpstream.families.panel.people_release import WEIGHING
 
-Core = TypeVar("Core")
+# Who of a panel is who: people are found again by keyed marks of their ids.
+#
+# Guarantee: which report goes to which person follows from the person's own mark. The refusals tell that
+# somebody came, stayed away, or found no place; whether they happen is declared public
+# (``PeoplePlan.declared_public``), and the messages name nobody and no number of people.
+
+Marks = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Seating:
+    """Which place each report of a period belongs to.
+
+    Attributes:
+        marks: of everybody so far, ascending.
+        before: for each of them the position before this period; -1 for who is new.
+        rows: for each report the position of its person in ``marks``.
+    """
+
+    marks: Marks
+    before: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @property
+    def joined(self) -> bool:
+        """Whether somebody is new."""
+        return bool((self.before < 0).any())
+
+
+def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool) -> Seating:
+    """Find everybody who reports.
+
+    Args:
+        known: marks of the panel, ascending; None at the first period, whose people are the panel.
+        given: marks of those who report, ascending and different.
+        places: how many people the panel has room for; None where it is complete after the first period.
+        absent: whether somebody may have no report.
+
+    Errors:
+        DataError: somebody is new in a complete panel, has no report where everybody needs one, or has no place.
+
+    Cost: one sort of the marks where somebody is new, else one search.
+    """
+    if known is None:
+        here = np.arange(len(given), dtype=np.int64)
+        seating = Seating(given, np.full(len(given), -1, np.int64), here)
+    else:
+        seating = _find(known, given, places)
+        if not absent and len(given) != len(known):
+            raise DataError(
+                "somebody of the panel has no report",
+                where="panel",
+                allowed='one report a person, or missing = "..." declared for every column',
+            )
+    if places is not None and len(seating.marks) > places:
+        raise DataError(
+            "more people report than the panel has places",
+            where="panel",
+            allowed=f"up to people = {places}, as declared",
+        )
+    return seating
+
+
+def _find(known: Marks, given: Marks, places: int | None) -> Seating:
+    texts, wanted = as_texts(known), as_texts(given)
+    spots = np.searchsorted(texts, wanted)
+    new = spots >= len(texts)
+    new[~new] = texts[spots[~new]] != wanted[~new]
+    if not new.any():
+        return Seating(known, np.arange(len(known)), spots)
+    if places is None:
+        raise DataError(
+            "somebody reports who was not in the panel at its first period",
+            where="panel",
+            allowed="the people of the first period, or room for others: people = N under [mechanism]",
+        )
+    everybody = np.concatenate([known, given[new]])
+    order = np.argsort(as_texts(everybody))
+    before = np.where(order < len(known), order, -1)
+    marks = everybody[order]
+    return Seating(marks, before, np.searchsorted(as_texts(marks), wanted))
+
+
+class SynthesizerState(Protocol):
+    """What a synthesizer remembers between periods.
+
+    Attributes:
+        private: a number for each person, in the order of all periods.
+    """
+
+    private: NDArray[np.int32]
+
+
+Core = TypeVar("Core", bound=SynthesizerState)
 _FORMAT = 1
 
 
@@ -59,7 +151,6 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         columns: what a person reports.
         absent: code of the report of somebody who does not report; None where everybody has to.
         places: how many people there is room for; None where those of the first period are all.
-        weights: whether published people have weights, which take the padding out.
         period_names: how published tables call the periods, one name for each; None: by their numbers.
         core: the synthesizer's own plan.
     """
@@ -70,7 +161,6 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     columns: Domain
     absent: int | None
     places: int | None
-    weights: bool
     period_names: tuple[str, ...] | None
     core: Any
     reads = "reports"
@@ -83,23 +173,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     # Each synthesizer defines these.
 
     @abstractmethod
-    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The synthesizer's symbols for whole reports, which are given as codes."""
-
-    @abstractmethod
-    def _begin(self, people: int) -> Core:
-        """A fresh state of the synthesizer."""
-
-    @abstractmethod
-    def _private(self, core: Core) -> NDArray[np.int32]:
-        """What the synthesizer remembers of each person."""
-
-    @abstractmethod
-    def _replace_private(self, core: Core, values: NDArray[np.int32]) -> None:
-        """Put the same people in another order."""
-
-    @abstractmethod
-    def _advance(self, state: PeopleState[Core], symbols: NDArray[np.int64], randomness: Randomness) -> Any:
+    def _advance(self, state: PeopleState[Core], reports: NDArray[np.int64], randomness: Randomness) -> Any:
         """Run one period of the synthesizer, which extends ``state.history``; its synthesis."""
 
     @abstractmethod
@@ -133,10 +207,9 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             "Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
             "periods are added, and what is there is never changed."
         )
+        row = f"{padding_words} {row}"
         facts = {"words": self.describe(), "rows": padding_words, **panel, "errors": told}
-        if self.weights:
-            row = f"{padding_words} {row}"
-            facts["weight"] = WEIGHT if panel["padding"] else None
+        facts["weight"] = WEIGHT if panel["padding"] else None
         if self.period_names is not None:
             row += f" Columns end in the names of the periods, which are {_run(self.period_names)}."
             facts["period_names"] = list(self.period_names)
@@ -164,26 +237,13 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             growth="then about 20 bytes a person, and a byte a synthetic person and period",
         )
 
-    def _release_options(self) -> dict[str, Any]:
-        """Options of published tables. Streams without one began before it was there: their facts stay."""
-        weights = {"weights": True} if self.weights else {}
-        named = {} if self.period_names is None else {"period_names": list(self.period_names)}
-        return {**weights, **named}
-
     def about_rows(self) -> str:
-        """See ``StreamPlan.about_rows``. Empty without weights: files of streams without them stay as they are."""
-        return WEIGHING if self.weights and self.core.padding else ""
+        """See ``StreamPlan.about_rows``."""
+        return WEIGHING if self.core.padding else ""
 
     def _padding_words(self, padding: int) -> str:
         """What a reader of the table has to know of padding."""
-        if not padding:
-            return "The published rows hold no padding, and need no weights."
-        if self.weights:
-            return WEIGHING
-        return (
-            "The rows hold padding (invented people) and no weights: counts over the published table are no answers; "
-            "take those of the manifests. A new stream publishes weights with weights = true."
-        )
+        return WEIGHING if padding else "The published rows hold no padding, and need no weights."
 
     # The stream.
 
@@ -204,18 +264,18 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             )
         seating = seat(state.marks, batch.marks, places=self.places, absent=self.absent is not None)
         if state.core is None:
-            state.core = self._begin(len(seating.marks) if self.places is None else self.places)
+            state.core = self.core.start(len(seating.marks) if self.places is None else self.places)
         elif seating.joined:
-            self._replace_private(state.core, _reseated(self._private(state.core), seating))
+            state.core.private = _reseated(state.core.private, seating)
         state.marks = seating.marks
-        reports = np.full(len(self._private(state.core)), self.absent or 0, np.int64)
+        reports = np.full(len(state.core.private), self.absent or 0, np.int64)
         reports[seating.rows] = np.ravel_multi_index(tuple(batch.records.T), self.columns.sizes)
         state.period += 1
-        return self._advance(state, self._symbols(reports), randomness)
+        return self._advance(state, reports, randomness)
 
     def public_people(self, core: Core) -> int | None:
         """The number of people where it is public, else None."""
-        return len(self._private(core)) if self.unit.relation == "replace" else None
+        return len(core.private) if self.unit.relation == "replace" else None
 
     def pack_state(self, state: PeopleState[Core]) -> Packed:
         """The whole state; it holds what people reported."""
@@ -237,7 +297,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         own = {n.removeprefix("core/"): a for n, a in arrays.items() if n.startswith("core/")}
         marks, history = arrays["marks"], arrays["history"]
         core = self._unpack_core(meta["core"], own, history)
-        people = len(self._private(core))
+        people = len(core.private)
         wanted = len(marks) if self.places is None else self.places
         if marks.shape != (len(marks), MARK_BYTES) or people != wanted or len(marks) > people:
             raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
@@ -332,21 +392,15 @@ def absent_code(schema: Schema) -> int | None:
     return schema.domain.cells(tuple(range(len(schema)))) - 1
 
 
-def check_names(schema: Schema, *, weights: bool) -> None:
+def check_names(schema: Schema) -> None:
     """ConfigError where a column has a name that released tables need."""
-    for name in (PERSON, PERIOD):
+    for name in (PERSON, PERIOD, WEIGHT):
         if name in schema.names:
             raise ConfigError(
                 f"the column {name!r} has a name that released panels need for a column of their own",
                 where="schema",
-                allowed=f"another name than {PERSON} and {PERIOD}",
+                allowed=f"another name than {PERSON}, {PERIOD} and {WEIGHT}",
             )
-    if weights and WEIGHT in schema.names:
-        raise ConfigError(
-            f"the column {WEIGHT!r} has the name of the column of weights that this panel publishes",
-            where="weights",
-            allowed="another name of the column, or weights = false (the padding then stays in sums over the table)",
-        )
 
 
 def check_period_names(names: tuple[str, ...] | None, periods: int, schema: Schema) -> tuple[str, ...] | None:

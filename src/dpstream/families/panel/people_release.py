@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import CellEstimate, NoisyCounts, Packed, PeopleEstimate, SyntheticTable
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.report_tables import (
@@ -25,11 +25,175 @@ from dpstream.core.tables.report_tables import (
     wide_table,
 )
 from dpstream.families.panel.cumulative import CumulativeRelease
-from dpstream.families.panel.people_history import answer_wider
-from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery
-from dpstream.families.panel.questions import parse_question
-from dpstream.families.panel.weights import Weights, window_weights, zero_weights
-from dpstream.families.panel.window import FixedWindowPlan, WindowRelease
+from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery, parse_question
+from dpstream.families.panel.window import FixedWindowPlan, WindowAnswer, WindowRelease
+
+# Weights of the synthetic people of one period, which take the padding out of weighted sums. All of it
+# public.
+#
+# Padding is invented people in known numbers: so many in every pattern of the window that ends with a period,
+# or so many who have had nothing so far. People who are alike in that share it: each of ``c`` of them has the
+# weight ``1 - padding / c``, so that together they weigh ``c - padding``, which is the debiased count. It is
+# negative where the count is. Where ``c`` is 0 nobody carries the ``-padding``, and sums over such people are
+# too large by it; it takes a count that is wrong by at least the padding.
+
+#: What readers of a table are told first.
+WEIGHING = (
+    "The rows hold padding (invented people) and are to be weighted: the sum of a period's weights over the synthetic "
+    "people whom a question counts is its answer, without padding. A weight holds for questions that end with its "
+    "period, and may be negative."
+)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a period.
+
+    Attributes:
+        values: one for each synthetic person, in their order.
+        lost: how many invented people no weight takes out, because nobody is there to carry it.
+    """
+
+    values: NDArray[np.float64]
+    lost: int
+
+    def facts(self, column: str) -> dict[str, Any]:
+        """For the manifest; JSON-able."""
+        return {
+            "column": column,
+            "smallest": float(self.values.min()) if len(self.values) else None,
+            "negative": int((self.values < 0).sum()),
+            "padding_left": self.lost,
+        }
+
+    def describe(self, column: str) -> str:
+        """What the manifest says first."""
+        negative = int((self.values < 0).sum())
+        words = f"{WEIGHING} Those of this period are in {column}; "
+        words += f"{negative} of them are negative. " if negative else "none is negative. "
+        if self.lost:
+            words += (
+                f"Nobody is there to carry the weight of {self.lost} of the invented people: sums over such people are "
+                "too large by up to so many. "
+            )
+        return words
+
+
+def window_weights(history: NDArray[np.uint8], window: int, symbols: int, padding: int) -> Weights:
+    """Weights of the last period of a fixed window's people.
+
+    Args:
+        history: symbols, shape (people, periods), of at least ``window`` periods.
+        padding: invented people of each pattern.
+    """
+    patterns = np.zeros(len(history), np.int64)
+    for period in range(history.shape[1] - window, history.shape[1]):
+        patterns = patterns * symbols + history[:, period]
+    return _shared(patterns, np.full(symbols**window, padding, np.int64))
+
+
+def zero_weights(history: NDArray[np.uint8], padding: int) -> Weights:
+    """Weights of the last period of people of whom ``padding`` invented ones have only zeros."""
+    return _shared(np.asarray(history.any(axis=1), np.int64), np.array([padding, 0], np.int64))
+
+
+def _shared(groups: NDArray[np.int64], padding: NDArray[np.int64]) -> Weights:
+    """Each group's padding, shared by those who are in it."""
+    people = np.bincount(groups, minlength=len(padding))
+    each = (people - padding) / np.maximum(people, 1)
+    return Weights(each[groups], int(padding[people == 0].sum()))
+
+
+# The released people with all their periods: one table that grows, and questions about any number of periods.
+
+_WIDER_NOTE = (
+    "looks back on more periods than the synthetic people are right about in a row: it may be wrong by any amount, and "
+    "the padding is still in it"
+)
+_CUMULATIVE_NOTE = "a cumulative panel is right about numbers of ones so far, not about when"
+
+
+@dataclass
+class People:
+    """Synthetic people as they were released; public. Columns are added at the end, nothing is ever changed.
+
+    >>> People().periods
+    0
+    """
+
+    _last: WindowRelease | CumulativeRelease | None = None
+    _columns: list[NDArray[np.uint8]] = field(default_factory=list)
+
+    @property
+    def periods(self) -> int:
+        """How many periods were released."""
+        return sum(columns.shape[1] for columns in self._columns)
+
+    def add(self, release: WindowRelease | CumulativeRelease) -> None:
+        """Extend everybody by the newest period.
+
+        Errors:
+            DataError: a release of another panel, one that was added before, or one after a release left out.
+        """
+        last = self._last
+        if self.periods + release.columns.shape[1] != release.period or (
+            last is not None and (last.plan != release.plan or last.people != release.people)
+        ):
+            raise DataError(
+                f"the release of period {release.period} does not follow",
+                where="panel",
+                allowed=f"the releases of one panel in order; {self.periods} periods are here",
+            )
+        self._columns.append(release.columns)
+        self._last = release
+
+    def wide(self) -> NDArray[np.uint8]:
+        """The symbols of all people, shape (people, periods): a fresh array."""
+        return np.hstack(self._columns) if self._columns else np.zeros((0, 0), np.uint8)
+
+    def answer(self, query: WindowQuery, *, people: int | None = None) -> WindowAnswer:
+        """Answer a question about the last ``query.width`` periods.
+
+        Up to the window this is ``WindowRelease.answer``. A wider question, and any about the periods of a cumulative
+        panel, is answered from the synthetic people as they are: with a note, and without errors.
+
+        Args:
+            people: as in ``WindowRelease.answer``; not used where there are no errors.
+
+        Errors:
+            ConfigError: there are fewer periods, or no such symbol. Also those of ``WindowRelease.answer``.
+        """
+        last = self._last
+        if isinstance(last, WindowRelease):
+            if query.width <= last.plan.recipe.window:
+                return last.answer(query, people=people)
+            return answer_wider(query, self.wide(), last.plan.recipe.symbols)
+        return answer_wider(query, self.wide(), 2, _CUMULATIVE_NOTE)
+
+
+def answer_wider(
+    query: WindowQuery, table: NDArray[np.uint8], symbols: int, note: str = _WIDER_NOTE
+) -> WindowAnswer:
+    """Answer a question that the noise scales say nothing about, from the released people as they are.
+
+    Args:
+        table: their symbols, shape (people, periods).
+        note: why there are no errors.
+
+    Errors:
+        ConfigError: there are fewer periods, or no such symbol.
+    """
+    periods = table.shape[1]
+    if query.width > periods:
+        raise ConfigError(
+            f"the question looks back {query.width} periods",
+            where="panel",
+            allowed=f"up to {periods}, the periods so far",
+        )
+    query.check(symbols)
+    count = float(query.of(table[:, -query.width :]).sum())
+    share = count / len(table) if len(table) else math.nan
+    return WindowAnswer(share, share, count, None, None, None, f"{query.describe()}: {note}")
 
 
 @dataclass(frozen=True)
@@ -42,7 +206,6 @@ class PanelSynthesis(SyntheticTable):
         history: symbols of the synthetic people, shape (people, periods); no periods before the first release.
         new: how many of the periods are new with this step.
         people: n where it is public.
-        weighted: whether the table has weights, which take the padding out. Where there is no padding it has none.
         period_names: how the table calls the periods; None: by their numbers.
     """
 
@@ -51,7 +214,6 @@ class PanelSynthesis(SyntheticTable):
     history: NDArray[np.uint8]
     new: int
     people: int | None
-    weighted: bool = field(default=False, kw_only=True)
     period_names: tuple[str, ...] | None = field(default=None, kw_only=True)
     #: See ``Synthesis.noisy_counts``.
     noisy_counts: Sequence[NoisyCounts] = field(default=(), kw_only=True, compare=False, repr=False)
@@ -159,7 +321,7 @@ class PanelSynthesis(SyntheticTable):
 
     @property
     def _weight_column(self) -> str | None:
-        return WEIGHT if self.weighted and self._padding else None
+        return WEIGHT if self._padding else None
 
     def _with_weights(self, frame: Any, period: int | None) -> Any:
         """The variables of a period with its weights; nulls where it has none. Without a period: of no rows."""
@@ -173,7 +335,7 @@ class PanelSynthesis(SyntheticTable):
 
     def _told_weights(self) -> tuple[str, dict[str, Any]]:
         """What the manifest says of the newest weights: in words, which come first, and as facts."""
-        if not self.weighted or not self.history.shape[1]:
+        if not self.history.shape[1]:
             return "", {}
         weights = self._weights(self.history.shape[1])
         if self._weight_column is None or weights is None:

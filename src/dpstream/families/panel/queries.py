@@ -6,8 +6,9 @@ the newest symbol is the last digit and a narrower window is what is left of a d
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,38 +144,6 @@ class Pattern(WindowQuery):
         return _floats(np.all([np.ones(len(patterns), bool), *fits], axis=0))
 
 
-@dataclass(frozen=True)
-class Weighted(WindowQuery):
-    """Any weighted sum: ``weight_of`` gives patterns (tuples of symbols, equally long) their weights, others get 0."""
-
-    weight_of: Mapping[tuple[int, ...], float]
-    width: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        widths = {len(pattern) for pattern in self.weight_of}
-        if len(widths) != 1:
-            raise ConfigError(
-                "patterns of one length are needed", where="query", allowed="one or more patterns"
-            )
-        if not all(np.isfinite(weight) for weight in self.weight_of.values()):
-            raise ConfigError("a weight is not a finite number", where="query")
-        object.__setattr__(self, "width", widths.pop())
-        _check(1, self.width)
-
-    def describe(self) -> str:
-        """The question in words."""
-        return f"a weighted sum of {len(self.weight_of)} patterns of {self.width} periods"
-
-    def check(self, symbols: int) -> None:
-        """See ``WindowQuery.check``."""
-        for pattern in self.weight_of:
-            _check_symbols(pattern, symbols)
-
-    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
-        """See ``WindowQuery.of``."""
-        return _floats([self.weight_of.get(tuple(row), 0.0) for row in patterns.tolist()])
-
-
 def _floats(chosen: Any) -> NDArray[np.float64]:
     return np.asarray(chosen, dtype=np.float64)
 
@@ -208,3 +177,60 @@ def _check_symbols(values: Iterable[int], symbols: int) -> None:
                 where="query",
                 allowed=f"0 to {symbols - 1} (codes of the values)",
             )
+
+
+# Questions about people in words.
+#
+# ::
+#
+# [CONDITION in] at least N of the last M [CONDITION in] at least N in a row of the last M [CONDITION in] at
+# least N so far
+#
+# A condition is about the columns of one report, such as ``status = 'late'``; where a report is yes or no it
+# may be left out.
+
+_QUESTION = re.compile(
+    r"(?:(?P<condition>.+?)\s+in\s+)?at\s+least\s+(?P<times>[0-9]{1,6})"
+    r"(?:(?P<row>\s+in\s+a\s+row)?\s+of\s+the\s+last\s+(?P<width>[0-9]{1,6})|\s+so\s+far)",
+    re.IGNORECASE | re.DOTALL,
+)
+_EXAMPLES = '"at least 2 of the last 3", "at least 2 in a row of the last 3", "at least 3 so far"'
+
+
+def parse_question(
+    text: str,
+    codes_of: Callable[[str], tuple[int, ...]],
+    default: tuple[int, ...] | None,
+    *,
+    so_far: int | None = None,
+) -> WindowQuery:
+    """The question as a query.
+
+    Args:
+        codes_of: reads a condition: the codes of the reports that satisfy it.
+        default: those of a question without a condition; None where it has to say one.
+        so_far: how many periods there were; None where only windows can be asked about.
+
+    Errors:
+        ConfigError: it cannot be read. Also those of ``codes_of``.
+
+    >>> parse_question("at least 2 in a row of the last 3", lambda condition: (), (1,))
+    Consecutive(times=2, width=3, values=(1,))
+    """
+    match = _QUESTION.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise ConfigError(f"the question {text!r} cannot be read", where="panel", allowed=_EXAMPLES)
+    values = default if match["condition"] is None else codes_of(match["condition"])
+    if values is None:
+        raise ConfigError(
+            "the question does not say which reports it is about",
+            where="panel",
+            allowed="a condition first, such as: status = 'late' in at least 2 of the last 3",
+        )
+    width = so_far if match["width"] is None else int(match["width"])
+    if width is None:
+        raise ConfigError(
+            "a window knows nothing of all periods so far", where="panel", allowed="the last M periods"
+        )
+    kind = Consecutive if match["row"] else AtLeast
+    return kind(int(match["times"]), width, values)

@@ -20,16 +20,17 @@ from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual, Unit
-from dpstream.families.panel.extension import extend, split_whole
-from dpstream.families.panel.queries import WindowQuery
-from dpstream.families.panel.reports import (
+from dpstream.families.panel.extension import (
     MAX_PEOPLE,
     MAX_SYMBOLS,
     check_people,
     check_period,
     check_reports,
+    extend,
     individual,
+    split_whole,
 )
+from dpstream.families.panel.queries import WindowQuery
 
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
 MAX_PATTERNS = 2**16
@@ -45,16 +46,12 @@ class FixedWindow:
         window: k, how many periods in a row the synthetic people are right about.
         symbols: q, the size of the alphabet: each person reports one of ``0 .. symbols - 1`` each period.
         failure: beta, the probability that the stated bound fails anywhere (and that a count has to be clipped).
-        segment: for a panel that may go on for longer than is known: each histogram of the first so many gets the
-            same share of the budget, each of the next as many half of that, and so on up to period T. None for even
-            shares. Padding and bound are those of the last segment.
     """
 
     periods: int
     window: int
     symbols: int = 2
     failure: Amount = "0.05"
-    segment: int | None = None
 
     def __post_init__(self) -> None:
         # Python integers: a power of NumPy's own could pass 64 bits unseen.
@@ -66,10 +63,6 @@ class FixedWindow:
                 f"{self.symbols} symbols over {self.window} periods make too many patterns",
                 where="window",
                 allowed=f"up to {MAX_PATTERNS} patterns",
-            )
-        if self.segment is not None:
-            object.__setattr__(
-                self, "segment", check_whole(self.segment, "segment", 1, _MAX_PERIODS, "panel")
             )
         check_share(self.failure, "failure", "panel")
 
@@ -93,17 +86,17 @@ class FixedWindow:
 
 @dataclass
 class WindowState:
-    """What is remembered between periods. Secret: ``recent`` holds what people reported.
+    """What is remembered between periods. Secret: ``private`` holds what people reported.
 
     Attributes:
         period: t, how many periods were read.
-        recent: private; code of the last (up to k) symbols of each person.
+        private: code of the last (up to k) symbols of each person.
         synthetic: public; the same of each synthetic person, from period k on.
         clipped: public; how many groups of synthetic people had to be clipped so far.
     """
 
     period: int
-    recent: NDArray[np.int32]
+    private: NDArray[np.int32]
     synthetic: NDArray[np.int32] | None = None
     clipped: int = 0
 
@@ -134,24 +127,12 @@ class FixedWindowPlan:
         return int(self.recipe.symbols**self.recipe.window)
 
     @cached_property
-    def shares(self) -> tuple[Fraction, ...]:
-        """rho of each histogram, never rising; they add up to the budget exactly."""
-        length = self.recipe.segment or self.histograms
-        weights = [Fraction(1, 2 ** (i // length)) for i in range(self.histograms)]
-        part = self.budget.rho / sum(weights)
-        return tuple(part * weight for weight in weights)
-
-    @cached_property
-    def noises(self) -> tuple[DiscreteGaussian, ...]:
-        """The noise of each cell of each histogram."""
-        cells = 1 if self.unit.relation == "add-remove" else 2
-        made = {share: noise_for(ZCDP(share), cells, cells) for share in set(self.shares)}
-        return tuple(made[share] for share in self.shares)  # type: ignore[misc]
-
-    @property
     def noise(self) -> DiscreteGaussian:
-        """The widest of them: that of the last histogram, and of all where shares are even."""
-        return self.noises[-1]
+        """The noise of each cell of each histogram; all have equal parts of the budget."""
+        cells = 1 if self.unit.relation == "add-remove" else 2
+        noise = noise_for(self.budget.scaled(Fraction(1, self.histograms)), cells, cells)
+        assert isinstance(noise, DiscreteGaussian)
+        return noise
 
     @property
     def rounding(self) -> float:
@@ -212,15 +193,15 @@ class FixedWindowPlan:
         """
         recipe = self.recipe
         check_period(state.period, recipe.periods)
-        symbols = check_reports(reports, len(state.recent), recipe.symbols)
-        state.recent %= self.patterns // recipe.symbols
-        state.recent *= recipe.symbols
-        state.recent += symbols
+        symbols = check_reports(reports, len(state.private), recipe.symbols)
+        state.private %= self.patterns // recipe.symbols
+        state.private *= recipe.symbols
+        state.private += symbols
         state.period += 1
         if state.period < recipe.window:
             return None
-        counts = np.bincount(state.recent, minlength=self.patterns).astype(np.int64)
-        noisy = randomness.measure(counts + self.padding, self.noises[state.period - recipe.window])
+        counts = np.bincount(state.private, minlength=self.patterns).astype(np.int64)
+        noisy = randomness.measure(counts + self.padding, self.noise)
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))
         if state.synthetic is None:
@@ -298,21 +279,18 @@ class WindowRelease:
     @property
     def noise(self) -> DiscreteGaussian:
         """The noise of each count in ``noisy``, drawn independently."""
-        return self.plan.noises[self.period - self.plan.recipe.window]
+        return self.plan.noise
 
     @property
     def people(self) -> int:
         """Synthetic people, padding included; the same at every period."""
         return int(self.counts.sum())
 
-    def answer(
-        self, query: WindowQuery, *, people: int | None = None, among: WindowQuery | None = None
-    ) -> WindowAnswer:
+    def answer(self, query: WindowQuery, *, people: int | None = None) -> WindowAnswer:
         """Answer a question about the last ``query.width`` periods, at most k.
 
         Args:
             people: n, where it is public (relation ``replace``); otherwise shares are of the released total.
-            among: shares are of the people who this question counts, such as those who are present; without n then.
 
         Errors:
             ConfigError: a query is wider than the window (see ``panel.history``), or n is given under add/remove
@@ -320,14 +298,13 @@ class WindowRelease:
         """
         plan = self.plan
         weights = self._weights(query)
-        needed = among is None and plan.unit.relation == "replace"
-        if (people is not None) != needed:
+        if (people is not None) != (plan.unit.relation == "replace"):
             raise ConfigError(
                 "the number of people is given exactly where it is public",
                 where="panel",
-                allowed="people=n under replacement, nothing otherwise or with among=",
+                allowed="people=n under replacement, nothing otherwise",
             )
-        base = np.ones(plan.patterns) if among is None else self._weights(among)
+        base = np.ones(plan.patterns)
         count, total = self._count(weights), self._count(base) if people is None else people
         share = count / total if total > 0 else math.nan
         # A share of a noisy total: its error is that of the weights less the share (first order).
@@ -371,11 +348,11 @@ class WindowRelease:
         plan, symbols = self.plan, self.plan.recipe.symbols
         current = np.asarray(weights, dtype=np.float64)
         variance, newest = 0.0, self.period - plan.recipe.window
-        for back in range(min(newest, plan.recipe.window)):
+        for _ in range(min(newest, plan.recipe.window)):
             groups = current.reshape(-1, symbols)
             means = groups.mean(axis=1)
             # One rounding moves r of q symbols by one: covariance r(q - r)/(q(q - 1)) (I - J/q), at most this.
-            own = plan.noises[newest - back].variance + plan.rounding
+            own = plan.noise.variance + plan.rounding
             variance += own * float(((groups - means[:, None]) ** 2).sum())
             current = np.tile(means, symbols)
-        return variance + plan.noises[0].variance * float(current @ current)
+        return variance + plan.noise.variance * float(current @ current)

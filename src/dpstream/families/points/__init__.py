@@ -1,6 +1,6 @@
 """Online synthetic points, without a horizon (He, Vershynin and Zhu 2024): in the unit cube, and as streams."""
 
-from dpstream.families.points.fewest_changes import PointChanges, changes
+from dpstream.families.points.cells import PointsState
 from dpstream.families.points.online import (
     OnlinePoints,
     OnlinePointsPlan,
@@ -9,17 +9,14 @@ from dpstream.families.points.online import (
 )
 from dpstream.families.points.points_plan import Points, PointsStreamPlan
 from dpstream.families.points.points_release import PointsSynthesis
-from dpstream.families.points.points_state import PointsState
 
 __all__ = [
     "OnlinePoints",
     "OnlinePointsPlan",
-    "PointChanges",
     "Points",
     "PointsRelease",
     "PointsState",
     "PointsStreamPlan",
     "PointsSynthesis",
     "Variant",
-    "changes",
 ]

@@ -2,40 +2,196 @@
 
 from __future__ import annotations
 
+import heapq
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import check_unit, check_whole, check_words
-from dpstream.core.errors import HorizonError, LimitError
+from dpstream.core.contracts import Packed, check_unit, check_whole, check_words
+from dpstream.core.counters import CounterState
+from dpstream.core.errors import DataError, HorizonError, LimitError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.budget import Amount, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Unit
-from dpstream.families.points.blocks import Blocks, CellCounts, noisy
-from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
-from dpstream.families.points.cell_schedule import MAX_TICK, PAPER, Design, Schedule, default_design
-from dpstream.families.points.consistency import pool
-from dpstream.families.points.estimates import whole_counts
-from dpstream.families.points.partition import (
-    MAX_DEPTH,
-    check_dimension,
-    check_points,
-    codes_of,
-    points_in,
+from dpstream.families.points.cells import (
+    MAX_TICK,
+    PAPER,
+    Blocks,
+    CellCounts,
+    CellRule,
+    Design,
+    PointCells,
+    PointsState,
+    Schedule,
+    Splits,
+    cell_rule,
+    default_design,
+    noisy,
+    pool,
+    shrunk,
+    split_evenly,
 )
-from dpstream.families.points.points_state import PointsState
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# The binary partition of the cube: points to cells, cells to points.
+#
+# Depth ``j`` halves coordinate ``(j - 1) mod d``. A cell of depth ``j`` is its index among ``2^j``; in heap
+# order (used by all arrays here) it is ``2^j + index``, so the cell above is one bit shorter and the root is
+# 1.
+#
+# Cells are half-open, ``[a, b)``, but for those at the upper border, which hold the value 1.
+
+#: Deepest partition: arrays of all cells then take about two gigabytes.
+MAX_DEPTH = 24
+_MAX_DIMENSION = 64
+
+
+def check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
+    """One batch as an array (m, d) of float64; messages name no value and no number of points.
+
+    Errors:
+        DataError: another shape or kind, a value that is no number, or one outside of 0 to 1.
+    """
+    array = np.asarray(points)
+    if array.ndim != 2 or array.shape[1] != dimension or array.dtype.kind not in "fiu":
+        raise DataError(
+            "a batch is not an array of points of the declared dimension",
+            where="points",
+            allowed=f"numbers, shape (any, {dimension})",
+        )
+    array = array.astype(np.float64, copy=False)
+    # Written so that NaN fails as well.
+    if not ((array >= 0.0) & (array <= 1.0)).all():
+        raise DataError("a coordinate is not in the unit cube", where="points", allowed="from 0 to 1")
+    return array
+
+
+def codes_of(points: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
+    """The index of each point's cell of this depth. Exact: only powers of two are multiplied."""
+    dimension = points.shape[1]
+    code = np.zeros(len(points), np.int64)
+    for axis in range(min(dimension, depth)):
+        bits = len(range(axis, depth, dimension))
+        place = np.minimum((points[:, axis] * 2.0**bits).astype(np.int64), (1 << bits) - 1)
+        for i in range(bits):
+            code |= (place >> (bits - 1 - i) & 1) << (depth - 1 - axis - i * dimension)
+    return code
+
+
+def cell_corners(cells: NDArray[np.int64], depth: int, dimension: int) -> tuple[NDArray[np.float64], ...]:
+    """The lower corner (n, d) and the side lengths (d,) of cells, given by their indices at ``depth``."""
+    low, side = np.zeros((len(cells), dimension)), np.ones(dimension)
+    for level in range(depth):
+        axis = level % dimension
+        side[axis] /= 2.0
+        low[:, axis] += side[axis] * (cells >> (depth - 1 - level) & 1)
+    return low, side
+
+
+def points_in(
+    counts: NDArray[np.int64], depth: int, dimension: int, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """As many points of each cell of ``depth`` as ``counts`` says, uniform in the cell, in the order of cells."""
+    cells = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    low, side = cell_corners(cells, depth, dimension)
+    low += generator.random(low.shape) * side
+    return low
+
+
+def check_dimension(value: object) -> int:
+    """The number of coordinates, checked."""
+    return check_whole(value, "dimension", 1, _MAX_DIMENSION, "points")
+
+
+# What is released: from public noisy sums to whole counts of all cells that add up. Public post-processing only.
+
+#: The open level counts as a change of habits where it differs by more standard deviations than this.
+_CHANGED_HABITS = 1.5
+
+
+def whole_counts(plan: OnlinePointsPlan, state: PointsState, generator: np.random.Generator) -> Ints:
+    """How many synthetic points are in each of the deepest cells."""
+    counts, splits = np.array([state.points], np.int64), Splits()
+    for depth, (cells, variance) in enumerate(cell_estimates(plan, state), start=1):
+        left, right = cells[0::2], cells[1::2]
+        if plan.design.pooled:
+            # Points that came before the depth's cells are split as those since then: by the same factor for all.
+            known = state.points / (state.points - _unseen(plan, depth))
+            chosen = splits.split(counts, known * (left - right), 2.0 * known**2 * variance, generator)
+        else:
+            chosen = split_evenly(counts, left.astype(np.int64), right.astype(np.int64))
+        counts = np.stack([chosen, counts - chosen], axis=1).ravel()
+    return counts
+
+
+def cell_estimates(plan: OnlinePointsPlan, state: PointsState) -> list[tuple[Floats, float]]:
+    """Estimates of all cells of each depth, and the variance of one.
+
+    In the text: what finished levels stored, and what the sparse counter has counted. The default expects of the open
+    level what its blocks and the finished levels say, within what the sparse counter says: an open segment holds
+    between 0 and about the threshold, so the level's count lies between ``counted`` and ``counted + threshold``, up to
+    noise.
+    """
+    depth, schedule = state.cells.depth, plan.schedule
+    stored, variances = state.stored[:depth], state.variance[:depth]
+    if plan.design.pooled and schedule.rereads_all and stored:
+        stored, variances = pool(stored, variances, float(schedule.start(state.level) - 1))
+    result = []
+    for j in range(1, depth + 1):
+        counted = state.cells.counted[1 << j : 2 << j]
+        if plan.design.pooled:
+            open_level, variance = _open_level(plan, state, j, stored[j - 1], variances[j - 1])
+            most = counted + state.cells.rules[j - 1].threshold
+            result.append((stored[j - 1] + np.clip(open_level, counted, most), variance))
+        else:
+            result.append((stored[j - 1] + counted, variances[j - 1]))
+    return result
+
+
+def _unseen(plan: OnlinePointsPlan, depth: int) -> int:
+    """How many points came before the first ones that cells of ``depth`` count."""
+    if plan.schedule.rereads_all:
+        return 0
+    return plan.schedule.start(depth - 1 if plan.design.history else depth) - 1
+
+
+def _open_level(
+    plan: OnlinePointsPlan, state: PointsState, depth: int, stored: Floats, variance: float
+) -> tuple[Floats, float]:
+    """What the level holds so far: what finished levels let expect, and what its blocks say otherwise beyond noise.
+
+    Where the depth's blocks end before now, the newest one goes on. Also the variance of the sum of the first and
+    ``stored``.
+    """
+    schedule, blocks, i = plan.schedule, state.blocks, depth - 1
+    before = schedule.start(state.level) - 1
+    rate = (state.points - before) / max(before - _unseen(plan, depth), 1)
+    expected, total = rate * np.maximum(stored, 0.0), (1.0 + rate) ** 2 * variance
+    if i >= len(blocks.newest):
+        return expected, total
+    growth, last = (state.points - blocks.known[i]) / blocks.lengths[i], blocks.spread[i]
+    seen = blocks.pooled[i] + growth * np.maximum(blocks.newest[i], 0.0)
+    if blocks.known[i] > before:
+        # The newest block is also in ``pooled``.
+        spread = max(blocks.bounds[i] - last, 0.0) + (1.0 + growth) ** 2 * last
+    else:
+        spread = growth**2 * last
+    noise = _CHANGED_HABITS * math.sqrt(spread + rate**2 * variance)
+    return expected + shrunk(seen - expected, noise), total
+
 
 #: ``paper`` is the text as it stands; ``default`` has the improvements of ``docs/theory/points.md``.
 Variant = Literal["default", "paper"]
 
 # This many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -310,3 +466,159 @@ class OnlinePointsPlan:
             for codes in state.kept.get(level, ()):
                 result += np.bincount(codes >> shift, minlength=1 << depth)
         return result
+
+
+# The state of online points as arrays and JSON, and back: continues exactly, and is as small as that allows.
+
+
+_FORMAT = 1
+#: The arrays of sums, ticks and variances that each depth has in the open level's blocks.
+_BLOCK_SUMS = ("sums", "pooled", "newest")
+_BLOCK_TICKS = ("known", "lengths")
+_BLOCK_VARIANCES = ("variance", "bounds", "spread")
+_BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
+_CELLS = ("total", "pending", "limit", "floor", "due", "counted")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def pack_points(state: PointsState) -> Packed:
+    """The whole state as arrays and JSON; secret.
+
+    Whole numbers take as few bytes as the largest of them needs. The queue is not kept: ``due`` tells what is in it.
+    """
+    cells, blocks = state.cells, state.blocks
+    meta = {
+        "format": _FORMAT,
+        "points": state.points,
+        "level": state.level,
+        "seed": state.seed,
+        "cells": {"depth": cells.depth, "end": cells.end},
+        "stored": len(state.stored),
+        "kept": sorted(state.kept),
+        "blocks": {
+            "ends": list(blocks.ends),
+            "done": blocks.done,
+            **{name: len(getattr(blocks, name)) for name in _BLOCK_SUMS},
+        },
+    }
+    arrays: Arrays = {f"cells/{name}": small(getattr(cells, name)) for name in _CELLS}
+    arrays |= _pack_segments(cells.segments)
+    arrays |= {f"stored/{i}": one for i, one in enumerate(state.stored)}
+    arrays["variance"] = np.array(state.variance, np.float64)
+    for level, parts in state.kept.items():
+        codes, times = np.unique(np.concatenate(parts), return_counts=True)
+        arrays |= {f"kept/{level}/codes": small(codes), f"kept/{level}/times": small(times)}
+    for name in _BLOCK_SUMS:
+        arrays |= {f"blocks/{name}/{i}": one for i, one in enumerate(getattr(blocks, name))}
+    arrays |= {f"blocks/{name}": np.array(getattr(blocks, name), np.int64) for name in _BLOCK_TICKS}
+    arrays |= {f"blocks/{name}": np.array(getattr(blocks, name), np.float64) for name in _BLOCK_VARIANCES}
+    arrays["blocks/counted"] = small(blocks.counted)
+    return Packed(meta, arrays)
+
+
+def unpack_points(packed: Packed, plan: OnlinePointsPlan) -> PointsState:
+    """The inverse.
+
+    Errors:
+        StoreFormatError: written by another version. StoreDamagedError: parts that do not fit each other or the plan.
+    """
+    meta, arrays = packed.meta, packed.arrays
+    if meta.get("format") != _FORMAT:
+        raise StoreFormatError(
+            f"the points were packed in format {meta.get('format')!r}",
+            where="state",
+            allowed=f"format {_FORMAT}",
+        )
+    try:
+        cells = _unpack_cells(meta, arrays, plan)
+        blocks = _unpack_blocks(meta["blocks"], arrays)
+        stored = [arrays[f"stored/{i}"] for i in range(meta["stored"])]
+        variance = arrays["variance"].tolist()
+        kept = {
+            int(level): [np.repeat(wide(arrays[f"kept/{level}/codes"]), wide(arrays[f"kept/{level}/times"]))]
+            for level in meta["kept"]
+        }
+        state = PointsState(
+            int(meta["points"]), int(meta["level"]), cells, stored, variance, kept, int(meta["seed"]), blocks
+        )
+    except (KeyError, TypeError, ValueError):
+        raise StoreDamagedError("the state of the points cannot be read", where="state") from None
+    depths_fit = all(len(one) == 2 << depth for depth, one in enumerate(stored))
+    if not depths_fit or len(variance) != len(stored) or cells.depth > len(stored):
+        raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
+    return state
+
+
+def small(values: Ints) -> NDArray[Any]:
+    """The same numbers in the smallest type that holds them.
+
+    >>> small(np.array([3, -4], np.int64)).dtype.name
+    'int8'
+    """
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
+
+
+def wide(values: NDArray[Any]) -> Ints:
+    """The inverse of ``small``."""
+    return values.astype(np.int64)
+
+
+def _pack_segments(segments: Mapping[int, CounterState]) -> Arrays:
+    """Counters of segments, side by side: which cells have one, and each of their arrays with its lengths."""
+    which = sorted(segments)
+    packed: Arrays = {"segments": small(np.array(which, np.int64))}
+    for name in segments[which[0]] if which else ():
+        parts = [segments[cell][name] for cell in which]
+        packed[f"segment/{name}/rows"] = small(np.array([len(part) for part in parts], np.int64))
+        packed[f"segment/{name}"] = small(np.concatenate([part.ravel() for part in parts]))
+    return packed
+
+
+def _unpack_segments(arrays: Arrays, plan: OnlinePointsPlan, level: int) -> dict[int, CounterState]:
+    which = wide(arrays["segments"]).tolist()
+    states: dict[int, CounterState] = {cell: {} for cell in which}
+    if not which:
+        return states
+    names = [n.split("/")[1] for n in arrays if n.startswith("segment/") and n.endswith("/rows")]
+    for name in names:
+        rows, values, at = wide(arrays[f"segment/{name}/rows"]), wide(arrays[f"segment/{name}"]), 0
+        for cell, count in zip(which, rows.tolist(), strict=True):
+            counter = plan.rule(cell.bit_length() - 1, level).segments
+            like = counter.init(1)[name]
+            states[cell][name] = values[at : at + count].reshape(-1, *like.shape[1:]).copy()
+            at += count
+    for cell, state in states.items():
+        plan.rule(cell.bit_length() - 1, level).segments.check_state(state, 1)
+    return states
+
+
+def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) -> PointCells:
+    depth, end, level = int(meta["cells"]["depth"]), int(meta["cells"]["end"]), int(meta["level"])
+    own = {name: wide(arrays[f"cells/{name}"]) for name in _CELLS}
+    if any(array.shape != (2 << depth,) for array in own.values()):
+        raise ValueError("cells")
+    rules = tuple(plan.rule(j, level) for j in range(1, depth + 1))
+    waiting = np.flatnonzero(own["due"])
+    queue = list(zip(own["due"][waiting].tolist(), waiting.tolist(), strict=True))
+    heapq.heapify(queue)
+    segments = _unpack_segments(arrays, plan, level)
+    total, pending, limit, floor, due, counted = (own[name] for name in _CELLS)
+    return PointCells(depth, end, rules, total, pending, limit, floor, due, counted, segments, queue)
+
+
+def _unpack_blocks(meta: dict[str, Any], arrays: Arrays) -> Blocks:
+    ends, counted = tuple(int(end) for end in meta["ends"]), wide(arrays["blocks/counted"])
+    blocks = Blocks(ends, int(meta["done"]), counted=counted)
+    for name in _BLOCK_SUMS:
+        setattr(blocks, name, [arrays[f"blocks/{name}/{i}"] for i in range(meta[name])])
+    for name in (*_BLOCK_TICKS, *_BLOCK_VARIANCES):
+        setattr(blocks, name, arrays[f"blocks/{name}"].tolist())
+    lengths = [{len(getattr(blocks, name)) for name in names} for names in _BLOCK_LENGTHS]
+    if any(len(one) > 1 for one in lengths) or len(counted) != 2 << len(blocks.sums):
+        raise ValueError("blocks")
+    return blocks

@@ -5,21 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.points.fewest_changes import kept
-from dpstream.families.points.packing import small
+from dpstream.families.points.online import small
 from dpstream.families.points.space import Space
 
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
+# From one release to the next by as few changes as possible; public post-processing.
+
+Ints = NDArray[np.int64]
+
+
+def kept(cells: Ints, counts: Ints, generator: np.random.Generator) -> tuple[NDArray[np.bool_], Ints]:
+    """Which points stay, and the cells of those that are needed besides.
+
+    Of every cell stays as much as it may hold: no fewer points can go, and no fewer come. Which ones is drawn.
+
+    Args:
+        cells: of the points there are, at the depth of ``counts``.
+        counts: how many points each cell shall hold.
+    """
+    order = generator.permutation(len(cells))
+    order = order[np.argsort(cells[order], kind="stable")]
+    sorted_ = cells[order]
+    rank = np.arange(len(cells)) - np.searchsorted(sorted_, sorted_)
+    stays = np.zeros(len(cells), bool)
+    stays[order] = rank < counts[sorted_]
+    missing = counts - np.bincount(cells[stays], minlength=len(counts))
+    return stays, np.repeat(np.arange(len(counts)), missing)
+
 
 Codes = NDArray[np.int32]
 

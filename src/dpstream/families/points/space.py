@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.families.points.partition import MAX_DEPTH
+from dpstream.families.points.online import MAX_DEPTH
 
 #: The most combinations of values that all categorical columns may have together: each is a cell of its own.
 MOST_CATEGORIES = 2**12

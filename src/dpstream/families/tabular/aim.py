@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,24 +13,228 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, check_words, option
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
+from dpstream.core.errors import LimitError
 from dpstream.core.graphical import Measurement, Model, TreeSizes, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.aim_candidates import Candidates
-from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
-from dpstream.families.tabular.plans import NoiseOf, check_fit
-from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
+from dpstream.families.tabular.plans import check_fit
+from dpstream.families.tabular.run_outputs import LEAST_VARIANCE, RunOutput, measurements_of
 from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.targets import LEAST_VARIANCE
+from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
+
+# What AIM may measure, and what each measurement would be worth. Everything here but the counts is public.
+
+#: Grid of the distances in scores: 1/256 of a record. With ``_LARGEST`` no score passes 2^61.
+_GRID_BITS = 8
+#: Bound of the sum of a candidate's coefficients.
+_LARGEST = 1 << 16
+#: Unions of three columns that may be candidates. (All of them up to 23 columns.)
+_MOST_UNIONS = 1800
+#: Mean absolute value of noise of standard deviation 1 (as if it were normal: only a correction).
+_MEAN_NOISE = math.sqrt(2.0 / math.pi)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The marginals that may be measured: those of the workload, and unions of three columns.
+
+    One record lies in one cell of a union as it does in one cell of a pair, so that one measurement of a union tells
+    of three pairs at the price of one, with the noise of several cells in each of theirs. Under pure DP, where ``m``
+    measurements have ``m`` times the noise each, that pays where ``mean sqrt(cells of the union / cells of a pair) <=
+    m``; under zCDP (``sqrt(m)`` times the noise) hardly ever.
+
+    Score of candidate ``r``, over the workload's marginals ``s`` that it contains, with ``S`` the L1 distance between
+    the private marginal and what the model expects (records)::
+
+        sum_s  c_s max(0, S_s - E_s(r))      c_s: integers proportional to w_s |s|^power
+
+    ``E_s(r)`` is the expected L1 error that ``s`` would have after measuring ``r``, by public noise scales, with what
+    is known of ``s`` already. One record moves every ``S_s`` by at most 1 (a replaced one by 2), ``max(0, .)`` does
+    not enlarge that, so the score's sensitivity is the largest ``sum_s c_s`` (twice that).
+
+    ``power``: -1 judges by the mean cell, 0 by the sum. In between, small marginals are not forgotten and large ones
+    not left to chance: the noise of a selection is that of the smallest. Where choosing is dear (pure), nearer to 0.
+    """
+
+    workload: Workload
+    unit: Event
+    unions: bool
+    power: float = -0.25
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The workload's marginals as one vector."""
+        return Cells(self.workload)
+
+    @cached_property
+    def columns(self) -> tuple[Clique, ...]:
+        """Every column of the workload."""
+        return tuple((column,) for column in sorted({i for c in self.workload.cliques for i in c}))
+
+    @cached_property
+    def groups(self) -> tuple[Clique, ...]:
+        """The columns in groups of up to three that are measured together where that pays (as for unions).
+
+        Greedily: the two whose joining lowers the sum of the columns' standard deviations most.
+        """
+        if not self.unions:
+            return self.columns
+        domain, own, current = self.workload.domain, set(self.cliques), list(self.columns)
+
+        def noise(group: Clique) -> float:
+            return sum(math.sqrt(domain.cells(group) / domain.sizes[i]) for i in group)
+
+        while True:
+            whole = sum(noise(group) for group in current)
+            best, joined = len(current) * whole, None
+            for a, b in itertools.combinations(current, 2):
+                both = tuple(sorted(a + b))
+                value = (len(current) - 1) * (whole - noise(a) - noise(b) + noise(both))
+                if both in own and value < best:
+                    best, joined = value, (a, b)
+            if joined is None:
+                return tuple(current)
+            current = [group for group in current if group not in joined] + [
+                tuple(sorted(joined[0] + joined[1]))
+            ]
+
+    @cached_property
+    def cliques(self) -> tuple[Clique, ...]:
+        """The candidates: the workload's own, then unions."""
+        return self.workload.cliques + (_unions(self.workload) if self.unions else ())
+
+    @cached_property
+    def counted(self) -> tuple[Clique, ...]:
+        """All marginals whose counts a run may read: the candidates, then columns that are none."""
+        own = set(self.cliques)
+        return self.cliques + tuple(c for c in self.columns if c not in own)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of cells of each candidate."""
+        return np.array([self.workload.domain.cells(c) for c in self.cliques], dtype=np.int64)
+
+    @cached_property
+    def _pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Candidate and workload marginal in it, for every such pair; where each candidate's begin."""
+        place = {clique: i for i, clique in enumerate(self.workload.cliques)}
+        parts_of_each = [[place[part] for part in _parts(clique) if part in place] for clique in self.cliques]
+        owners = np.repeat(np.arange(len(parts_of_each)), [len(parts) for parts in parts_of_each])
+        starts = np.concatenate(([0], np.cumsum([len(parts) for parts in parts_of_each])[:-1])).astype(
+            np.int64
+        )
+        return owners, np.array([s for parts in parts_of_each for s in parts], dtype=np.int64), starts
+
+    @cached_property
+    def coefficients(self) -> NDArray[np.int64]:
+        """The coefficients ``c_s``, at least 1 each."""
+        _, inside, starts = self._pairs
+        weights = np.array([float(w) for w in self.workload.weights])
+        raw = weights * self.cells.sizes.astype(np.float64) ** self.power
+        widest = float(np.add.reduceat(raw[inside], starts).max())
+        return np.maximum(np.rint(raw / widest * (_LARGEST // 4)).astype(np.int64), 1)
+
+    @cached_property
+    def sensitivity(self) -> int:
+        """The sensitivity of every score, in its own units."""
+        _, inside, starts = self._pairs
+        largest = int(np.add.reduceat(self.coefficients[inside], starts).max())
+        if largest > _LARGEST:
+            raise LimitError(
+                "a marginal of the workload contains too many others",
+                where="workload",
+                allowed="fewer columns each",
+            )
+        return (largest << _GRID_BITS) * self.unit.changed_cells
+
+    def parts(self, clique: Clique) -> list[int]:
+        """The workload's marginals that a clique contains."""
+        own = set(clique)
+        return [i for i, c in enumerate(self.workload.cliques) if own.issuperset(c)]
+
+    def scores(
+        self,
+        counts: NDArray[np.int64],
+        expected: NDArray[np.float64],
+        variance: float,
+        precision: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """All candidates' scores, exact.
+
+        Args:
+            counts: private, all cells of the workload's marginals.
+            expected: public, what the model says of them.
+            variance: of the noise that a measured cell would get.
+            precision: inverse variance of a cell of each workload marginal, as far as it is known.
+        """
+        cells = self.cells
+        events = int(np.add.reduceat(np.abs(counts), cells.starts).max())
+        if events > MAX_RECORDS:
+            raise LimitError("too many events in one batch", where="score", allowed=f"up to {MAX_RECORDS}")
+        # Public, so it may be clipped; with the bound above no distance passes 2^34 records.
+        bound = np.repeat(MAX_RECORDS / cells.sizes, cells.sizes)
+        grid = np.rint(np.ldexp(np.clip(expected, -bound, bound), _GRID_BITS)).astype(np.int64)
+        distance = np.add.reduceat(np.abs((counts << _GRID_BITS) - grid), cells.starts)
+        owners, inside, starts = self._pairs
+        size = cells.sizes[inside].astype(np.float64)
+        known = size / (variance * self.sizes[owners]) + precision[inside]
+        noise = np.minimum(_MEAN_NOISE * size / np.sqrt(known), 4.0 * MAX_RECORDS)
+        error = np.rint(np.ldexp(noise, _GRID_BITS)).astype(np.int64)
+        gains = self.coefficients[inside] * np.maximum(distance[inside] - error, 0)
+        summed: NDArray[np.int64] = np.add.reduceat(gains, starts)
+        return summed
+
+    @cached_property
+    def cover(self) -> tuple[int, ...]:
+        """Candidates that contain the whole workload: always the one with the most that is not contained yet."""
+        owners, inside, _ = self._pairs
+        left = np.ones(len(self.cells.cliques), dtype=bool)
+        chosen: list[int] = []
+        while left.any():
+            gained = np.bincount(owners, weights=left[inside], minlength=len(self.cliques))
+            best = int(np.lexsort((self.sizes, -gained))[0])
+            chosen.append(best)
+            left[inside[owners == best]] = False
+        return tuple(chosen)
+
+    @cached_property
+    def covered(self) -> float:
+        """Share of the workload's marginals that are in a union."""
+        owners, inside, _ = self._pairs
+        own = len(self.workload.cliques)
+        return len(set(inside[owners >= own].tolist())) / own
+
+
+def _parts(clique: Clique) -> list[Clique]:
+    """All marginals that a clique contains, itself included."""
+    return [part for size in range(1, len(clique) + 1) for part in itertools.combinations(clique, size)]
+
+
+def _unions(workload: Workload) -> tuple[Clique, ...]:
+    """Three columns with at least two of the workload's pairs, where one measurement beats one of each."""
+    domain = workload.domain
+    own, pairs = set(workload.cliques), [c for c in workload.cliques if len(c) == 2]
+    beside: dict[int, set[int]] = {}
+    for a, b in pairs:
+        beside.setdefault(a, set()).add(b)
+        beside.setdefault(b, set()).add(a)
+    triples = {tuple(sorted((a, b, c))) for a, b in pairs for c in beside[a] | beside[b] if c not in (a, b)}
+    judged: list[tuple[float, Clique]] = []
+    for triple in sorted(triples - own):
+        inside = [pair for pair in itertools.combinations(triple, 2) if pair in own]
+        louder = np.mean([math.sqrt(domain.cells(triple) / domain.cells(pair)) for pair in inside])
+        if louder <= len(inside):
+            judged.append((float(louder) / len(inside), triple))
+    return tuple(sorted(triple for _, triple in sorted(judged)[:_MOST_UNIONS]))
+
 
 #: The most rounds of a run, however large the budget: each costs a fit.
 _MOST_ROUNDS = 100
@@ -58,8 +264,6 @@ class AIM(OfflineMechanism):
         iterations, final_iterations: of the fit after a round, and after the last one.
         max_cells: limit on the junction tree at the end; in a round, the share of it that is spent by then.
         prior_weight: as in ``MWEMPGM``, where a prior is given.
-        noise: ``joint``: columns are measured one by one, and they, or all marginals where nothing is selected, get
-            joint noise in groups by their sizes (pure DP only; proof: docs/theory/joint-noise.md).
 
     Cost: ``rounds`` fits and as many evaluations of the workload from the model; 0.1 to 0.5 s for 13 columns.
 
@@ -68,17 +272,15 @@ class AIM(OfflineMechanism):
     """
 
     rounds: int | None = option(None, options.AIM_ROUNDS)
-    columns_share: Fraction = option(Fraction(3, 20), options.COLUMNS_SHARE)
+    columns_share: Fraction = Fraction(3, 20)
     measure_share: Fraction | None = option(None, options.AIM_SHARE)
-    unions: bool = option(True, options.UNIONS)
+    unions: bool = True
     iterations: int = option(10, options.ITERATIONS)
-    final_iterations: int = option(100, options.FINAL_ITERATIONS)
+    final_iterations: int = 100
     max_cells: int = option(50_000, options.TREE_CELLS)
-    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
-    noise: NoiseOf = option("apart", options.NOISE)
+    prior_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        check_words(self)
         if self.rounds is not None:
             check_whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
@@ -98,13 +300,11 @@ class AIMRun:
 
     Attributes:
         model: fitted to everything measured (and known before), with ``total`` records.
-        measurements: of this run alone: first columns, then one per round; noise of known variance, independent but
-            for marginals of one joint draw.
+        measurements: of this run alone: first columns, then one per round; independent noise of known variance.
         total, total_variance: noisy number of records from these, and the variance of its noise (0 where it is public).
         rounds: how many selections were made; 0 where there was nothing to select.
         spent: the amount of the budget that the parts add up to.
         outputs: the same measurements as whole numbers, for publishing.
-        sums: what each draw says of the number of records, in the order of draws; their errors are independent.
     """
 
     model: Model
@@ -114,7 +314,6 @@ class AIMRun:
     rounds: int
     spent: Fraction
     outputs: tuple[RunOutput, ...] = ()
-    sums: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,37 +330,7 @@ class AIMPlan(OfflinePlan):
         """The marginals that may be measured."""
         power = -0.25 if self._pure else -0.5
         unions = self.recipe.unions and self._pure
-        return Candidates(self.workload, self.unit, unions, power, single=self.joint)
-
-    @property
-    def joint(self) -> bool:
-        """Whether histograms are drawn together where that has less noise."""
-        return self._pure and self.recipe.noise == "joint"
-
-    def draws(self, cliques: Sequence[Clique]) -> list[tuple[tuple[Clique, ...], Fraction]]:
-        """Marginals that are measured at one time, in groups of one draw each, with their shares of the budget."""
-        if not self.joint:
-            return [((clique,), Fraction(1, len(cliques))) for clique in cliques]
-        sizes = [self.workload.domain.cells(clique) for clique in cliques]
-        shares = draw_shares(sizes, level=self.unit.relation == "replace")
-        return [(tuple(cliques[i] for i in group), share) for group, share in shares]
-
-    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        """The noise of several histograms of the same records."""
-        return joint_noise(budget, sizes, self.unit)
-
-    def noise_together(self, cliques: Sequence[Clique], budget: Budget) -> Noise | HistogramsNoise:
-        """The noise of marginals that are measured by one draw."""
-        if len(cliques) == 1:
-            return self.noise(budget)
-        return self.joint_noise(budget, [self.workload.domain.cells(clique) for clique in cliques])
-
-    def _draw_words(self, cliques: Sequence[Clique], budget: Budget) -> str:
-        """The noise of marginals that are measured at one time."""
-        laws = []
-        for group, share in self.draws(cliques):
-            laws.append(self.noise_together(group, budget.scaled(share)).describe())
-        return ", ".join(dict.fromkeys(laws))
+        return Candidates(self.workload, self.unit, unions, power)
 
     @property
     def counted(self) -> tuple[Clique, ...]:
@@ -223,9 +392,6 @@ class AIMPlan(OfflinePlan):
         """Columns and rounds; the rounds' own division follows from noisy values."""
         own = self.candidates
         if self.whole:
-            if self.joint:
-                words = self._draw_words([own.cliques[i] for i in own.cover], self.budget)
-                return (Part("measure", 1, self.budget, f"marginals with {words}"),)
             each = self.budget.scaled(Fraction(1, len(own.cover)))
             return (Part("measure", len(own.cover), each, f"marginals with {self.noise(each).describe()}"),)
         total, share = self.budget.scaled(_TOTAL_SHARE), self.recipe.columns_share
@@ -233,8 +399,6 @@ class AIMPlan(OfflinePlan):
             total = self.budget.scaled(0)
         rest = self.budget.scaled(1 - total.amount / self.budget.amount)
         columns = self.noise(rest.scaled(share / len(own.groups))).describe()
-        if self.joint:
-            columns = self._draw_words(own.groups, rest.scaled(share))
         how = f"selecting ({self.selector(rest).describe()}) and measuring ({self.measure_share} of it)"
         lines = (
             Part(
@@ -323,7 +487,6 @@ class _Progress:
     known: Sequence[Measurement]
     prior: Model | None
     measured: list[Measurement] = field(default_factory=list)
-    sums: list[Measurement] = field(default_factory=list)
     outputs: list[RunOutput] = field(default_factory=list)
     taken: list[Clique] = field(default_factory=list)
     spent: Fraction = Fraction(0)
@@ -364,24 +527,16 @@ class _Progress:
         """Number of records, as far as it is known."""
         if self.public_total is not None:
             return self.public_total
-        return estimate_total(self.sums or self.known)[0]
+        return estimate_total(self.measured or self.known)[0]
 
-    def _measure(self, cliques: Sequence[Clique], budget: Budget, *, chosen: bool = False) -> None:
-        """Measure marginals by one draw."""
-        noise = self.plan.noise_together(cliques, budget)
-        values = self.randomness.measure(np.concatenate([self.of[clique] for clique in cliques]), noise)
-        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, chosen=chosen))
+    def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
+        """Measure one marginal."""
+        noise = self.plan.noise(budget)
+        values = self.randomness.measure(self.of[clique], noise)
+        self.outputs.append(RunOutput.of_draw(self.domain, [clique], values, noise, chosen=chosen))
         self.spent += budget.amount
-        own = measurements_of(cliques, values, noise)
-        self.measured += own
-        self.sums.append(sum_of(own, noise))
-        for measurement in own:
-            self._note(measurement)
-
-    def _measure_together(self, cliques: Sequence[Clique], budget: Budget) -> None:
-        """Measure marginals that are fixed beforehand, in groups of one draw each."""
-        for group, share in self.plan.draws(cliques):
-            self._measure(group, budget.scaled(share))
+        self.measured += measurements_of([clique], values, noise)
+        self._note(self.measured[-1])
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
@@ -399,7 +554,7 @@ class _Progress:
     def measure_total(self) -> float:
         """Measure the number of records, unless it is public."""
         if self.public_total is None:
-            self._measure([()], self.plan.budget.scaled(_TOTAL_SHARE))
+            self._measure((), self.plan.budget.scaled(_TOTAL_SHARE))
         return self.total
 
     def measure_columns(self, share: Fraction) -> None:
@@ -411,8 +566,8 @@ class _Progress:
         each = plan.budget.scaled(share * self._left() / len(groups))
         enough = 1.0 / max(plan.noise(each).variance, LEAST_VARIANCE)
         fresh = [g for g in groups if min(self._known_precision((column,)) for column in g) < enough]
-        if fresh:
-            self._measure_together(fresh, each.scaled(Fraction(len(fresh))))
+        for group in fresh:
+            self._measure(group, each)
         self._fit(plan.recipe.final_iterations)
 
     def _groups(self) -> list[Clique]:
@@ -436,8 +591,9 @@ class _Progress:
 
     def measure_all(self, cover: Sequence[int]) -> None:
         """Measure all of these with equal parts of what is left of the budget, and select nothing."""
-        cliques = [self.plan.candidates.cliques[i] for i in cover]
-        self._measure_together(cliques, self.plan.budget.scaled(self._left()))
+        each = self.plan.budget.scaled(self._left() / len(cover))
+        for i in cover:
+            self._measure(self.plan.candidates.cliques[i], each)
         self._fit(self.plan.recipe.final_iterations)
 
     def select_and_measure(self, rounds: int) -> None:
@@ -460,7 +616,7 @@ class _Progress:
             )
             self.spent += select.amount
             self.rounds += 1
-            self._measure([own.cliques[chosen]], measure, chosen=True)
+            self._measure(own.cliques[chosen], measure, chosen=True)
             tree.add(own.cliques[chosen])
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
@@ -474,8 +630,7 @@ class _Progress:
 
     def result(self) -> AIMRun:
         """What the run released."""
-        variance = 0.0 if self.public_total is not None else estimate_total(self.sums)[1]
+        variance = 0.0 if self.public_total is not None else estimate_total(self.measured)[1]
         model = self.model.with_total(self.total)
         measured, outputs = tuple(self.measured), tuple(self.outputs)
-        sums = tuple(self.sums)
-        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs, sums)
+        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs)

@@ -63,7 +63,7 @@ def turnover_words(*, cancelled: bool) -> str:
     within = (
         " Of equal rows that come and go within a step only the difference is followed."
         if cancelled
-        else ' A new stream may leave out equal rows that come and go within a step: come_and_go = "cancelled".'
+        else " Equal rows that come and go within a step are counted as both."
     )
     return (
         "Records that come and records that leave are followed apart, from the first step on, and subtracted. So "
@@ -133,7 +133,7 @@ def explain_counters(
     """What a plan with counters says: its errors, and how the counter was chosen.
 
     Args:
-        choice: None where the counter was given.
+        choice: None where nothing was compared.
         every_step: whether all marginals are measured at every step.
     """
     most = counter.horizon
@@ -143,11 +143,6 @@ def explain_counters(
         own = replace(own, counts_told=", and how wrong counts over the measured columns may be")
     if choice is None:
         return own
-    what = "the running sum of one cell, since every marginal is measured at every step"
-    if choice.judged == "gains":
-        what = (
-            "what one measurement adds, since marginals take turns and a model learns from each measurement"
-        )
     headings = {
         "name": "counter",
         "deviation": f"over {choice.ticks} measurements",
@@ -159,14 +154,13 @@ def explain_counters(
     facts = {
         "chosen": choice.name,
         "expected_measurements": choice.ticks,
-        "judged": choice.judged,
         "candidates": candidates,
     }
     return replace(
         own,
         facts={"counter_choice": facts},
         further=(
-            f"Counter: {choice.name}, chosen by the predicted error of {what}.",
+            f"Counter: {choice.name}, chosen by the predicted error of the running sum of one cell.",
             PrintedTable(headings, rows),
             "A stream keeps the counter that it began with. To hold on to it in later versions of this program, write "
             f'counter = "{choice.name}".',

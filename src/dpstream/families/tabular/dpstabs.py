@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -25,30 +25,246 @@ from dpstream.core.contracts import (
     Terms,
     check_share,
     check_words,
+    marginal_query,
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import Explanation, with_measurements
-from dpstream.core.counters import CalibratedCounter, Choice, Counter
-from dpstream.core.counters.cell_law import cell_law
-from dpstream.core.errors import ConfigError
+from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
+from dpstream.core.counters.cell_law import cell_law, gain_law
+from dpstream.core.counters.choose import EXPECTED_TICKS
+from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit
+from dpstream.core.privacy.unit import Event, EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options, plans
-from dpstream.families.tabular.accuracy import arrival_weights, predict
-from dpstream.families.tabular.choice import BEST, counter_for
-from dpstream.families.tabular.counter_outputs import counter_outputs
 from dpstream.families.tabular.description import explain_counters, with_turnover
+from dpstream.families.tabular.dpstabs_state import (
+    DPStabsState,
+    Side,
+    arrival_weights,
+    fresh_state,
+    pack,
+    predict,
+    start_with,
+    unpack,
+)
 from dpstream.families.tabular.limits import Room, check_each
+from dpstream.families.tabular.run_outputs import LEAST_VARIANCE
 from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
-from dpstream.families.tabular.targets import Targets
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
+
+# Which counter a DP-STabS stream takes. Public: from the plan alone.
+
+#: The name that leaves the choice to the predicted error.
+BEST = "best"
+
+
+def expected_ticks(steps: int | None, rounds: int, marginals: int) -> int:
+    """How often a marginal is measured if they take turns; 250 steps are expected where there is no horizon.
+
+    >>> expected_ticks(1000, 4, 78), expected_ticks(52, 3, 3), expected_ticks(None, 1, 2), expected_ticks(1, 1, 9)
+    (52, 52, 125, 1)
+    """
+    return -(-(steps or EXPECTED_TICKS) * rounds // marginals)
+
+
+def counter_for(
+    wanted: Counter | str,
+    workload: Workload,
+    rounds: int,
+    budget: Budget,
+    unit: Event,
+    steps: int | None,
+    *,
+    all_measured: bool,
+) -> tuple[Counter, Choice | None]:
+    """The counter of each marginal, and how it was chosen where it was.
+
+    Args:
+        wanted: a recipe, a name, or ``BEST``: that with the smallest predicted error for as many ticks as a marginal
+            is expected to get. Counters that need a horizon are built for all steps, since a selection may pick one
+            marginal at every step.
+        all_measured: the released table is then fitted to running sums, and their errors are compared. Where
+            marginals take turns, what the other steps brought comes from a model that learns from single gains, and
+            the simple counter has the smallest error of a gain: it is ``BEST``, and nothing is compared.
+        budget: of one counter.
+        steps: the stream's horizon.
+
+    Errors:
+        ConfigError: an unknown name. HorizonError: a counter that may end before the stream.
+    """
+    marginals = workload.cliques
+    ticks = expected_ticks(steps, rounds, len(marginals))
+    if wanted == BEST and not all_measured:
+        return SimpleCounter(), None
+    if wanted == BEST:
+        cells = sum(workload.domain.cells(clique) for clique in marginals)
+        choice = best(budget, unit, horizon=steps, expected_ticks=ticks, width=cells)
+        return choice.recipe, choice
+    # The constants of "blt" are those that ``best`` would take: a stream can go on with the name of what was chosen.
+    hint = ticks if steps is None and wanted == "blt" else steps
+    recipe = counter_by_name(wanted, horizon=hint) if isinstance(wanted, str) else wanted
+    # A counter that ends before the stream would fail at the step at which a private selection picks it.
+    ends = recipe.tick_limit
+    if ends is not None and (steps is None or ends < steps):
+        raise HorizonError(
+            f"the counter {recipe.name!r} is built for {ends} ticks, the stream for "
+            + ("an unknown number of steps" if steps is None else f"{steps} steps"),
+            where="mechanism",
+            allowed="a counter for at least as many ticks as the horizon has steps",
+        )
+    return recipe, None
+
+
+# What the fits of DP-STabS are asked to match. Everything here is public post-processing.
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Turns counter outputs into measurements for the fits."""
+
+    cells: Cells
+    counter: CalibratedCounter
+    max_cells: int
+
+    def gain_variance(self, ticks: int) -> float:
+        """Variance of what one cell of a counter gained at its latest tick. Only a weight in fits.
+
+        Outputs of a counter share most of their noise: the sum of both variances would be far too much.
+        """
+        return max(self.counter.gain_variance(ticks), LEAST_VARIANCE)
+
+    def variance(self, ticks: int) -> float:
+        """The counter's variance after some ticks, remembered: every fit asks for many."""
+        known = self._variances.get(ticks)
+        if known is None:
+            if len(self._variances) > 10_000:
+                self._variances.clear()
+            known = self._variances[ticks] = max(self.counter.variance(ticks), LEAST_VARIANCE)
+        return known
+
+    @cached_property
+    def _variances(self) -> dict[int, float]:
+        return {}
+
+    def cell_variance(self, state: DPStabsState, index: int) -> float:
+        """Noise variance of one cell of a workload's ``m_i``."""
+        return sum(self.variance(max(int(side.ticks[index]), 1)) for side in state.sides)
+
+    def total_variance(self, side: Side, step: int) -> float | None:
+        """Variance of a side's noisy total; None where it is not known."""
+        if side.noise is not None:
+            return side.noise.variance
+        if (side.ticks == step).all():
+            # The weights never changed, so that the counters' gains add up to their outputs.
+            return self.variance(step) / float((1.0 / self.cells.sizes).sum())
+        return None
+
+    def booked(self, state: DPStabsState, indices: Sequence[int]) -> list[Measurement]:
+        """``m_i = C_i + r_i`` (Algorithm 3) for some workloads."""
+        values = state.booked
+        return [
+            Measurement(self.cells.cliques[i], values[self.cells.part(i)], self.cell_variance(state, i))
+            for i in indices
+        ]
+
+    def columns(self, state: DPStabsState) -> list[Measurement]:
+        """Every column's own distribution: the mean of what its workloads say of it.
+
+        A column that depends on no other is in no kept workload, and would be uniform in the table's model.
+        """
+        values, everything = state.booked, range(len(self.cells.cliques))
+        variances = np.array([self.cell_variance(state, i) for i in everything])
+        means = []
+        for column, (slots, owners, cells) in self._slots.items():
+            size = self.cells.workload.domain.sizes[column]
+            summed = np.bincount(slots, values[cells], minlength=size) / len(owners)
+            variance = float((variances[owners] * self.cells.sizes[owners]).sum()) / size
+            means.append(Measurement((column,), summed.astype(np.float64), variance / len(owners) ** 2))
+        return means
+
+    @cached_property
+    def _slots(self) -> dict[int, tuple[NDArray[np.int64], list[int], NDArray[np.int64]]]:
+        """Per column: its value in each cell of the workloads that have it, those workloads, their cells."""
+        domain = self.cells.workload.domain
+        slots_of = {}
+        for column in range(len(domain)):
+            owners = [i for i, clique in enumerate(self.cells.cliques) if column in clique]
+            if not owners:
+                continue
+            slots, cells = [], []
+            for i in owners:
+                clique, part = self.cells.cliques[i], self.cells.part(i)
+                slots.append(np.indices(domain.shape(clique))[clique.index(column)].ravel())
+                cells.append(np.arange(part.start, part.stop))
+            slots_of[column] = (np.concatenate(slots), owners, np.concatenate(cells))
+        return slots_of
+
+    def choose_kept(self, state: DPStabsState) -> list[int]:
+        """The workloads that the table's model should hold: greedily by what independence would get wrong per
+        cell (as the error is judged), while the junction tree stays small enough."""
+        values = state.booked
+        gains: list[tuple[float, int]] = []
+        singles = self._singles(state)
+        for i, clique in enumerate(self.cells.cliques):
+            product = np.array([max(state.total, 0.0)])
+            for column in clique:
+                product = np.outer(product, singles[column]).ravel()
+            distance = float(np.abs(values[self.cells.part(i)] - product).mean())
+            gains.append((distance * float(self.cells.workload.weights[i]), i))
+        room = Room(self.cells.workload, self.max_cells)
+        return room.take_in_order([i for _, i in sorted(gains, reverse=True)])
+
+    def _singles(self, state: DPStabsState) -> list[NDArray[np.float64]]:
+        """One probability vector per column, clipped at 0 and normalised; uniform where nothing is known."""
+        known = {m.clique[0]: np.maximum(m.values, 0.0) for m in self.columns(state)}
+        singles = []
+        for column, size in enumerate(self.cells.workload.domain.sizes):
+            values = known.get(column, np.ones(size))
+            whole = values.sum()
+            singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
+        return singles
+
+
+# What counters release, as noisy counts: running sums, or what was gained at a step.
+
+
+def counter_outputs(
+    counter: CalibratedCounter,
+    domain: Domain,
+    part: Events,
+    step: int,
+    measured: Iterable[tuple[Clique, int, NDArray[np.int64]]],
+    *,
+    sums: bool,
+) -> list[NoisyCounts]:
+    """The noisy counts of one side of a step; none of a counter whose law of noise is not known.
+
+    Values of one counter share noise from step to step, so they have a series.
+
+    Args:
+        measured: marginal, ticks of its counter, and values.
+        sums: whether values are running sums since step 1 (every marginal is measured at every step); else what a
+            marginal gained at this step, because its counter knows nothing of the steps that did not measure it.
+    """
+    counts = []
+    for clique, ticks, values in measured:
+        law = cell_law(counter, ticks, 1) if sums else gain_law(counter, ticks)
+        if law is None:
+            continue
+        columns = [domain.names[i] for i in clique]
+        series = f"{part}, {' x '.join(columns)}"
+        first, query = 1 if sums else step, marginal_query(columns)
+        counts.append(
+            NoisyCounts(f"step {step}, {series}", part, first, step, query, values, law, series=series)
+        )
+    return counts
+
 
 Past = Literal["predicted", "literal"]
 Aggregate = Literal["last", "average"]
@@ -78,7 +294,8 @@ class DPStabs(Recipe["DPStabsPlan"]):
         deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
             and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
             two. The literal reading counts inserts less deletes.
-        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is read.
+        cancels: of equal rows that a step inserts and deletes only the difference is read (unless their numbers are
+            public).
         select_share: part of the budget for selections. iterations: of each fit, which starts from the last one.
         max_cells: limit on the model's junction tree.
 
@@ -92,9 +309,9 @@ class DPStabs(Recipe["DPStabsPlan"]):
     score: ScoreName = option("sum-cells", options.SCORE)
     aggregate: Aggregate = option("last", options.AGGREGATE)
     past: Past = option("predicted", options.PAST)
-    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
+    prior_weight: float = 0.1
     deletions: bool = False
-    come_and_go: plans.ComeAndGo = option("counted", options.COME_AND_GO)
+    cancels: bool = True
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
     max_cells: int = option(5_000, options.TREE_CELLS)
@@ -129,7 +346,6 @@ class DPStabs(Recipe["DPStabsPlan"]):
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
         protected = plans.event_unit(terms.unit)
-        plans.check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)
@@ -171,14 +387,19 @@ class DPStabsPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return options.as_json(self.recipe, k=self.recipe.rounds, counter=self.counter.describe())
+        known = {"k": self.recipe.rounds, "counter": self.counter.describe(), "cancels": self.cancels}
+        return options.as_json(self.recipe, **known)
+
+    @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step are left out."""
+        return plans.leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
     def explain(self) -> Explanation:
         """The noise, and how the counter was chosen."""
         usual, every = super().explain(), self.selector is None
         own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
-        cancelled = self.recipe.come_and_go == "cancelled"
-        own = with_turnover(own, cancelled=cancelled) if self.recipe.deletions else own
+        own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
         if cell_law(self.counter, 1, 1) is None:
             return own
         sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
@@ -225,7 +446,7 @@ class DPStabsPlan(StreamPlan):
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Run one step of Algorithm 3."""
-        batch = plans.read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
+        batch = plans.read_events(batch, deletions=self.recipe.deletions, cancels=self.cancels)
         state.step += 1
         measured: list[NoisyCounts] = []
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
@@ -244,7 +465,7 @@ class DPStabsPlan(StreamPlan):
         happens to be measured at every step, large errors are overrepresented.
         """
         total_error = self._total_error(state)
-        passed = state.passed if self.recipe.come_and_go == "cancelled" else None
+        passed = state.passed if self.cancels else None
         # After a base the counters hold only what came since, so no count over the whole table has an error bar.
         if self.selector is not None or state.with_base:
             return ModelSynthesis(state.models, state.total, total_error=total_error, passed=passed)

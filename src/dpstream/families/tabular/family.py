@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpstream.core.contracts import Alternative, Family, Limits
+from dpstream.core.contracts import Alternative, ExpectedTable, Family, Limits, StreamPlan
 from dpstream.core.privacy import InsertedRecord, Record, Unit
-from dpstream.families.tabular.advice import advice
 from dpstream.families.tabular.baseline import Baseline
 from dpstream.families.tabular.dpstabs import DPStabs
-from dpstream.families.tabular.pooled import Pooled
+from dpstream.families.tabular.pooled import Pooled, PooledPlan
 
-_SAME = ("workload", "come_and_go")
+# What public guesses say against the chosen options of a stream of tables, before it begins. Reads no data.
+
+_SORTED = (
+    "The records come sorted ([expect]), so what pooled releases between two measurements looks like steps that are "
+    'past. Baseline with offline = "aim" measures each step by itself and is closer where steps are few and large: '
+    "plan --compare tells which one fits."
+)
+
+
+def advice(recipe: Any, plan: StreamPlan, expected: ExpectedTable) -> tuple[str, ...]:
+    """Sentences that say what else would fit the stream and why; none where nothing public speaks for it."""
+    return (_SORTED,) if expected.ordered and isinstance(plan, PooledPlan) else ()
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     """All of the family; and where records have keys and never leave, what follows them by their keys."""
-    # As a draft has it; a configured one keeps its own options.
-    drafted = {} if isinstance(recipe, Pooled) else TABULAR.draft_decided["pooled"]
     own = (
-        Alternative("pooled", drafted, keeps=_SAME),
-        Alternative("dpstabs", keeps=_SAME),
-        Alternative("baseline", keeps=_SAME),
-        Alternative("baseline", {"offline": "aim"}, keeps=_SAME, named=True),
+        Alternative("pooled"),
+        Alternative("dpstabs"),
+        Alternative("baseline"),
+        Alternative("baseline", {"offline": "aim"}, named=True),
     )
     if not isinstance(unit, InsertedRecord):
         return own
@@ -40,16 +48,6 @@ TABULAR = Family(
     "a stream of tables",
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
-    # No defaults: files of streams that began before there were these keys do not name them.
-    draft_decided={
-        "pooled": {
-            "noise": "joint",
-            "estimates": "joined",
-            "how_many": "predicted",
-            "first_records": "expected",
-        }
-    },
-    draft_deletes={"come_and_go": "cancelled"},
     alternatives=_alternatives,
     advice=advice,
 )

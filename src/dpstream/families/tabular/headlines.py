@@ -73,16 +73,15 @@ def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budge
 
 
 def headline_draws(
-    sizes: Sequence[int], each: Budget, *, level: bool, joint: bool
+    sizes: Sequence[int], each: Budget, *, level: bool
 ) -> list[tuple[tuple[int, ...], Budget]]:
-    """Places of headline marginals in groups of one draw each, with the group's budget.
+    """Places of headline marginals in groups of one draw each, with the group's budget; under zCDP none are together.
 
     Args:
         each: what each of them has where it is measured by itself.
         level: whether the number of records is public.
-        joint: whether they are drawn together where that has less noise (under zCDP never).
     """
-    if not joint or not isinstance(each, PureDP):
+    if not isinstance(each, PureDP):
         return [((place,), each) for place in range(len(sizes))]
     return [(group, each.scaled(share * len(sizes))) for group, share in draw_shares(sizes, level=level)]
 
@@ -99,7 +98,7 @@ def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]
 
 
 def headline_options(headline: Headline, share: Fraction) -> dict[str, Any]:
-    """Both options for manifests, where there are headlines: facts of older streams stay as they were."""
+    """Both options for manifests, where there are headlines."""
     if not headline:
         return {}
     return {"headline": [list(columns) for columns in headline], "headline_share": str(share)}

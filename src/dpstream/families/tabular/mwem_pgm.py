@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_words, option
 from dpstream.core.errors import ConfigError
@@ -24,10 +25,9 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
 from dpstream.families.tabular.limits import Room, check_each
-from dpstream.families.tabular.plans import NoiseOf, check_fit
+from dpstream.families.tabular.plans import check_fit
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
 from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
 
 
@@ -103,8 +103,8 @@ class MWEMPGM(OfflineMechanism):
     Guarantee: pure epsilon (zCDP with a zCDP budget) for one record of the table. A run selects ``k - 1``
     times and measures ``k`` histograms; the first marginal is the one with the fewest cells, a public choice,
     so it needs no selection and gives a first total (the texts start from the private size instead). Where ``k`` is the
-    whole workload and the tree holds it, nothing is selected: each of the ``k`` marginals is measured with ``1/k`` of
-    the budget.
+    whole workload and the tree holds it, nothing is selected: all marginals share the budget, with joint noise in
+    groups by their sizes where that is less (pure DP only; proof: docs/theory/joint-noise.md).
 
     Args:
         k: marginals measured; at most the workload's size. None takes the number of columns.
@@ -115,8 +115,6 @@ class MWEMPGM(OfflineMechanism):
             if drawn from it).
         max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
             rule), and where none is left the run ends early.
-        noise: ``joint``: where nothing is selected, all marginals share the budget and get joint noise in groups by
-            their sizes (pure DP only; proof: docs/theory/joint-noise.md).
 
     Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
 
@@ -128,8 +126,7 @@ class MWEMPGM(OfflineMechanism):
     score: ScoreName = option("sum-cells", options.SCORE)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
-    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
-    noise: NoiseOf = option("apart", options.NOISE)
+    prior_weight: float = 0.1
 
     def __post_init__(self) -> None:
         check_words(self)
@@ -171,8 +168,8 @@ class MWEMPGMPlan(OfflinePlan):
 
     @property
     def joint(self) -> bool:
-        """Whether they have joint noise, where possible."""
-        return self.whole and self.recipe.noise == "joint" and isinstance(self.budget, PureDP)
+        """Whether they have joint noise, where that is less."""
+        return self.whole and isinstance(self.budget, PureDP)
 
     @cached_property
     def draws(self) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
@@ -273,79 +270,88 @@ class MWEMPGMPlan(OfflinePlan):
             return noise.sum_variance
         return noise.variance * self.workload.domain.cells(cliques[0])
 
-    def _run_together(
-        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None
-    ) -> OfflineRun:
-        """A run that measures the whole workload and selects nothing."""
-        own, domain = self.workload.cliques, self.workload.domain
-        counts = dict(zip(own, batch.count(own, part), strict=True))
-        public_total = float(counts[own[0]].sum()) if self.unit.relation == "replace" else None
-        measured, sums, outputs = list[Measurement](), list[Measurement](), list[RunOutput]()
-        for cliques, noise in self.draws:
-            values = randomness.measure(np.concatenate([counts[clique] for clique in cliques]), noise)
-            outputs.append(RunOutput.of_draw(domain, cliques, values, noise))
-            found = measurements_of(cliques, values, noise)
-            measured += found
-            sums.append(sum_of(found, noise))
-        total, spread = estimate_total(sums) if public_total is None else (public_total, 0.0)
-        model = fit(
-            domain,
-            measured,
-            total=total,
-            warm=Model.uniform(domain, 0.0) if prior is None else prior,
-            iterations=self.recipe.iterations,
-            max_cells=self.recipe.max_cells,
-            regularisation=0.0 if prior is None else self.recipe.prior_weight,
-        )
-        return OfflineRun(model, spread, tuple(outputs))
-
     def full_run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> OfflineRun:
         """See ``OfflinePlan.full_run``: the variance is that of an inverse-variance mean, given what was selected."""
-        if self.whole:
-            return self._run_together(batch, part, randomness, prior)
-        domain = self.workload.domain
-        score, (_, select) = self._score, self._split()
-        cells = score.cells
         counts = batch.count(self.workload.cliques, part)
-        joined = np.concatenate(counts)
-        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
-        public_total = float(counts[0].sum()) if self.unit.relation == "replace" else None
-        model = Model.uniform(domain, 0.0) if prior is None else prior
-        measured: list[Measurement] = []
-        outputs: list[RunOutput] = []
-        remaining = list(range(len(cells.cliques)))
+        progress = _Progress(self, counts, randomness, prior)
+        if self.whole:
+            for cliques, noise in self.draws:
+                progress.measure(cliques, noise)
+            progress.fit()
+        else:
+            self._select_and_measure(progress)
+        return OfflineRun(progress.model, progress.total[1], tuple(progress.outputs))
+
+    def _select_and_measure(self, progress: _Progress) -> None:
+        """The marginal with the fewest cells, then ``k - 1`` times what the model explains worst, with a fit after
+        each."""
+        score, select = self._score, self._split()[1]
+        cells, joined = score.cells, np.concatenate(list(progress.counts.values()))
+        remaining, chosen = list(range(len(cells.cliques))), int(np.argmin(cells.sizes))
         room = Room(self.workload, self.recipe.max_cells)
-        for round_number in range(self.k):
-            fixed = round_number == 0 or select is None
-            if round_number == 0 or select is None:
-                chosen = int(np.argmin(cells.sizes))
-            else:
-                expected = model.flat_marginals(cells.cliques)
-                numerators, denominators = score.evaluate(joined, expected)
+        for number in range(self.k):
+            if number and select is not None:
+                numerators, denominators = score.evaluate(
+                    joined, progress.model.flat_marginals(cells.cliques)
+                )
                 allowed = room.within(remaining)
                 if not len(allowed):
                     break  # the model is full: what is left of this run is charged, and not used
                 chosen = self._selector(select).choose(
-                    numerators, denominators, allowed, score.grid_sensitivity, randomness
+                    numerators, denominators, allowed, score.grid_sensitivity, progress.randomness
                 )
             remaining.remove(chosen)
             room.take(chosen)
-            values = randomness.measure(counts[chosen], self.noise)
-            variance, clique = max(self.noise.variance, LEAST_VARIANCE), cells.cliques[chosen]
-            outputs.append(RunOutput.of_draw(domain, [clique], values, self.noise, chosen=not fixed))
-            measured.append(Measurement(clique, values.astype(np.float64), variance))
-            total = estimate_total(measured)[0] if public_total is None else public_total
-            model = fit(
-                domain,
-                measured,
-                total=total,
-                # With a prior, every round starts from it again: it is what the fit is held to.
-                warm=model if prior is None else prior,
-                iterations=self.recipe.iterations,
-                max_cells=self.recipe.max_cells,
-                regularisation=0.0 if prior is None else self.recipe.prior_weight,
-            )
-        spread = 0.0 if public_total is not None else estimate_total(measured)[1]
-        return OfflineRun(model, spread, tuple(outputs))
+            progress.measure([cells.cliques[chosen]], self.noise, chosen=number > 0)
+            progress.fit()
+
+
+@dataclass
+class _Progress:
+    """A run that is under way."""
+
+    plan: MWEMPGMPlan
+    arrays: Sequence[NDArray[np.int64]]
+    randomness: Randomness
+    prior: Model | None
+    measured: list[Measurement] = field(default_factory=list)
+    sums: list[Measurement] = field(default_factory=list)
+    outputs: list[RunOutput] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.domain = self.plan.workload.domain
+        self.counts = dict(zip(self.plan.workload.cliques, self.arrays, strict=True))
+        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
+        self.public_total = float(self.arrays[0].sum()) if self.plan.unit.relation == "replace" else None
+        self.model = Model.uniform(self.domain, 0.0) if self.prior is None else self.prior
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """The number of records, and its variance."""
+        return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)
+
+    def measure(
+        self, cliques: Sequence[Clique], noise: Noise | HistogramsNoise, *, chosen: bool = False
+    ) -> None:
+        """Measure marginals by one draw."""
+        values = self.randomness.measure(np.concatenate([self.counts[clique] for clique in cliques]), noise)
+        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, chosen=chosen))
+        own = measurements_of(cliques, values, noise)
+        self.measured += own
+        self.sums.append(sum_of(own, noise))
+
+    def fit(self) -> None:
+        """Fit the model to what is measured."""
+        recipe = self.plan.recipe
+        self.model = fit(
+            self.domain,
+            self.measured,
+            total=self.total[0],
+            # With a prior, every round starts from it again: it is what the fit is held to.
+            warm=self.model if self.prior is None else self.prior,
+            iterations=recipe.iterations,
+            max_cells=recipe.max_cells,
+            regularisation=0.0 if self.prior is None else recipe.prior_weight,
+        )

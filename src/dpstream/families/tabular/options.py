@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core import counters
-from dpstream.core.contracts import Given, Option, SectionReader, located, shown
-from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS, words
+from dpstream.core.contracts import Given, Option, PublicPrior, SectionReader, located, shown
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.headlines import headline_options
 from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
@@ -49,28 +49,6 @@ def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) ->
     return value
 
 
-_FIRST_RECORDS = 'a whole number from 1, or "expected"'
-
-
-def _first_records(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
-    """A number, or the guess of [expect]: a draft takes that, whether its owner guesses or not."""
-    value = section.raw("first_records")
-    if value != "expected":
-        if isinstance(value, str):
-            raise section.wrong("first_records", f"{shown(value)} is no number of records", _FIRST_RECORDS)
-        found = section.count("first_records")
-        if found is None:
-            section.note("first_records", "no guess: single columns at first", default=True)
-        return found
-    if given.guessed_per_step is None:
-        section.note(
-            "first_records", "expected: single columns at first, as there is no [expect]", default=False
-        )
-    else:
-        section.note("first_records", f"expected: {given.guessed_per_step} ([expect])", default=False)
-    return given.guessed_per_step
-
-
 def _aim_share(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Fraction | None:
     if section.has("measure_share"):
         return section.share("measure_share", Fraction(1, 2))
@@ -84,20 +62,9 @@ def _chosen(section: SectionReader, key: str, value: str) -> None:
 
 def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
-    values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
-    if values.get("come_and_go") == "counted":  # as before there was this option: facts of older streams stay
-        del values["come_and_go"]
-    if values.get("noise") == "apart":  # in the same way
-        del values["noise"]
-    if values.get("estimates") == "apart":
-        del values["estimates"]
-    if values.get("how_many") == "threshold":
-        del values["how_many"]
-    for key in ("season", "first_records"):
-        if values.get(key, 0) is None:
-            del values[key]
-    if "prior" in values and (prior := values.pop("prior")) is not None:
-        values["prior"] = dict(prior.facts)
+    values = {item.name: getattr(recipe, item.name) for item in fields(recipe)} | known
+    if isinstance(values.get("prior"), PublicPrior):
+        values["prior"] = dict(values["prior"].facts)
     if "headline" in values:
         values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {
@@ -154,7 +121,13 @@ K = Option(
     read=_k,
     fragment=COUNT,
 )
-COUNTER = counters.COUNTER_OPTION.but()
+COUNTER = Option(
+    meaning="How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter "
+    "whose running sums have the smallest predicted error; where marginals take turns, `simple`. `dpstream plan` shows "
+    "the figures. A stream keeps the counter that it began with.",
+    reason="the counter with the smallest predicted error for the measurements that a marginal can expect",
+    words=("best", *counters.COUNTER_NAMES),
+)
 SCORE = Option(
     meaning="How a selection judges what a marginal would gain.",
     reason="errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",
@@ -171,11 +144,6 @@ PRIOR = Option(
     meaning="Where each run starts: from the previous run's model, or from the uniform distribution.",
     reason="a batch looks about like the batch before it, and its model is released already",
 )
-PRIOR_WEIGHT = Option(
-    "a number from 0 to 100",
-    "How much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn from them).",
-    "a little: enough to steady a small batch, too little to hide that the stream changes",
-)
 SELECT_SHARE = Option(
     "an exact number between 0 and 1",
     "Share of the budget for selections.",
@@ -185,41 +153,6 @@ STALENESS = Option(
     "an exact number above 0, up to 1/2",
     "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
-)
-COME_AND_GO = Option(
-    meaning="What is read of a stream that deletes: all inserts and all deletes; or, with `cancelled`, equal rows that "
-    "come and go within a step are left out, and between two measurements the number of rows stays as measured "
-    "(pooled). Not with a public number of rows.",
-    reason="streams that began before there was this key go on as they were; `cancelled` is better where much leaves",
-)
-NOISE = Option(
-    meaning="How several marginals get their noise: each by itself, or, with `joint`, groups of them by one draw where "
-    "that has less noise (only with epsilon; with rho nothing changes).",
-    reason="streams that began before there was this key go on as they were; drafts of pooled ones set `joint`, with "
-    "which columns of up to ten values have less noise, and none has more",
-)
-ESTIMATES = Option(
-    meaning="How measurements are put together. `apart`: each marginal from its own. `joined`: what is measured of "
-    "several columns also tells of each of them, and moves the table's model only as far as noise does not explain.",
-    reason="streams that began before there was this key go on as they were; drafts of pooled ones set `joined`, "
-    "which is up to a tenth closer to the truth",
-)
-HOW_MANY = Option(
-    meaning="How many marginals a run measures where no column drifts. `threshold`: while their noise is within ten "
-    "times the variance of an epoch's own sample. `predicted`: as many as are expected to say most of the table.",
-    reason="streams that began before there was this key go on as they were; drafts of pooled ones set `predicted`, "
-    "with which fewer marginals are measured, each more precisely",
-)
-FIRST_RECORDS = Option(
-    _FIRST_RECORDS,
-    "About how many records the first step holds, as anybody may guess before a release tells; `expected`: "
-    "records_per_step of [expect]. Its measurement, too, holds as many marginals beside the columns as noise allows "
-    "for that, and large steps are released closer to the truth from the beginning; without a guess it holds columns "
-    "only.",
-    "streams that began before there was this key go on as they were; drafts of new ones set `expected`",
-    "no guess",
-    read=_first_records,
-    fragment={"anyOf": [COUNT, words("expected")]},
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",
@@ -242,21 +175,6 @@ OFFLINE = Option(
     meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
     "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
     reason="batches are small, and it is as published",
-)
-COLUMNS_SHARE = Option(
-    "an exact number between 0 and 1, with offline = aim",
-    "Part of a run's budget for single columns, at least.",
-    "columns are in every marginal",
-)
-UNIONS = Option(
-    "true, false, with offline = aim",
-    "Whether unions of three columns may be measured for the pairs in them.",
-    "one measurement then tells of three pairs; with rho it never does",
-)
-FINAL_ITERATIONS = Option(
-    "1 or more, with offline = aim",
-    "Iterations of the fit after the columns and after the last round.",
-    "the last fit of a run is the one that is released",
 )
 #: The option of every recipe that has rounds; AIM reads its own in another way.
 ROUNDS = Option(

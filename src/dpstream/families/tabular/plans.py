@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
+from typing import cast
 
 from dpstream.core.contracts import CancellingBatch, PrivateBatch, PublicPrior, StartTable, check_unit
 from dpstream.core.errors import ConfigError
@@ -16,11 +16,6 @@ PRIOR_BOUND = 20.0
 
 #: Workloads measured at a step where nothing else is said.
 DEFAULT_ROUNDS = 4
-
-#: What is read of rows that come and go within a step.
-ComeAndGo = Literal["counted", "cancelled"]
-#: How histograms of one table get their noise: each by itself, or groups of them together.
-NoiseOf = Literal["apart", "joint"]
 
 
 def default_rounds(workload: Workload) -> int:
@@ -58,39 +53,22 @@ def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
         )
 
 
-def check_come_and_go(come_and_go: ComeAndGo, unit: EventUnit, *, deletions: bool) -> None:
-    """Whether equal rows may cancel.
-
-    Errors:
-        ConfigError: an unknown word; nothing is deleted; or the numbers of inserts and deletes are public, which they
-            are not any more when some have cancelled.
-    """
-    where, other = "mechanism come_and_go", "counted"
-    if come_and_go not in get_args(ComeAndGo):
-        raise ConfigError(
-            f"come_and_go = {come_and_go!r}", where="mechanism", allowed=", ".join(get_args(ComeAndGo))
-        )
-    if come_and_go == other:
-        return
-    if not deletions:
-        raise ConfigError(
-            "nothing leaves this stream", where=where, allowed=f"{other}, or a source with deletes"
-        )
-    if unit.relation == "replace":
-        what = "the numbers of inserts and deletes are declared public, and what is left of them is private"
-        raise ConfigError(what, where=where, allowed=other)
+def leaves_out_cancelled(wanted: bool, unit: EventUnit, *, deletions: bool) -> bool:
+    """Whether a plan leaves out equal rows that come and go within a step: where records leave, and the numbers of
+    inserts and deletes are not declared public (what is left of them is private)."""
+    return wanted and deletions and unit.relation != "replace"
 
 
-def read_come_and_go(batch: PrivateBatch, come_and_go: ComeAndGo, *, deletions: bool) -> PrivateBatch:
+def read_events(batch: PrivateBatch, *, deletions: bool, cancels: bool) -> PrivateBatch:
     """The batch as the plan reads it; see ``refuse_deletes`` for deletes that it does not read."""
     refuse_deletes(batch, deletions=deletions)
-    if come_and_go == "counted":
+    if not cancels or not batch.declares_deletes:
         return batch
     if not isinstance(batch, CancellingBatch):
         raise ConfigError(
-            "what counts these records cannot leave out rows that come and go within a step",
-            where="mechanism come_and_go",
-            allowed="counted",
+            "what counts these records cannot leave out equal rows that come and go within a step",
+            where="mechanism",
+            allowed="cancels=False in the recipe, which then counts all of them",
         )
     return batch.without_cancelled()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dpstream.core.contracts import (
     ExpectedTable,
     Explanation,
     Headline,
+    MarginalError,
     NoisyCounts,
     Packed,
     Part,
@@ -31,13 +32,14 @@ from dpstream.core.contracts import (
     Terms,
     check_share,
     check_whole,
-    check_words,
     option,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Clique, Domain
@@ -52,32 +54,302 @@ from dpstream.families.tabular.headlines import (
 )
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
-    ComeAndGo,
-    NoiseOf,
-    check_come_and_go,
     check_domain,
     check_fit,
     check_prior,
     event_unit,
-    read_come_and_go,
+    leaves_out_cancelled,
+    read_events,
 )
-from dpstream.families.tabular.pooled_ahead import look_ahead, open_model
-from dpstream.families.tabular.pooled_epochs import Epochs
-from dpstream.families.tabular.pooled_prediction import Prediction
-from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
-from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
+from dpstream.families.tabular.pooled_run import Design, Followed, Outcome, Runner
+from dpstream.families.tabular.pooled_state import (
+    PooledState,
+    Side,
+    fresh_state,
+    look_ahead,
+    open_model,
+    pack,
+    unpack,
+)
 from dpstream.families.tabular.pooled_table import fit_table
-from dpstream.families.tabular.pooled_words import counts_words, epoch_words
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import published
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.families.tabular.workload_cells import Cells
 
-#: How measurements of several marginals are put together.
-Joining = Literal["apart", "joined"]
-#: What decides how many marginals a run measures where no column drifts.
-HowMany = Literal["threshold", "predicted"]
+# Borders of epochs: a rule in step numbers. Public by construction: it knows no batch.
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Epochs that grow in proportion to the steps so far.
+
+    After a border at step ``c`` the next one is at the last step at which the open epoch holds more than ``staleness``
+    of all steps: ``floor(c / (1 - staleness)) + 1``, so that at any step the steps not yet measured are at most
+    that share of all steps, or a single one. The stream's last step is a border, too: the horizon's, and the last one
+    that the owner plans (``last``), which may be moved, also after a stream has passed it.
+
+    >>> epochs, border, borders = Epochs(Fraction(1, 10), 40), 0, []
+    >>> while border < 40:
+    ...     border = epochs.after(border)
+    ...     borders.append(border)
+    >>> borders
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 17, 19, 22, 25, 28, 32, 36, 40]
+    """
+
+    staleness: Fraction
+    horizon: int | None
+    last: int | None = None
+
+    def after(self, border: int) -> int:
+        """The first border after one (0: before the first step)."""
+        following = int(border // (1 - self.staleness)) + 1
+        if self.last is not None and border < self.last:
+            following = min(following, self.last)
+        return following if self.horizon is None else min(following, self.horizon)
+
+
+# Standard errors of pooled streams before any data are read: from borders, designs and noise, which are public.
+
+#: Expected numbers of events are rounded down to so many significant binary digits: designs change with them slowly.
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class EpochNoise:
+    """Variances of the noise of one epoch's run: in a cell of each column and then of each wider headline marginal, and
+    in the number of events."""
+
+    marginals: tuple[float, ...]
+    total: float
+
+    def __add__(self, other: EpochNoise) -> EpochNoise:
+        marginals = tuple(a + b for a, b in zip(self.marginals, other.marginals, strict=True))
+        return EpochNoise(marginals, self.total + other.total)
+
+
+@dataclass
+class Prediction:
+    """What a stream's epochs will measure of an expected table, as far as it is known before they begin.
+
+    Every epoch is taken to measure all columns, as it does until columns are found not to drift; after that it measures
+    fewer, and the released counts rest on all epochs. Headline marginals are measured in every epoch. Which other wide
+    marginals are measured follows from the data: of them nothing is predicted.
+
+    Attributes:
+        sides: how many kinds of events are followed apart.
+        tests: whether runs that choose nothing may measure one marginal more, to judge a prior: then all are taken to.
+        first: how many events the first step lets expect, before anything is released.
+        holds: whether the number of records stays, between borders, as it was measured.
+        known: the noise of epochs that were asked for before, by their expected number of events.
+    """
+
+    runner: Runner
+    epochs: Epochs
+    sides: int
+    tests: bool = False
+    first: float = 0.0
+    holds: bool = False
+    known: dict[float, EpochNoise] = field(default_factory=dict)
+
+    def errors(
+        self, steps: Sequence[int], horizon: int | None, expected: ExpectedTable
+    ) -> tuple[ExpectedErrors, ...]:
+        """Of marginals as of the last border up to each step; of the number of records at the step itself.
+
+        Errors:
+            HorizonError: a step beyond the horizon. ConfigError: no number of a step.
+        """
+        asked = check_steps(steps, horizon)
+        own = self.runner.followed
+        followed = _followed(self.runner)
+        sums = EpochNoise((0.0,) * len(followed), 0.0)
+        found, last, public = dict[int, tuple[EpochNoise, float]](), 0, self.runner.division.public_total
+        length, newest = 1, 0.0
+        rates = [self.first, *[0.0] * (self.sides - 1)]
+        for step in sorted(set(asked)):
+            while (border := self.epochs.after(last)) <= step and last != horizon:
+                before = sums.total
+                for side, upto in enumerate([expected.came, expected.left][: self.sides]):
+                    came = upto(border) - upto(last)
+                    # As in ``PooledPlan``: the epoch before lets expect, unless numbers of events are public.
+                    guess = came if public else rates[side] * (border - last)
+                    rates[side] = came / (border - last)
+                    sums = sums + self._epoch(guess)
+                length, newest, last = border - last, sums.total - before, border
+            added = 0.0 if public else self._unmeasured(last, step, length, newest, expected)
+            found[step] = sums, sums.total + added
+        names = [tuple(own.workload.domain.names[i] for i in own.cells.cliques[at]) for at in followed]
+        cells = [int(own.cells.sizes[at]) for at in followed]
+        return tuple(
+            ExpectedErrors(
+                step,
+                expected.size_at(step),
+                math.sqrt(found[step][1]),
+                tuple(
+                    MarginalError(columns, size, math.sqrt(variance))
+                    for columns, size, variance in zip(names, cells, found[step][0].marginals, strict=True)
+                ),
+            )
+            for step in asked
+        )
+
+    def _unmeasured(self, last: int, step: int, length: int, newest: float, expected: ExpectedTable) -> float:
+        """The variance that the steps after the last border add to the number of records.
+
+        The number of events in each of them differs from that in the newest epoch's steps by ``expected.varies`` of it,
+        independently; a table that goes on as that epoch went repeats its mean and its noise.
+
+        Args:
+            length, newest: steps of the newest epoch, and the variance of the noise in its number of events.
+        """
+        since = step - last
+        if not since:
+            return 0.0
+        events = [upto(step) - upto(last) for upto in (expected.came, expected.left)[: self.sides]]
+        varied = sum((expected.varies * many / since) ** 2 for many in events)
+        if self.holds:
+            return (expected.size_at(step) - expected.size_at(last)) ** 2 + since * varied
+        return (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
+
+    def _epoch(self, events: float) -> EpochNoise:
+        rounded = _rounded(events)
+        if rounded not in self.known:
+            design = self.runner.design(rounded, drifts=True)
+            if self.tests and rounded and not design.k and self.runner.followed.choosable:
+                design = self.runner.with_tests(design, (self.runner.followed.columns,))
+            self.known[rounded] = _noise(self.runner, design)
+        return self.known[rounded]
+
+
+def _rounded(events: float) -> float:
+    """
+    >>> [_rounded(n) for n in (0.0, 1.0, 100.0, 1000.0)]
+    [0.0, 1.0, 96.0, 960.0]
+    """
+    if events <= 0.0:
+        return 0.0
+    mantissa, exponent = math.frexp(events)
+    return math.ldexp(math.floor(mantissa * 2**_DIGITS), exponent - _DIGITS)
+
+
+def _followed(runner: Runner) -> list[int]:
+    """The marginals whose errors are predicted: all columns, and the wider headlines."""
+    return [*range(runner.followed.columns), *runner.followed.wide_headlines]
+
+
+def _noise(runner: Runner, design: Design) -> EpochNoise:
+    """The noise of a run that measures all columns."""
+    division, cells = runner.division, runner.followed.cells
+    joint = runner.signs.singles if division.joint(design) else ()
+    single = runner.noise(design).variance if division.histograms(design) else math.inf
+    own, headline, sums = dict[int, float](), dict[int, float](), list[float]()
+    for found, draws in ((own, runner.column_draws(design)), (headline, runner.headline_noises)):
+        for group, noise in draws:
+            if isinstance(noise, HistogramsNoise):
+                found |= dict(zip(group, noise.variances, strict=True))
+                sums += [] if division.public_total else [1.0 / noise.sum_variance]
+            else:
+                found[group[0]] = noise.variance
+                sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
+    signs = 0.0
+    if joint:
+        signs = runner.joint_draws(design)[0][0].variance
+        sums.append(1.0 / signs)
+    public = division.public_total
+    # The number of events when the columns of two values are made from it; later choices tell a little more of it.
+    first = 0.0 if public else 1.0 / sum(sums)
+    chosen = design.k - division.products(design)
+    if chosen > 0:
+        wide = cells.sizes[runner.followed.columns :]
+        sums.append(chosen * float((1.0 / wide).mean()) / single)
+    columns = [(first + signs) / 4.0 if i in joint else own[i] for i in range(runner.followed.columns)]
+    for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
+        columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline[at])
+    columns += [headline[at] for at in runner.followed.wide_headlines]
+    return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
+
+
+# What plans and manifests of pooled streams say in words.
+
+
+def epoch_words(
+    share: Fraction,
+    every: int,
+    workload: int,
+    season: Fraction | None,
+    *,
+    holds: bool,
+    public: bool,
+    all_columns: bool,
+) -> dict[str, str]:
+    """The paragraphs of a plan.
+
+    Args:
+        share: how old a release may be. every: how many first steps are epochs of their own.
+        workload: the number of its marginals. season: its steps; None: there is none.
+        holds: whether a release stays, between two borders, as it was measured.
+        public: whether the number of records is. all_columns: whether every run measures all columns.
+    """
+    late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
+    until = "stays as it was measured until" if holds else "goes on as the last epoch went, until"
+    words = {
+        "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
+        f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release {until} the next end: at "
+        f"most {late} of the steps so far is not measured yet.",
+        "errors": "No count of a released table has an exact error: counts join measurements of many epochs, by a "
+        "rule that follows what was measured. What was measured is published, and dpstream measured adds it up. It has "
+        "intervals at the ends of epochs: of "
+        + ("" if public else "the number of records and of ")
+        + "headlines at every one; of columns "
+        + (
+            "likewise"
+            if all_columns
+            else "at step 1, and further on as long as they are found to drift (where they do not, often for 3 to 9 "
+            "steps only)"
+        )
+        + "; of other marginals at none. dpstream errors finds out by simulation how far tables are off. "
+        + (
+            "The number of records is declared public."
+            if public
+            else "The number of records has a standard error in the releases that end an epoch."
+        ),
+        "instead": f'For error bars of counts: name = "dpstabs" with k = {workload}, all '
+        "marginals at every step.",
+    }
+    if season is not None:
+        words["season"] = (
+            f"The owner says that what comes repeats itself every {season} steps: tables follow "
+            "that as far as noisy counts show it."
+        )
+    return words
+
+
+def counts_words(step: int, last: int, following: int, *, holds: bool, headlines: bool) -> str:
+    """Which steps are measured, and why no count has an error bar.
+
+    Args:
+        last, following: the borders before and after the step. holds: as of ``epoch_words``.
+        headlines: whether there are any.
+    """
+    words = "All steps so far are measured."
+    if step > last:
+        behind = "the last step" if step == last + 1 else f"the last {step - last} steps"
+        words = (
+            f"The counts are those of step {last}; {behind} will be measured with step {following}."
+            if holds
+            else f"The counts of {behind} are expected from those before, not measured; they will be with step "
+            f"{following}."
+        )
+    if headlines:
+        words += f" Noisy counts of the headlines up to step {last} are published beside the tables."
+    return (
+        f"{words} No other released count has an error bar: it joins measurements of whole groups of steps and "
+        "answers of models, by a rule that follows what was measured, and no public noise scale tells how wrong it "
+        "is."
+    )
+
 
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
 #: vectors of all cells at most at one time, and a few passes over each.
@@ -101,17 +373,13 @@ class Pooled(Recipe["PooledPlan"]):
         select_share: part of a run's budget for selections.
         deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
-        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
-            (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
-        estimates: ``joined``: what is measured of several columns also tells of each of them, and moves the table's
-            model only as far as noise does not explain.
-        how_many: ``predicted``: where no column drifts, a run measures as many marginals as are expected to say most.
+        cancels: of equal rows that a step inserts and deletes only the difference is counted (proof:
+            docs/theory/turnover.md), and between borders the total stays as it was measured. Where nothing leaves, or
+            the numbers of inserts and deletes are public, all are counted.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
         headline_share: part of a run's budget for them, in equal parts.
-        noise: ``joint``: marginals of several values are measured together, in groups by their sizes, by one draw of
-            joint noise each, where that has less noise (proof: docs/theory/joint-noise.md). Never under zCDP.
         season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
         first_records: a public guess how many records the first step holds; None: its epoch measures columns only.
         prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
@@ -124,17 +392,14 @@ class Pooled(Recipe["PooledPlan"]):
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
-    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
-    estimates: Joining = option("apart", options.ESTIMATES)
-    how_many: HowMany = option("threshold", options.HOW_MANY)
+    cancels: bool = True
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
-    noise: NoiseOf = option("apart", options.NOISE)
     season: Fraction | None = None
     prior: PublicPrior | None = None
-    first_records: int | None = option(None, options.FIRST_RECORDS)
+    first_records: int | None = None
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -145,7 +410,6 @@ class Pooled(Recipe["PooledPlan"]):
             raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")
         object.__setattr__(self, "staleness", staleness)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
-        check_words(self)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
@@ -163,7 +427,6 @@ class Pooled(Recipe["PooledPlan"]):
     def _plan(self, terms: Terms) -> PooledPlan:
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
-        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         headline = headline_cliques(self.workload.domain, self.headline)
         rest, each = split_budget(protected.per_event(terms.budget), len(headline), self.headline_share)
         runner = Runner(
@@ -174,9 +437,6 @@ class Pooled(Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
             headline_budget=each,
-            together=self.noise == "joint",
-            joined=self.estimates == "joined",
-            predicted=self.how_many == "predicted",
         )
         return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
@@ -340,7 +600,12 @@ class PooledPlan(StreamPlan):
     @property
     def _holds(self) -> bool:
         """Whether a release stays, between two borders, as it was measured."""
-        return self.recipe.come_and_go == "cancelled"
+        return self.cancels
+
+    @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step are left out."""
+        return leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
     def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
         """Which steps are measured, and why no count has an error bar."""
@@ -351,7 +616,7 @@ class PooledPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return options.as_json(self.recipe)
+        return options.as_json(self.recipe, cancels=self.cancels)
 
     def asked_cliques(self) -> Sequence[Clique]:
         """All of the workload and of the headlines."""
@@ -379,7 +644,7 @@ class PooledPlan(StreamPlan):
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
-        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
+        batch = read_events(batch, deletions=self.recipe.deletions, cancels=self.cancels)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             side.counts += np.concatenate(batch.count(self.cells.cliques, part))
@@ -408,7 +673,7 @@ class PooledPlan(StreamPlan):
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
         values, variances = self._estimates(state, shapes)
-        state.table, kept = self._fit(values, variances, state.total, state.fleeting)
+        state.table, kept = self._fit(values, variances, state.total, state.volatile)
         if len(state.sides) == 1:
             state.models = (state.table,)
         if self._prior is not None:
@@ -461,7 +726,7 @@ class PooledPlan(StreamPlan):
         return values, np.where(known, variances, np.inf)
 
     def _fit(
-        self, values: Any, variances: Any, total: float, fleeting: Collection[int] = ()
+        self, values: Any, variances: Any, total: float, volatile: Collection[int] = ()
     ) -> tuple[Model, tuple[int, ...]]:
         return fit_table(
             self.runner.followed,
@@ -470,7 +735,7 @@ class PooledPlan(StreamPlan):
             total,
             iterations=2 * self.recipe.iterations,
             max_cells=self.recipe.max_cells,
-            fleeting=fleeting if self.recipe.estimates == "joined" else None,
+            volatile=volatile,
         )
 
     def _synthesis(self, state: PooledState) -> ModelSynthesis:

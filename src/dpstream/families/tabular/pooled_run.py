@@ -3,44 +3,487 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Model, fit
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.column_answers import move_to_columns
 from dpstream.families.tabular.headlines import headline_draws
-from dpstream.families.tabular.joint_groups import joint_noise
+from dpstream.families.tabular.joint_groups import cost, joint_noise, together, weight_of
 from dpstream.families.tabular.limits import Room
 from dpstream.families.tabular.plans import PRIOR_BOUND
-from dpstream.families.tabular.pooled_division import Design, Division
 from dpstream.families.tabular.pooled_estimates import Epoch
-from dpstream.families.tabular.pooled_margins import with_margins
-from dpstream.families.tabular.pooled_measure import RunMeasurements
-from dpstream.families.tabular.pooled_signs import Signs
-from dpstream.families.tabular.run_outputs import RunOutput
+from dpstream.families.tabular.run_outputs import (
+    LEAST_VARIANCE,
+    RunOutput,
+    measurements_of,
+    signs_query,
+    sum_of,
+)
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
+
+# Columns of two values, measured together: what is read of them, and in which pairs.
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The columns of two values among the followed marginals (the first ``columns``), and their pairs.
+
+    ``apart``: pairs that are measured by themselves.
+    """
+
+    cells: Cells
+    columns: int
+    apart: tuple[int, ...] = ()
+
+    @cached_property
+    def singles(self) -> tuple[int, ...]:
+        """The columns of two values, if there are at least two: a single one gains nothing."""
+        binary = tuple(i for i in range(self.columns) if self.cells.sizes[i] == 2)
+        return binary if 2 <= len(binary) < MAX_DIMENSION // 2 else ()
+
+    @cached_property
+    def pairs(self) -> tuple[int, ...]:
+        """The followed pairs of such columns."""
+        own = {self.cells.cliques[i][0] for i in self.singles}
+        apart = set(self.apart)
+        wide = (i for i in range(self.columns, len(self.cells.cliques)) if i not in apart)
+        return tuple(
+            i for i in wide if len(self.cells.cliques[i]) == 2 and own.issuperset(self.cells.cliques[i])
+        )
+
+    @cached_property
+    def joint_pairs(self) -> frozenset[int]:
+        """``pairs``, to look up."""
+        return frozenset(self.pairs)
+
+    def read(self, counts: NDArray[np.int64], indices: Sequence[int]) -> list[int]:
+        """Sums of signs (columns), or of products of signs (pairs): each changes by at most 1 with a record."""
+        parts = [counts[self.cells.part(i)] for i in indices]
+        return [int(p[1] - p[0]) if len(p) == 2 else int(p[0] - p[1] - p[2] + p[3]) for p in parts]
+
+    def column(self, index: int, total: tuple[float, float], own: tuple[float, float]) -> Measurement:
+        """A column's histogram from the number of events and its sum of signs, each (value, variance).
+
+        The sums' errors are not correlated, but the total's is in every column of a run.
+        """
+        (events, spread), (sign, variance) = total, own
+        values = np.array([events - sign, events + sign]) / 2.0
+        return Measurement(self.cells.cliques[index], values, (spread + variance) / 4.0)
+
+    def pair(
+        self, index: int, total: tuple[float, float], one: tuple[float, float], two: tuple[float, float],
+        both: tuple[float, float],
+    ) -> Measurement:  # fmt: skip
+        """A pair's histogram, in the same way. It repeats its columns' errors: with theirs, it adds its product's."""
+        (n, a, b, c), variances = zip(total, one, two, both, strict=True)
+        values = np.array([n - a - b + c, n - a + b - c, n + a - b - c, n + a + b + c]) / 4.0
+        return Measurement(self.cells.cliques[index], values, sum(variances) / 16.0)
+
+    def order(self, known: Model, seen: NDArray[np.float64]) -> list[int]:
+        """Which pairs to measure first. Public.
+
+        By turns the two columns that depend on each other most, as far as is known (that may change), and the pair
+        of which fewest records have been measured.
+
+        Args:
+            known: what earlier epochs say.
+            seen: number of events in the epochs that measured each followed marginal.
+        """
+        if not self.pairs:
+            return []
+        tables = np.array(known.with_total(1.0).marginals([self.cells.cliques[i] for i in self.pairs]))
+        ones = tables[:, 2] + tables[:, 3], tables[:, 1] + tables[:, 3]
+        strength = np.round(np.abs(tables[:, 3] - ones[0] * ones[1]), 9)
+        own = np.array(self.pairs)
+        strong, fresh = np.argsort(-strength, kind="stable"), np.argsort(seen[own], kind="stable")
+        both = np.column_stack((own[strong], own[fresh])).ravel().tolist()
+        return list(dict.fromkeys(both))
+
+
+# What an epoch's run measures, and how its budget is divided. Public: numbers of columns and of expected events.
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a run measures: the first ``fixed`` marginals (all columns, or none), then ``k`` of its choice. Public.
+
+    ``expected``: number of the epoch's events, where no column's sum tells it before the first choice.
+    ``pairs``: how many pairs of columns of two values are measured with those columns.
+    ``tests``: marginals that are measured beside the columns, without a selection, to compare them with a prior.
+    """
+
+    fixed: int
+    k: int
+    expected: float
+    pairs: int = 0
+    tests: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartWeights:
+    """How a run's budget is divided. Public: it follows from numbers of columns, and from what a run measures.
+
+    Parts whose errors are ``A_j / e_j`` (pure: A_j the sum of the standard deviations of their marginals' cells at a
+    budget of 1) have the least total error where ``e_j ~ sqrt(A_j)``; under zCDP, with ``A_j / sqrt(rho_j)``, where
+    ``rho_j ~ A_j^(2/3)``.
+    """
+
+    pure: bool
+
+    def joint(self, columns: int, pairs: int, *, total: bool) -> int:
+        """Weight of the joint draw of so many columns' and pairs' signs, and the number of events.
+
+        Only columns count: every pair's cells rest on their columns', and on no other pair.
+        """
+        each = self._deviation(columns + pairs + int(total))
+        return self._weight(columns * each / math.sqrt(2.0))
+
+    @property
+    def histogram(self) -> int:
+        """Weight of one histogram."""
+        return self._weight(math.sqrt(2.0) if self.pure else math.sqrt(0.5))
+
+    def histograms(self, sizes: Sequence[int], *, level: bool) -> int:
+        """Weight of histograms that are drawn together; of one, that of a histogram."""
+        return self.histogram if len(sizes) == 1 else weight_of(cost(sizes, level=level))
+
+    def products(self, pairs: int) -> int:
+        """Weight of the joint draw of so many pairs alone."""
+        return self._weight(pairs * self._deviation(pairs) / 4.0) if pairs else 0
+
+    def _deviation(self, sums: int) -> float:
+        return math.sqrt((sums + 1) * (sums + 2) / 3.0) if self.pure else math.sqrt(sums / 2.0)
+
+    def _weight(self, error: float) -> int:
+        return weight_of(math.pow(error, 1.0 / 2.0 if self.pure else 2.0 / 3.0))
+
+
+@dataclass(frozen=True)
+class Division:
+    """Parts of one run's budget: exact, and together never more than it.
+
+    Attributes:
+        budget: of the run.
+        select_share: part of it for selections, if there are any.
+        signs: the columns of two values.
+        public_total: whether the number of events is public: then it is not measured.
+    """
+
+    budget: Budget
+    select_share: Fraction
+    signs: Signs
+    public_total: bool
+
+    @cached_property
+    def shares(self) -> PartWeights:
+        """The weights of the parts."""
+        return PartWeights(isinstance(self.budget, PureDP))
+
+    def joint(self, design: Design) -> int:
+        """Columns in the joint draw."""
+        return len(self.signs.singles) if design.fixed else 0
+
+    def sums(self, design: Design) -> int:
+        """How many numbers the joint draw holds: signs, pairs, and the number of events."""
+        return self.joint(design) + design.pairs + int(not self.public_total)
+
+    def products(self, design: Design) -> int:
+        """How many of the chosen marginals are assumed to be pairs of signs: their share among the candidates.
+
+        At most those that one draw can hold: of more, some are measured by themselves.
+        """
+        wide = len(self.signs.cells.cliques) - self.signs.columns
+        expected_pairs = design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
+        return min(expected_pairs, MAX_DIMENSION)
+
+    def histograms(self, design: Design) -> int:
+        """How many marginals are measured by themselves, if as many pairs of signs are chosen as ``products``
+        assumes."""
+        return design.fixed - self.joint(design) + len(design.tests) + design.k - self.products(design)
+
+    def groups(self, marginals: Sequence[int]) -> list[tuple[int, ...]]:
+        """Marginals that are measured by histograms, in groups of one draw each (under zCDP never together)."""
+        if not self.shares.pure:
+            return [(index,) for index in marginals]
+        sizes = [int(self.signs.cells.sizes[index]) for index in marginals]
+        return [
+            tuple(marginals[place] for place in group) for group in together(sizes, level=self.public_total)
+        ]
+
+    def weight(self, group: Sequence[int]) -> int:
+        """The weight of a group of marginals."""
+        sizes = [int(self.signs.cells.sizes[index]) for index in group]
+        return self.shares.histograms(sizes, level=self.public_total)
+
+    def column_groups(self, design: Design) -> list[tuple[int, ...]]:
+        """The groups of columns that a run of all columns measures by histograms."""
+        joint = self.signs.singles if design.fixed else ()
+        return self.groups([index for index in range(design.fixed) if index not in joint])
+
+    def group_budget(self, design: Design, group: Sequence[int]) -> Budget:
+        """The budget of a group of columns."""
+        return self._part(design, Fraction(self.weight(group)))
+
+    def joint_budget(self, design: Design) -> Budget:
+        """The budget of the joint draw."""
+        return self._part(design, Fraction(self._weights(design)[0]))
+
+    def histogram_budget(self, design: Design) -> Budget:
+        """The budget of each histogram that is measured by itself."""
+        return self._part(design, Fraction(self.shares.histogram))
+
+    def products_budget(self, design: Design) -> Budget:
+        """The budget of the chosen pairs of signs, if as many are chosen as ``products`` assumes."""
+        return self._part(design, Fraction(self.shares.products(self.products(design))))
+
+    def chosen_budget(self, design: Design, chosen: int) -> Budget:
+        """The budget of some of the ``k`` chosen marginals, whichever they are."""
+        return self._part(design, Fraction(self._weights(design)[2] * chosen, design.k))
+
+    def _weights(self, design: Design) -> tuple[int, int, int]:
+        """The weights of the joint draw, of all other columns and the tests, and of all chosen marginals."""
+        joint, products = self.joint(design), self.products(design)
+        return (
+            self.shares.joint(joint, design.pairs, total=not self.public_total) if joint else 0,
+            sum(map(self.weight, self.column_groups(design))) + self.shares.histogram * len(design.tests),
+            self.shares.products(products) + self.shares.histogram * (design.k - products),
+        )
+
+    def _part(self, design: Design, weight: Fraction) -> Budget:
+        rest = 1 - self.select_share if design.k else Fraction(1)
+        return self.budget.scaled(rest * weight / sum(self._weights(design)))
+
+
+# What measured marginals of several columns tell of single ones. Public: it reads measurements only.
+
+
+def with_margins(
+    cells: Cells, measured: Mapping[int, Measurement], repeated: Collection[int]
+) -> dict[int, Measurement]:
+    """The measurements, and of every column in any of them the mean by precision of all that tells of it.
+
+    A sum over the other columns' cells has the sum of their noises' variances.
+
+    Args:
+        measured: one run's measurements, by marginal.
+        repeated: marginals that were made from their columns' measurements: they tell nothing new of these.
+    """
+    place = {clique[0]: i for i, clique in enumerate(cells.cliques) if len(clique) == 1}
+    told = dict[int, list[tuple[NDArray[np.float64], float]]]()
+    for index, own in measured.items():
+        clique = cells.cliques[index]
+        table = own.values.reshape(cells.workload.domain.shape(clique))
+        for axis, column in enumerate(clique):
+            if column not in place or (index in repeated and len(clique) > 1):
+                continue
+            others = tuple(a for a in range(table.ndim) if a != axis)
+            summed = table.size / table.shape[axis]
+            told.setdefault(place[column], []).append((table.sum(axis=others), own.variance * summed))
+    found = dict(measured)
+    for index, parts in told.items():
+        precision = sum(1.0 / variance for _, variance in parts)
+        values = np.sum([values / variance for values, variance in parts], axis=0) / precision
+        found[index] = Measurement(cells.cliques[index], values, 1.0 / precision)
+    return found
+
+
+# What one epoch's run has measured so far. The only code of pooled streams that reads an epoch's counts to measure.
+
+
+@dataclass
+class RunMeasurements:
+    """Measurements of one run, with the noise of each.
+
+    Attributes:
+        counts: private, all cells of the followed marginals.
+        public_total: number of events where the owner declared it public.
+        measured: the measurements, by marginal.
+        sums: measurements whose sums tell the number of events, with errors of their own.
+        signs: (value, variance) of each column's sum of signs.
+        outputs: everything that was drawn, as it came out.
+    """
+
+    by: Runner
+    cells: Cells
+    own: Signs
+    division: Division
+    counts: NDArray[np.int64]
+    randomness: Randomness
+    public_total: float | None
+    measured: dict[int, Measurement] = field(default_factory=dict)
+    sums: list[Measurement] = field(default_factory=list)
+    signs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    outputs: list[RunOutput] = field(default_factory=list)
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """The number of events, and its variance."""
+        return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)
+
+    def histogram(self, index: int, budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
+        """Measure a marginal's cells with independent noise; ``kind`` names the draw where there may be another."""
+        self._draw([index], self.by.histogram_noise(budget), kind, chosen=chosen)
+
+    def together(self, group: Sequence[int], budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
+        """Measure the cells of marginals by one draw: of several, by joint noise. ``kind`` as of ``histogram``."""
+        if len(group) == 1:
+            self.histogram(group[0], budget, kind, chosen=chosen)
+            return
+        noise = self.by.histograms_noise(budget, [int(self.cells.sizes[index]) for index in group])
+        self._draw(group, noise, kind, chosen=chosen)
+
+    def _draw(self, group: Sequence[int], noise: Noise | HistogramsNoise, kind: str, *, chosen: bool) -> None:
+        exact = np.concatenate([self.counts[self.cells.part(index)] for index in group])
+        values = self.randomness.measure(exact, noise)
+        cliques, domain = [self.cells.cliques[index] for index in group], self.cells.workload.domain
+        self.outputs.append(RunOutput.of_draw(domain, cliques, values, noise, kind, chosen=chosen))
+        own = measurements_of(cliques, values, noise)
+        for index, measurement in zip(group, own, strict=True):
+            self._book(index, measurement)
+        self.sums.append(sum_of(own, noise))
+
+    def _book(self, index: int, measurement: Measurement) -> None:
+        """Note a measurement; of a marginal that was measured before, the mean by precision."""
+        before = self.measured.get(index)
+        if before is not None:
+            whole = before.variance + measurement.variance
+            share = before.variance / whole
+            values = before.values + share * (measurement.values - before.values)
+            measurement = Measurement(before.clique, values, before.variance * measurement.variance / whole)
+        self.measured[index] = measurement
+
+    def joint(self, pairs: Sequence[int], budget: Budget) -> None:
+        """Measure all columns of two values and some of their pairs, and the number of events where it is not
+        public."""
+        columns = self.own.singles
+        terms = [self.cells.cliques[i] for i in (*columns, *pairs)]
+        exact = self.own.read(self.counts, [*columns, *pairs])
+        if self.public_total is None:
+            terms.append(())
+            exact.append(int(self.counts[self.cells.part(columns[0])].sum()))
+        # Where there is no room for all pairs, earlier epochs say which ones are measured.
+        some = [self.cells.cliques[i] for i in pairs] if len(pairs) < len(self.own.pairs) else []
+        values, variance = self._sums(terms, exact, budget, some)
+        if self.public_total is None:
+            # As a histogram of one cell; its column does not matter to the sum.
+            self.sums.append(Measurement((), np.array(values[-1:]), variance))
+        for index, value in zip(columns, values, strict=False):
+            self.signs[self.cells.cliques[index][0]] = (value, variance)
+        total = self.total
+        for index in columns:
+            self._book(index, self.own.column(index, total, self.signs[self.cells.cliques[index][0]]))
+        for index, value in zip(pairs, values[len(columns) :], strict=False):
+            self._pair(index, (value, variance), total)
+
+    def chosen(self, indices: Sequence[int], budget: Budget) -> None:
+        """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
+        products = [i for i in indices if self.signs and i in self.own.joint_pairs][:MAX_DIMENSION]
+        own_products = set(products)
+        rest = [i for i in indices if i not in own_products]
+        groups, weight = self.division.groups(rest), self.division.shares.products(len(products))
+        whole = weight + sum(map(self.division.weight, groups))
+        for group in groups:
+            share = Fraction(self.division.weight(group), whole)
+            self.together(group, budget.scaled(share), chosen=True)
+        if products:
+            terms, own = [self.cells.cliques[i] for i in products], budget.scaled(Fraction(weight, whole))
+            values, variance = self._sums(terms, self.own.read(self.counts, products), own, terms)
+            total = self.total
+            for index, value in zip(products, values, strict=True):
+                self._pair(index, (value, variance), total)
+
+    def _sums(
+        self, terms: list[Clique], exact: list[int], budget: Budget, chosen: Sequence[Clique]
+    ) -> tuple[list[float], float]:
+        noise = self.by.sign_noise(budget, len(exact))
+        values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
+        query = signs_query(self.cells.workload.domain, terms, chosen)
+        self.outputs.append(RunOutput("signs", query, values, noise))
+        return values.astype(np.float64).tolist(), max(noise.variance, LEAST_VARIANCE)
+
+    def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:
+        one, two = (self.signs[column] for column in self.cells.cliques[index])
+        self.measured[index] = self.own.pair(index, total, one, two, product)
+
+
+# A model's answers, moved so that their columns are as measured. Public: answers and measurements only.
+
+#: Marginals of one shape are moved together, at most so many cells at a time.
+_CELLS_AT_ONCE = 1 << 20
+
+
+def move_to_columns(
+    cells: Cells, values: NDArray[np.float64], measured: NDArray[np.bool_], total: float
+) -> None:
+    """Move the answers of marginals that were not measured, in place, to their columns, where these were.
+
+    A model has no negative counts: where noise is large it gives rare values too many records, always to the same
+    side, and that would add up over epochs. Measured columns are right on average.
+
+    Args:
+        values: of all marginals: of the measured ones as they were measured, of the others a model's answers.
+        total: number of records.
+    """
+    domain, groups = cells.workload.domain, cells.of_shape
+    place = np.full(len(domain), -1, dtype=np.int64)
+    for i, clique in enumerate(cells.cliques):
+        if len(clique) == 1:
+            place[clique[0]] = i
+    for shape, (indices, members) in groups.items():
+        if len(shape) < 2:
+            continue
+        left = ~measured[indices]
+        at_once = max(1, _CELLS_AT_ONCE // int(np.prod(shape)))
+        wanted, owners = indices[left], place[members[left]]
+        for begin in range(0, len(wanted), at_once):
+            own = wanted[begin : begin + at_once]
+            _move(cells, values, measured, total, own, owners[begin : begin + at_once], shape)
+
+
+def _move(
+    cells: Cells,
+    values: NDArray[np.float64],
+    measured: NDArray[np.bool_],
+    total: float,
+    indices: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    shape: tuple[int, ...],
+) -> None:
+    """Marginals of one shape; ``columns``: the positions of their columns, shape (marginals, axes)."""
+    size = int(np.prod(shape))
+    parts = cells.starts[indices, None] + np.arange(size)
+    tables = values[parts].reshape(len(indices), *shape)
+    for axis, length in enumerate(shape):
+        place = columns[:, axis]
+        known = np.flatnonzero((place >= 0) & measured[place])
+        if not len(known):
+            continue
+        wanted = values[cells.starts[place[known], None] + np.arange(length)]
+        wanted = wanted + ((total - wanted.sum(axis=1)) / length)[:, None]
+        own = tables[known]
+        others = tuple(i for i in range(1, tables.ndim) if i != axis + 1)
+        excess = (wanted - own.sum(axis=others)) * length / size
+        tables[known] = own + np.expand_dims(excess, others)
+    values[parts] = tables.reshape(len(indices), size)
+
 
 #: A marginal is measured beside the columns if the epoch is expected to have this many records for every histogram
 #: that is measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
-#: In a stream that does not drift, a run measures so few marginals that an epoch's own sampling of an average cell has
-#: this many times the variance of its noise. More precise measurements would say no more of the table. (Where runs
-#: measure the number that is predicted to say most, there is no such limit.)
-_SAMPLE_PER_NOISE = 0.1
 #: An answer of an epoch's model counts as a measurement with this many times the variance.
 _ANSWER_VARIANCE = 2.0
 #: A selection takes this many times the noise's expected absolute value off each cell's error.
@@ -116,13 +559,10 @@ class Runner:
 
     Guarantee: these together for one record of the counts. Headlines are measured first. Of ``budget``,
     ``1 - select_share`` of it is divided between all columns (or none) and ``k`` further marginals; columns of two
-    values, and some of their pairs, are measured by one joint draw, all else with noise of its own, or (``together``)
-    by joint draws of groups of histograms; ``k`` selections share the rest. With nothing to select, measuring gets
-    everything.
+    values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or (pure) by joint
+    draws of groups of histograms where these have less noise; ``k`` selections share the rest. With nothing to select,
+    measuring gets everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
-
-    ``joined``: what is measured of several columns counts for each of them, too. ``predicted``: runs of few marginals
-    measure as many as let expect the most of all together.
     """
 
     followed: Followed
@@ -132,9 +572,6 @@ class Runner:
     iterations: int
     max_cells: int
     headline_budget: Budget | None = None
-    together: bool = False
-    joined: bool = False
-    predicted: bool = False
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -152,7 +589,7 @@ class Runner:
         for m in range(first + 1, len(self.followed.cells.cliques) - len(left) + 1):
             if expected < _RECORDS_PER_NOISE * m * self._deviation(m):
                 break
-            if not drifts and not self._says_more(m, expected):
+            if not drifts and not self._says_more(m, max(expected, 0.0)):
                 break
             many = m
         fixed = columns if drifts else 0
@@ -165,12 +602,8 @@ class Runner:
         Of Q marginals each is measured in m / Q of the epochs, each time with the noise of m and with the sample that
         the epoch is: the precision of all in sum goes with m, over the sum of both variances.
         """
-        cells = float(self.followed.cells.sizes.mean())
-        if not self.predicted:
-            return expected >= _SAMPLE_PER_NOISE * cells * self._deviation(m) ** 2
-        before, now = (
-            many / (self._deviation(many) ** 2 + max(expected, 0.0) / cells) for many in (m - 1, m)
-        )
+        sample = expected / float(self.followed.cells.sizes.mean())
+        before, now = (many / (self._deviation(many) ** 2 + sample) for many in (m - 1, m))
         return now > before
 
     @property
@@ -205,9 +638,7 @@ class Runner:
     @cached_property
     def division(self) -> Division:
         """How the budget is divided."""
-        return Division(
-            self.budget, self.select_share, self.signs, self.unit.relation == "replace", self.together
-        )
+        return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
 
     @cached_property
     def _deviations(self) -> dict[int, float]:
@@ -256,7 +687,7 @@ class Runner:
             return []
         indices, level = self.followed.headlines, self.unit.relation == "replace"
         sizes = self.followed.cells.sizes[list(indices)].tolist()
-        draws = headline_draws(sizes, self.headline_budget, level=level, joint=self.together)
+        draws = headline_draws(sizes, self.headline_budget, level=level)
         return [(tuple(indices[place] for place in group), budget) for group, budget in draws]
 
     @property
@@ -297,9 +728,6 @@ class Runner:
         joint, sums = self.division.joint(design), 1 if self.division.public_total else 2
         # (T +- S) / 2: the number of events T is measured, too, where it is not public.
         each = sums * self.joint_draws(design)[0][0].variance / 4.0 if joint else 0.0
-        if not self.together:
-            rest = design.fixed - joint
-            return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
         own = sum(
             sum(noise.variances) if isinstance(noise, HistogramsNoise) else noise.variance
             for _, noise in self.column_draws(design)
@@ -404,11 +832,8 @@ class Runner:
         values = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
         measured = np.zeros(len(cells.cliques), dtype=bool)
         variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
-        known = taken.measured
-        if self.joined:
-            repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
-            known = with_margins(cells, known, repeated)
-        for index, own in known.items():
+        repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
+        for index, own in with_margins(cells, taken.measured, repeated).items():
             values[cells.part(index)] = own.values
             variances[index] = own.variance
             measured[index] = True

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Measurement, Model, TreeSizes, fit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.pooled_run import Followed
-from dpstream.families.tabular.targets import LEAST_VARIANCE
+from dpstream.families.tabular.run_outputs import LEAST_VARIANCE
 
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).
@@ -33,7 +33,7 @@ def fit_table(
     *,
     iterations: int,
     max_cells: int,
-    fleeting: Collection[int] | None = None,
+    volatile: Collection[int],
 ) -> tuple[Model, tuple[int, ...]]:
     """The table's model: all columns, the headlines, and the marginals whose estimates say more than noise; and which
     wider marginals those are.
@@ -41,13 +41,12 @@ def fit_table(
     Args:
         values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
             says that a marginal is not known: it is left to the model.
-        fleeting: all marginals but these, entering, move the model by the part of their distance only that noise does
-            not explain (as James and Stein have it): of those that drift the noise is known too roughly. None: no
-            marginal does.
+        volatile: all marginals but these, entering, move the model by the part of their distance only that noise does
+            not explain (as James and Stein have it): of these, which drift, the noise is known too roughly.
     """
     cells = followed.cells
-    shrinks = np.full(len(variances), fleeting is not None)
-    shrinks[list(fleeting or ())] = False
+    shrinks = np.ones(len(variances), dtype=bool)
+    shrinks[list(volatile)] = False
     least = max(
         float(variances[np.isfinite(variances)].max(initial=0.0)) / _LARGEST_WEIGHT_RATIO, LEAST_VARIANCE
     )

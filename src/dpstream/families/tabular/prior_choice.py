@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.graphical import Measurement, Model, fit
-from dpstream.families.tabular.pooled_division import Design
 from dpstream.families.tabular.pooled_estimates import Estimates
-from dpstream.families.tabular.pooled_run import Followed, Runner
+from dpstream.families.tabular.pooled_run import Design, Followed, Runner
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.pooled_table import beside_columns, fit_table
 
@@ -164,6 +163,8 @@ class PriorChoice:
             total,
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
+            # The join has weighed them already.
+            volatile=range(len(joined.variances)),
         )
         return model
 

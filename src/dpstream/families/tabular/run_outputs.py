@@ -14,7 +14,9 @@ from dpstream.core.graphical import Measurement
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.tabular.targets import LEAST_VARIANCE
+
+#: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.
+LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True)

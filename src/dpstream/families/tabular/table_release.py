@@ -16,7 +16,7 @@ from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_
 from dpstream.core.tables import count_marginals
 
 if TYPE_CHECKING:
-    from dpstream.core.graphical.compiled.blocks import DrawnBlocks
+    from dpstream.core.graphical.model import DrawnBlocks
 
 
 def average_marginals(
@@ -137,7 +137,7 @@ class ModelSynthesis(SyntheticTable):
 
     def blocks(self, rows: int, seed: int, size: int) -> DrawnBlocks:
         """See ``Synthesis.blocks``."""
-        from dpstream.core.graphical.compiled.blocks import draw_blocks
+        from dpstream.core.graphical import draw_blocks
 
         shares = self._rows_of_each(rows, np.random.default_rng(seed))
         return draw_blocks(self.models, shares, seed, size)

@@ -16,9 +16,6 @@ from dpstream.io.sinks.release_reader import (
     released_schema,
 )
 
-#: The name of ``read_table`` in earlier versions; ``dpstream.read`` gives a ``PublicRelease``.
-read = read_table
-
 __all__ = [
     "Bucket",
     "DatabaseFeed",

@@ -14,12 +14,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import ObjectPath, asking, object_path
 from dpstream.core.paths import parse_json, read_bytes
-from dpstream.io.sinks.beside import BesideFolder
+from dpstream.io.objects import ObjectPath, asking, object_path
 from dpstream.io.sinks.catalogue import listed_hashes
-from dpstream.io.sinks.publisher import LAST_COMPARED, MANIFEST, STAYING, Differences, Publisher, step_name
-from dpstream.io.sinks.staged_file import Content, StagedFile, sha256_of
+from dpstream.io.sinks.publisher import (
+    LAST_COMPARED,
+    MANIFEST,
+    STAYING,
+    BesideFolder,
+    Differences,
+    Publisher,
+    step_name,
+)
+from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
 
 _STEP = re.compile(r"step-(\d{6,})/(.+)")
 

@@ -6,7 +6,7 @@ dropped by the keep policy, or approved late). So a step writes the lines of two
 is. Part k holds the steps from k * PART + 1 on, whether they are published or not. ``closed_parts`` is the number of
 closed parts, so no file needs a list of them, which would grow.
 
-A part is on the disk before the ``catalogue.json`` that counts it. Format 1 listed all steps in ``catalogue.json``.
+A part is on the disk before the ``catalogue.json`` that counts it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
-from dpstream.core.objects import AnyPath, any_path
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json
+from dpstream.io.objects import AnyPath, any_path, read_place
 
 CATALOGUE = "catalogue.json"
 #: The folder of closed parts, beside ``catalogue.json``.
@@ -74,8 +74,7 @@ class Catalogue:
 
     Errors (here and in all methods):
         FileNotFoundError: there is no ``catalogue.json``. StoreDamagedError: it, or a part, cannot be read, or a part
-            is
-        missing. StoreFormatError: a newer version of dpstream wrote it.
+            is missing. StoreFormatError: a newer version of dpstream wrote it.
     """
 
     def __init__(self, folder: str | AnyPath) -> None:
@@ -84,9 +83,8 @@ class Catalogue:
         self.facts, self._open = _read(path)
         try:
             self.stream_id = str(self.facts["stream_id"])
-            in_parts = self.facts["format"] == _FORMAT
-            self._closed = int(self.facts.pop("closed_parts")) if in_parts else 0
-            self._size = int(self.facts.pop("part_steps")) if in_parts else PART
+            self._closed = int(self.facts.pop("closed_parts"))
+            self._size = int(self.facts.pop("part_steps"))
         except (KeyError, TypeError, ValueError):
             raise _unreadable(path) from None
         if self._closed < 0 or self._size < 1:
@@ -162,11 +160,11 @@ def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:
 
 def _read(path: AnyPath) -> tuple[dict[str, Any], dict[int, Entry]]:
     """The facts in a file, and its entries by step."""
-    data = read_bytes(path)
+    data = read_place(path)
     try:
         facts: dict[str, Any] = parse_json(data)
         version = facts["format"]
-        if version in (1, _FORMAT):
+        if version == _FORMAT:
             listed = facts.pop("steps")
             return facts, {int(entry["step"]): _sound(entry) for entry in listed}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
@@ -174,7 +172,7 @@ def _read(path: AnyPath) -> tuple[dict[str, Any], dict[int, Entry]]:
     raise StoreFormatError(
         f"the catalogue has the unknown format {version!r}",
         where=str(path),
-        allowed=f"formats 1 and {_FORMAT}, or a newer version of dpstream",
+        allowed=f"format {_FORMAT}, or a newer version of dpstream",
     )
 
 

@@ -10,18 +10,18 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import ID, OP
-from dpstream.io.sinks.beside import BesideFolder
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing
-from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
+from dpstream.io.sinks.publisher import MANIFEST, BesideFolder, Differences, Publisher, step_name
 from dpstream.io.sinks.release_reader import has_periods, read_table
-from dpstream.io.sinks.staged_file import Content, StagedFile
-from dpstream.io.sinks.table_files import FORMATS, Format, blocks_of, from_bytes
+from dpstream.io.sinks.table_files import FORMATS, Content, Format, StagedFile, blocks_of, from_bytes
 
 _OWN = ({"name": ID, "type": "integer"}, {"name": OP, "type": "string"})
 
@@ -294,3 +294,28 @@ class StandardOutput:
 
 def _plain(value: datetime.date) -> str:
     return value.isoformat()
+
+
+OWN_SINKS = ("folder", "duckdb", "postgresql", "bucket", "stdout")
+
+
+@dataclass(frozen=True)
+class SinkKind:
+    """A sink of another room or package: the object of an entry point of the group ``dpstream.sinks``.
+
+    Attributes:
+        open: makes the ``Feed`` from ``[output] database`` (None where the file does not have it) and ``table``.
+        folder: where ``database`` is a folder: its name, where the file does not have one. Empty: it is no folder.
+        reserved: names that no released column may have, in lower case.
+        draws_tables: whether its feed is a ``DrawingFeed``, for tables in which no record persists.
+    """
+
+    open: Callable[[str | None, str], Feed]
+    folder: str = ""
+    reserved: tuple[str, ...] = ()
+    draws_tables: bool = False
+
+
+#: Kinds whose room lies above this one: found as those of other packages are.
+_ENGINES = {"spark": "dpstream.spark.release_tables:SINK"}
+SINKS = Plugins("dpstream.sinks", "the sink", SinkKind, {**dict.fromkeys(OWN_SINKS, ""), **_ENGINES})

@@ -9,9 +9,10 @@ import os
 import re
 import secrets
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -19,8 +20,17 @@ from dpstream.core.paths import check_file, check_local, read_bytes
 from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256, sha256_of
-from dpstream.io.sinks.table_files import FORMATS, BlockWriter, Format, csv_label, to_bytes
+from dpstream.io.sinks.table_files import (
+    FORMATS,
+    BlockWriter,
+    Content,
+    Format,
+    StagedFile,
+    csv_label,
+    file_sha256,
+    sha256_of,
+    to_bytes,
+)
 
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"
@@ -30,6 +40,8 @@ NOTICE = "withdrawn.json"
 MEASUREMENTS = "measurements.ndjson"
 #: What stays of a step whose table expired or was withdrawn.
 STAYING = frozenset({MANIFEST, NOTICE, MEASUREMENTS})
+#: Where a step is put together: it is there only while somebody publishes, or after an attempt that was interrupted.
+_ATTEMPTS = ".publishing.tmp"
 _STEP = re.compile(r"step-(\d{6,})")
 #: (step, file or table) -> how it differs from what was published; "withdrawn": it exists, but the step was withdrawn.
 Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
@@ -71,7 +83,7 @@ class Publisher:
         step-000017/measurements.ndjson
         step-000017/manifest.json
 
-    A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be repeated after a
+    A step's directory is built in a temporary folder, fsynced, and renamed into place. Calls may be repeated after a
     crash; a file that exists already must be equal, byte for byte.
 
     Errors:
@@ -162,10 +174,10 @@ class Publisher:
         """
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         final = self._directory / step_name(step)
+        self._sweep()
         if not final.exists():
-            self._sweep(final)
-            temporary = self._temporary(final)
-            temporary.mkdir(mode=0o755)
+            temporary = self._attempt()
+            temporary.mkdir(mode=0o755, parents=True)
             for name, content in files.items():
                 _put(temporary / name, content)
             durable.sync_directory(temporary)
@@ -176,6 +188,7 @@ class Publisher:
                     raise
                 # Another process was first, with a copy of the state: whether it published the same is compared.
                 shutil.rmtree(temporary)
+            self._sweep()
         self._require_equal(final, files)
         durable.sync_directory(self._directory)
 
@@ -237,7 +250,7 @@ class Publisher:
         folder = self._directory / step_name(step)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.expire(step, names)
-        self._sweep(folder)  # the table in what an interrupted attempt left
+        self._sweep()  # the table in what an interrupted attempt left
         for name, data in files.items():
             path = folder / name
             if not path.exists() or read_bytes(path) != data:
@@ -253,18 +266,26 @@ class Publisher:
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # makes the new folder's name durable
 
-    def _temporary(self, final: Path) -> Path:
+    def _attempt(self) -> Path:
         """A name of this attempt's own: two processes that share one publish a mixture."""
-        return self._directory / f".{final.name}.{secrets.token_hex(8)}.tmp"
+        return self._directory / _ATTEMPTS / secrets.token_hex(8)
 
-    def _sweep(self, final: Path) -> None:
-        """Remove what attempts at a step left that were interrupted."""
-        for left in self._directory.glob(f".{final.name}.*.tmp"):
-            gone = self._temporary(final)
-            # Moved first: where another process is at work on it after all, that one publishes all of it, or nothing.
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(left, gone)
-                shutil.rmtree(gone)
+    def _sweep(self) -> None:
+        """Remove what interrupted attempts left, at whatever step, without a listing of all releases."""
+        attempts = self._directory / _ATTEMPTS
+        try:
+            attempts.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            for left in attempts.iterdir():
+                gone = self._attempt()
+                # Moved first: where another process is at work on it after all, that one publishes all or nothing.
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(left, gone)
+                    shutil.rmtree(gone)
+            with contextlib.suppress(OSError):
+                attempts.rmdir()  # unless another process is at work there
 
     def _files(self, name: str, table: Any) -> dict[str, bytes]:
         label = (table.schema.metadata or {}).get(LABEL)
@@ -299,3 +320,120 @@ def _put(path: Path, content: Content) -> None:
         durable.put_file(path, content.path, mode=0o644)
     else:
         durable.write_file(path, content, mode=0o644)
+
+
+class BesideFolder(ABC):
+    """A ``Sink``: what the folder does, and the other place with it.
+
+    Args:
+        folder: gets every release first.
+    """
+
+    #: What the other place is, for messages.
+    _other: ClassVar[str]
+
+    def __init__(self, folder: Publisher) -> None:
+        self._folder = folder
+
+    @property
+    def directory(self) -> Path:
+        """The path of the folder."""
+        return self._folder.directory
+
+    @property
+    def folder(self) -> Publisher:
+        """The folder alone."""
+        return self._folder
+
+    @property
+    def table_name(self) -> str:
+        """The name of the table's file in each step's directory."""
+        return self._folder.table_name
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether the other place reads back and compares whole tables."""
+        return False
+
+    @property
+    def draws_tables(self) -> bool:
+        """Whether the other place draws the tables."""
+        return False
+
+    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:  # noqa: B027 - most get files
+        """What gives the ``Drawing`` of a step, for a place that draws the tables."""
+
+    def render(self, table: Any) -> dict[str, bytes]:
+        """A table as named files."""
+        return self._folder.render(table)
+
+    def render_changes(self, changes: Any) -> dict[str, bytes]:
+        """A table of changes as named files."""
+        return self._folder.render_changes(changes)
+
+    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
+        """Converts a table to bytes block by block."""
+        return self._folder.block_writer(schema, put)
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """The hashes of the steps that the folder or the other place has.
+
+        Errors:
+            StoreDamagedError: they have different releases of a step.
+        """
+        hashes = dict(self._folder.published(stream_id))
+        for step, digest in self._published_there(stream_id).items():
+            if hashes.setdefault(step, digest) != digest:
+                raise StoreDamagedError(
+                    f"the folder and the {self._other} hold different releases of step {step}",
+                    where=str(self.directory),
+                    allowed=f"a folder and a {self._other} of the same stream",
+                )
+        return hashes
+
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
+        """The differences of the folder; if it has none, those of the other place."""
+        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
+        return differences or self._compare_there(committed, deep=deep, withdrawn=withdrawn)
+
+    @abstractmethod
+    def _published_there(self, stream_id: str) -> Mapping[int, str]: ...
+
+    @abstractmethod
+    def _compare_there(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int]
+    ) -> Differences: ...
+
+    @abstractmethod
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """Publish to the folder, then to the other place."""
+
+    @abstractmethod
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], Content],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
+        """Restore in the folder, then in the other place."""
+
+    @abstractmethod
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove files of a step."""
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Withdraw a step from both; either may fail without the other."""
+        try:
+            self._folder.withdraw(step, names, files)
+        finally:
+            self._withdraw_there(step, names, files)
+
+    @abstractmethod
+    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None: ...
+
+    @abstractmethod
+    def write_public(self, name: str, data: bytes) -> None:
+        """Write a public file."""

@@ -9,12 +9,11 @@ from typing import Any, Literal, cast
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
-from dpstream.core.objects import AnyPath, any_path, asking
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json
 from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
-from dpstream.core.web import is_web_url
+from dpstream.io.objects import AnyPath, any_path, asking, is_web_url, read_place
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, as_it_stands
 from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
@@ -211,7 +210,7 @@ def released_schema(directory: str | AnyPath, manifest: dict[str, Any]) -> Schem
             allowed="the releases of pooled, dpstabs or baseline",
         )
     try:
-        book = parse_json(read_bytes(path))
+        book = parse_json(read_place(path))
         # The column of record ids is in the codebook, but not in the schema.
         fields = [field for field in book["resources"][0]["schema"]["fields"] if "dpstream" in field]
         fingerprint = book["dpstream"]["schema"]
@@ -325,7 +324,7 @@ def _span(steps: list[int]) -> str:
 
 def _verified(path: AnyPath, digest: str) -> bytes:
     try:
-        data = read_bytes(path)
+        data = read_place(path)
     except FileNotFoundError:
         raise StoreDamagedError("the file is missing", where=str(path)) from None
     if hashlib.sha256(data).hexdigest() != digest:
@@ -351,7 +350,7 @@ def _json(data: bytes, path: AnyPath) -> dict[str, Any]:
 def _fields(root: AnyPath) -> list[dict[str, Any]]:
     path = root / CODEBOOK
     try:
-        book = parse_json(read_bytes(path))
+        book = parse_json(read_place(path))
         fields: list[dict[str, Any]] = book["resources"][0]["schema"]["fields"]
         more: list[dict[str, Any]] = book["dpstream"].get("panel", {}).get("fields", [])
     except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -367,7 +366,7 @@ def panel_labels(directory: str | AnyPath) -> dict[str, tuple[str, ...]]:
     """
     path = any_path(directory) / CODEBOOK
     try:
-        fields = parse_json(read_bytes(path))["dpstream"]["panel"]["fields"]
+        fields = parse_json(read_place(path))["dpstream"]["panel"]["fields"]
         return {
             str(field["name"]): tuple(str(code["label"]) for code in field["dpstream"]["codes"])
             for field in fields

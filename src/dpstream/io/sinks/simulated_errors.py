@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.objects import AnyPath, any_path, asking
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json
 from dpstream.core.privacy.law import check_confidence
+from dpstream.io.objects import AnyPath, any_path, asking, read_place
 from dpstream.io.sinks.publisher import step_name
 
 #: Beside the steps' folders.
@@ -148,6 +149,27 @@ def of_marginal(facts: Mapping[str, Any], marginal: Mapping[str, Any]) -> Simula
     )
 
 
+def t_within(ratio: NDArray[np.float64], runs: int) -> NDArray[np.float64]:
+    """Student's t with ``runs`` degrees of freedom: the probability that it is at most ``ratio`` from 0.
+
+    The finite sums for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+
+    >>> t_within(np.array([2.0, np.inf]), 20).round(4).tolist()
+    [0.9407, 1.0]
+    """
+    angle = np.arctan(np.asarray(ratio) / math.sqrt(runs))
+    cosine = np.cos(angle)
+    odd = runs % 2
+    term = cosine if odd else np.ones_like(cosine)
+    total = term if runs > 1 else np.zeros_like(cosine)
+    for k in range(2 + odd, runs - 1, 2):
+        term = term * cosine**2 * (k - 1) / k
+        total = total + term
+    inside: NDArray[np.float64] = np.sin(angle) * total
+    return 2 / math.pi * (angle + inside) if odd else inside
+
+
+@cache
 def t_factor(runs: int, confidence: float = 0.95) -> float:
     """Standard errors on each side of an interval: Student's t with as many degrees of freedom as runs, because the
     standard error itself was estimated from them (about a known truth).
@@ -155,9 +177,12 @@ def t_factor(runs: int, confidence: float = 0.95) -> float:
     >>> round(t_factor(20), 3), round(t_factor(1000), 2)
     (2.086, 1.96)
     """
-    from scipy.stats import t
-
-    return float(t.ppf((1 + confidence) / 2, runs))
+    low, high = 0.0, math.pi / 2  # angles, since a quantile has no largest value
+    for _ in range(60):
+        middle = (low + high) / 2
+        inside = float(t_within(np.array(math.sqrt(runs) * math.tan(middle)), runs))
+        low, high = (middle, high) if inside < confidence else (low, middle)
+    return math.sqrt(runs) * math.tan((low + high) / 2)
 
 
 def unseen(counts: NDArray[Any], sizes: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
@@ -210,8 +235,8 @@ def simulated_errors(directory: str | AnyPath, step: int) -> SimulatedErrors | N
     if not there:
         return None
     try:
-        facts = parse_json(read_bytes(facts_file))
-        data = read_bytes(cells_file)
+        facts = parse_json(read_place(facts_file))
+        data = read_place(cells_file)
         if facts["cells"]["sha256"] != hashlib.sha256(data).hexdigest():
             raise ValueError
         return SimulatedErrors(facts, *_cells(facts, data))

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.step import Period
+
+#: First day, and the day after the last one.
+Period = tuple[datetime.date, datetime.date]
 
 EVERY = '"day", "week", "month", "14 days", "2 weeks", "3 months" or "files"'
 _LENGTH = re.compile(r"(?:([1-9][0-9]{0,3}) )?(day|week|month)s?")

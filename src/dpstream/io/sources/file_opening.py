@@ -10,8 +10,8 @@ from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
-from dpstream.core.objects import AnyPath, ObjectPath
-from dpstream.core.schema.sample import other_encoding
+from dpstream.io.objects import AnyPath, ObjectPath
+from dpstream.io.sources.sample import other_encoding
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 
@@ -99,19 +99,11 @@ def binary(path: AnyPath) -> IO[bytes]:
     return cast("IO[bytes]", path.open("rb"))
 
 
-def arrow_file(path: AnyPath) -> Any:
-    """As ``binary``, as an open pyarrow file that calls no Python.
+def arrow_bytes(path: AnyPath) -> Any:
+    """An open pyarrow file that reads at any place and calls no Python. It does not decompress.
 
     Arrow reads ahead in a thread; one that waits for Python while the program ends aborts the program.
     """
-    import pyarrow as pa
-
-    file = arrow_bytes(path)
-    return pa.CompressedInputStream(file, "gzip") if path.name.lower().endswith(".gz") else file
-
-
-def arrow_bytes(path: AnyPath) -> Any:
-    """As ``arrow_file``, without decompression: an open pyarrow file that reads at any place."""
     import pyarrow as pa
 
     return path.open_arrow() if isinstance(path, ObjectPath) else pa.OSFile(str(path))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import glob
+import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,36 +16,274 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import DataError, StepError, counted
-from dpstream.core.objects import AnyPath
+from dpstream.core.errors import ConfigError, DataError, StepError, counted
 from dpstream.core.schema import Schema
-from dpstream.core.schema.sample import other_separator
+from dpstream.io.objects import AnyPath, ObjectPath, is_object_url, object_path
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.counted_file import CountedFile, is_large
-from dpstream.io.sources.file_finding import FilesAsFound, changes_of, file_name, find_files
-from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format
-from dpstream.io.sources.formats import (
-    blocks,
-    column_names,
-    fingerprint,
+from dpstream.io.sources.counted_file import (
+    Ahead,
+    CountedFile,
+    ReadBlock,
+    ReadFile,
+    chosen,
+    is_large,
+    read_block,
 )
-from dpstream.io.sources.lines import Rules
+from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format, readable
+from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
 from dpstream.io.sources.pieces import Pieces
-from dpstream.io.sources.positions import (
-    BYTES,
-    DIGEST,
-    FileNames,
-    Place,
-    Position,
-    Times,
-    other_files,
-    still_first,
-)
-from dpstream.io.sources.read_block import Ahead, ReadBlock, ReadFile, chosen, read_block
-from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.sample import other_separator
+from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
+from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
+
+
+def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
+    """The files, in the order of their names. With ``complete = "done"`` only those that are marked as finished.
+
+    Errors:
+        UnreadableError: no file matches, or the object store does not answer.
+        ConfigError: two files have one name.
+    """
+    by_name: dict[str, AnyPath] = {}
+    for pattern in options.path:
+        for path in _matching(pattern, base):
+            if options.complete == "rename" or _is_marked(path):
+                name = file_name(path, base)
+                if by_name.setdefault(name, path) != path:
+                    raise ConfigError(
+                        f"two files have the name {name!r}",
+                        where="[source] path",
+                        allowed="each path once, in one bucket or folder: a bucket is no part of a file's name",
+                    )
+    if not by_name:
+        raise UnreadableError(
+            "no file matches", where=", ".join(options.path), allowed="a pattern that matches a file or more"
+        )
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def file_name(path: AnyPath, base: Path) -> str:
+    """What a file is called in a stream: its path from the configuration's folder, or in its bucket. So files may move
+    to a bucket and keep their names."""
+    if isinstance(path, ObjectPath):
+        return path.key
+    return path.relative_to(base).as_posix() if path.is_relative_to(base) else path.as_posix()
+
+
+def changes_of(paths: Iterable[AnyPath]) -> Any:
+    """A value that changes when a file comes, goes or changes.
+
+    Errors:
+        FileNotFoundError: one has gone meanwhile.
+    """
+    return tuple((str(path), *_facts(path)) for path in paths)
+
+
+class FilesAsFound:
+    """The files of a reading as they were found. A record that another writer moves from one file to another during
+    the reading would be read twice or never, so whatever is read is held against names, sizes and times.
+
+    Errors:
+        UnreadableError: one has changed or gone since it was found. Nothing of the reading may be used.
+    """
+
+    def __init__(self, paths: Iterable[AnyPath], base: Path) -> None:
+        self._base = base
+        self._found: dict[AnyPath, tuple[int, ...]] = {}
+        self._read: dict[AnyPath, None] = {}
+        for path in paths:
+            try:
+                self._found[path] = _facts(path)
+            except FileNotFoundError:
+                raise changed_file(file_name(path, base)) from None
+
+    def reading(self, path: AnyPath) -> None:
+        """Remember that a file is read, for the next ``check``."""
+        self._read[path] = None
+
+    def check(self) -> None:
+        """Hold the files that were read since the last check against what they were."""
+        for path in self._read:
+            if not self._same(path):
+                raise changed_file(file_name(path, self._base))
+        self._read.clear()
+
+    def _same(self, path: AnyPath) -> bool:
+        if isinstance(path, ObjectPath):
+            with readable(path):
+                return path.same()
+        try:
+            return _facts(path) == self._found.get(path)
+        except FileNotFoundError:
+            return False
+
+
+def _facts(path: AnyPath) -> tuple[int, ...]:
+    if isinstance(path, ObjectPath):
+        facts = path.found or path.facts()
+        if facts is None:
+            raise FileNotFoundError
+        return facts.size, facts.changed
+    status = path.stat()
+    # Of two files that exchange their names, size and time of writing may be the same.
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _matching(pattern: str, base: Path) -> Iterator[AnyPath]:
+    if is_object_url(pattern):
+        place = object_path(pattern)
+        with readable(place):
+            yield from list(place.matching())
+        return
+    for text in glob.glob(str(base / pattern), recursive=True):
+        path = Path(text)
+        if path.is_file():
+            yield path
+
+
+def _is_marked(path: AnyPath) -> bool:
+    if path.suffix == ".done":
+        return False
+    mark = path.with_name(f"{path.name}.done")
+    if isinstance(mark, ObjectPath):
+        with readable(mark):
+            return mark.exists()
+    return mark.exists()
+
+
+# Keys of a position, besides "a.csv" for the number of records: "bytes:a.csv" and "blake2b:a.csv". Where each file is a
+# step: "files:z.csv" for the number of files up to z.csv, and "blake2b:z.csv" for a digest of their names (a list of
+# them would grow with every step).
+BYTES, DIGEST, FILES = "bytes", "blake2b", "files"
+
+#: Among more files than these it is not looked which one is new: that takes the square of their number.
+_MOST_TRIED = 1000
+
+Times = NDArray[np.int64]
+#: File (relative path) -> how many of its records were read, and the keys above. Private: keep it with the state.
+Position = Mapping[str, int]
+
+
+class FileNames:
+    """Makes the positions in a sequence of files: the last file's name, the number of files, a digest of all names."""
+
+    def __init__(self, key: bytes) -> None:
+        self._digest, self._count = hashlib.blake2b(digest_size=16, key=key), 0
+
+    def then(self, name: str) -> dict[str, int]:
+        """Add one file; returns the position after it."""
+        self._digest.update(hashlib.sha256(name.encode()).digest())
+        self._count += 1
+        digest = int.from_bytes(self._digest.digest())
+        return {f"{FILES}:{name}": self._count, f"{DIGEST}:{name}": digest}
+
+
+def other_files(name: str) -> StepError:
+    """The error for a file that is gone, or that is new among files that were read already."""
+    return StepError(
+        "the file, or one before it, is gone, or a new one comes before it, but its records are in released steps",
+        where=name,
+        allowed="new files whose names sort after the old ones",
+    )
+
+
+def check_first_files(here: Sequence[str], seen: Position, key: bytes) -> None:
+    """Where each file is a step: check that the files that were read, by a position, are still the first ones.
+
+    Args:
+        here: the names of all files, in order. key: of ``FileNames``.
+
+    Errors:
+        StepError: another file is among them, or one of them is gone.
+    """
+    known = [(name, count) for name, count in seen.items() if name.startswith(f"{FILES}:") and count]
+    if not known and seen:
+        raise other_files(min(seen))
+    if not known:
+        return
+    name, count = known[0]
+    last = name.removeprefix(f"{FILES}:")
+    if here[count - 1 : count] == [last] and _after(here[:count], key) == seen:
+        return
+    # Names are kept as a digest only: which one is new shows where the others give the digest that is kept.
+    if here[count : count + 1] == [last] and count <= _MOST_TRIED:
+        for place, new in enumerate(here[:count]):
+            if _after([*here[:place], *here[place + 1 : count + 1]], key) == seen:
+                raise StepError(
+                    "the file sorts before files that are released, and each file is a step: it would be taken as the "
+                    "newest one",
+                    where=new,
+                    allowed="a name that sorts after all released files, or no such file",
+                )
+    raise other_files(last)
+
+
+def _after(names: Sequence[str], key: bytes) -> dict[str, int]:
+    """The position after some files."""
+    digest = FileNames(key)
+    return [digest.then(name) for name in names][-1]
+
+
+class Place:
+    """Finds the step of each record, by its own time and by whether it was read before.
+
+    Args:
+        start_step: the first step that is not released yet.
+        seen: the position at the last released step; None at the first reading.
+        reveal: name the record in errors; for the owner's eyes only.
+
+    Attributes:
+        newest: the largest step of a record that is not late.
+    """
+
+    def __init__(
+        self, grid: Grid, start_step: int, seen: Position | None, options: SourceOptions, reveal: bool
+    ) -> None:
+        self.grid = grid
+        self.start_step = start_step
+        self.seen = seen
+        self.late = options.late
+        self.options = options
+        self.continues = options.continues
+        self.reveal = reveal
+        self.newest = start_step - 1
+
+    def steps(self, times: Times, name: str, before: int) -> Times:
+        """The step of each record of a block; a record with a step below ``start_step`` is left out.
+
+        Args:
+            times: the records' times.
+            name: their file.
+            before: how many records of the file come before this block.
+
+        Errors:
+            DataError: a record is late, and ``late = "error"``.
+        """
+        steps = self.grid.steps(times)
+        if steps.size:
+            self.newest = max(self.newest, int(steps.max()))
+        passed = steps < self.start_step
+        if self.start_step > 1:
+            # Records that were read before are in released steps; only new ones can be late.
+            known = np.inf if self.seen is None else self.seen.get(name, 0)
+            passed &= before + np.arange(steps.size) >= known
+        if self.continues:
+            # A record before the start is in the stream before this one, and in no step here, whenever it comes.
+            passed &= steps >= 1
+        if not passed.any() or self.late == "drop-and-count-nothing":
+            return steps
+        if self.late == "next-step":
+            return np.where(passed, self.start_step, steps)
+        reason = "before the start" if self.start_step == 1 else "of a step that is already released"
+        shown = f", record {before + int(np.flatnonzero(passed)[0]) + 1}" if self.reveal else ""
+        raise DataError(
+            f"there is a record {reason}",
+            where=f"{name}{shown}",
+            allowed=self.options.accepts_late,
+        )
+
 
 #: A step number that is farther away is a misprint, and would make the stream release every step up to it.
 MAX_STEPS = 10**6
@@ -106,24 +347,19 @@ class FileSource(Source):
         self._declared = frozenset(columns)
         self._position: dict[str, int] = {}
         self._key = b""
-        self._rules = self._record_rules(columns, ignored)
+        self._json_keys = self._keys_of_records(columns, ignored)
 
-    def _record_rules(self, columns: Sequence[str], ignored: Sequence[str]) -> Rules:
+    def _keys_of_records(self, columns: Sequence[str], ignored: Sequence[str]) -> JsonKeys:
         options = self.options
         marks = [name for name in (options.time_column, options.user_column) if name is not None]
         operations = [name for name in (options.op_column,) if name is not None]
         names = tuple(dict.fromkeys([*marks, *operations, *columns])) if columns else None
-        return Rules(
-            options.broken,
-            options.line_breaks,
+        return JsonKeys(
             names,
             frozenset(ignored) - frozenset([*marks, *operations]),
             frozenset(marks),
             frozenset(operations),
         )
-
-    def _count_broken(self, records: int) -> None:
-        self.broken += records
 
     @property
     def position(self) -> dict[str, int]:
@@ -235,7 +471,7 @@ class FileSource(Source):
         name, ends, records = self._name(path), [], 0
         op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
         waiting: list[tuple[Any, NDArray[np.bool_], Times]] = []
-        blocks = self._read(path, counted=True) if whole else self._blocks(path, self._marks(), counted=True)
+        blocks = self._read(path) if whole else self._blocks(path, self._marks())
         for block in blocks:
             deletes = np.zeros(block.num_rows, np.bool_)
             if op_column is not None:
@@ -282,7 +518,7 @@ class FileSource(Source):
 
     def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
         files = self._checked_files(start_step)
-        self._check_before(files, seen)
+        check_first_files([self._name(path) for path in files], seen or {}, self._key)
         names = FileNames(self._key)
         for step, path in enumerate(files, start=1):
             name = self._name(path)
@@ -300,7 +536,7 @@ class FileSource(Source):
 
     def _file_records(self, path: AnyPath) -> tuple[Any, Any]:
         name, pieces, records = self._name(path), self._pieces(), 0
-        for block in self._read(path, counted=True):
+        for block in self._read(path):
             pieces.add(*self._split(block, name, records), steps=np.ones(block.num_rows, np.int64))
             records += block.num_rows
         self._as_found.check()
@@ -313,7 +549,7 @@ class FileSource(Source):
             return None
 
         def read(then: Callable[[ReadBlock], Any]) -> Iterator[Any]:
-            yield from self._read(path, counted=True, then=then)
+            yield from self._read(path, then=then)
             self._as_found.check()
 
         return CountedFile(self._encoder, read, lambda: self._file_records(path)[0])
@@ -325,7 +561,7 @@ class FileSource(Source):
         pieces, read, step = self._pieces(), 0, start_step
         for path in files:
             name, records = self._name(path), 0
-            for block in self._read(path, counted=True):
+            for block in self._read(path):
                 steps = (read + np.arange(block.num_rows)) // rows + 1
                 keep = steps >= start_step
                 table, deletes = self._split(block, name, records)
@@ -345,12 +581,6 @@ class FileSource(Source):
             # The last file may still grow, so its number of records is not kept.
             if path != files[-1]:
                 self._position[name] = records
-
-    def _check_before(self, files: list[AnyPath], seen: Position | None) -> None:
-        """Where each file is a step: check that the files read before are still the first ones (StepError)."""
-        if not still_first([self._name(path) for path in files], seen or {}, self._key):
-            # Nothing was read yet, or an early version wrote a list of all names.
-            self._check_order(files, seen)
 
     def _check_order(self, files: list[AnyPath], seen: Position | None) -> None:
         """Check that the files read before are still the first ones (StepError), because their order decides the
@@ -404,12 +634,12 @@ class FileSource(Source):
 
     def _columns_of(self, path: AnyPath) -> list[str]:
         """A file's columns without those that are not read."""
-        names = column_names(path, reveal=self._reveal, rules=self._rules)
-        return [name for name in names if name not in self._rules.ignored]
+        names = column_names(path, reveal=self._reveal, keys=self._json_keys)
+        return [name for name in names if name not in self._json_keys.ignored]
 
     def _public_columns(self, path: AnyPath) -> bool:
         """Whether the columns of a file are public: not where they are the keys of its records."""
-        return self._rules.names is not None or file_format(path) != "ndjson"
+        return self._json_keys.names is not None or file_format(path) != "ndjson"
 
     def _keeps(self, name: str) -> bool:
         return name not in (self.options.op_column, self.options.time_column)
@@ -422,25 +652,23 @@ class FileSource(Source):
         empty = next(iter(self._blocks(self._first, self._columns)))
         return Pieces(empty, self._encoder)
 
-    def _blocks(self, path: AnyPath, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
-        """The blocks of a file. ``counted``: count broken records, at one of the two readings where there are two."""
+    def _blocks(self, path: AnyPath, columns: list[str]) -> Iterator[Any]:
+        """The blocks of a file."""
         self._as_found.reading(path)
-        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
-        return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
+        return blocks(path, columns=columns, reveal=self._reveal, keys=self._json_keys)
 
-    def _read(
-        self, path: AnyPath, *, counted: bool = False, then: Callable[[ReadBlock], Any] | None = None
-    ) -> Iterator[Any]:
+    def _read(self, path: AnyPath, then: Callable[[ReadBlock], Any] | None = None) -> Iterator[Any]:
         """The blocks of a file with all columns, encoded where the source has a schema, or what ``then`` makes of them
-        in several threads. ``counted`` as above."""
+        in several threads."""
         self._as_found.reading(path)
-        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
         each = partial(read_block, marks=self._marks(), columns=self._columns, encoder=self._encoder)
         if self._encoder is None:
-            return map(each, blocks(path, columns=self._names, reveal=self._reveal, rules=rules))
+            return map(each, blocks(path, columns=self._names, reveal=self._reveal, keys=self._json_keys))
         coded = self._encoder.names - {*self._marks(), *self._encoder.kept}
         last = each if then is None else lambda table: then(each(table))
-        return blocks(path, columns=self._names, reveal=self._reveal, rules=rules, each=last, coded=coded)
+        return blocks(
+            path, columns=self._names, reveal=self._reveal, keys=self._json_keys, each=last, coded=coded
+        )
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
@@ -507,3 +735,115 @@ class _Reader:
 
     def _changed(self) -> None:
         raise changed_file(self._file.name)
+
+
+_PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
+
+
+class WideSource(FileSource):
+    """Reports of people, period by period, from files with one row per person.
+
+    Guarantee: the name of its column, a public fact, decides the step of a report. No person is in two files. Which
+    period columns the files have is declared public, and alone decides the number of steps.
+
+    Args:
+        options: with ``period_columns``: the columns' names in order, or one text with ``{period}`` (1, 2, ...;
+            ``{period:02}`` with leading zeros) and, for several variables, ``{column}``.
+        base: folder that paths are relative to.
+        columns: the variables' names, as the schema has them.
+
+    Errors:
+        DataError: the files lack a period before the last one, or differ in their columns.
+        ConfigError: ``period_columns`` does not name a column for each variable.
+
+    Cost: a step reads the people's ids and its own columns of a Parquet file; csv files whole; ndjson files twice.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        base: str | Path = ".",
+        columns: Sequence[str] = (),
+        ignored: Sequence[str] = (),
+        reveal: bool = False,
+    ) -> None:
+        super().__init__(options, base=base, ignored=ignored, reveal=reveal)
+        self._variables = tuple(columns)
+        # The keys of all records decide which periods an NDJSON file has; the order of records must not.
+        self._json_keys = replace(self._json_keys, all_keys=True)
+
+    def steps(
+        self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``: the periods from ``start_step`` on. The columns of earlier periods are not read."""
+        check_start(start_step)
+        return self._checked(self._period_steps(start_step))
+
+    def _period_steps(self, start_step: int) -> Iterator[StepInput]:
+        files = self._checked_files()
+        periods = self._periods(self._columns_of(files[0]), self._name(files[0]))
+        for step in range(start_step, len(periods) + 1):
+            yield self._step(step, files, periods[step - 1])
+
+    def _step(self, step: int, files: list[AnyPath], columns: list[str]) -> StepInput:
+        user = str(self.options.user_column)
+        wanted = [user, *columns]
+        names = [user, *self._variables]
+        pieces = None
+        for path in files:
+            for block in self._blocks(path, wanted):
+                table = block.select(wanted).rename_columns(names)
+                pieces = pieces or Pieces(table.slice(0, 0))
+                rows = table.num_rows
+                pieces.add(table, np.zeros(rows, np.bool_), steps=np.full(rows, step))
+        assert pieces is not None  # a file gives one block at least
+        inserts, _ = pieces.take(step)
+        return StepInput(step, f"period-{step}", None, *apart_from_users(inserts, None, user))
+
+    def _periods(self, names: list[str], where: str) -> list[list[str]]:
+        """The columns of each period that the files have."""
+        wanted = self.options.period_columns
+        if isinstance(wanted, str):
+            periods = self._numbered(wanted, names)
+        else:
+            if len(self._variables) != 1:
+                raise ConfigError(
+                    "a list of period columns fits one variable only",
+                    where="[source] period_columns",
+                    allowed='a text with {column} and {period}, such as "{column}_{period}"',
+                )
+            periods = [[name] for name in wanted or ()]
+        complete = [all(name in names for name in period) for period in periods]
+        last = max((number for number, whole in enumerate(complete, start=1) if whole), default=0)
+        if last == 0 or not all(complete[:last]):
+            gap = next(name for period in periods for name in period if name not in names) if periods else ""
+            what = "but there are later periods" if last else "and no period is complete"
+            raise DataError(
+                f"there is no column {gap!r}, {what}",
+                where=where,
+                allowed="every period from the first one on",
+            )
+        return periods[:last]
+
+    def _numbered(self, template: str, names: list[str]) -> list[list[str]]:
+        """The columns of each period, up to the largest number in the name of a column."""
+        numbered = _PERIOD.search(template)
+        assert numbered is not None  # checked with the options
+        width = int(numbered[1] or 1)
+        if "{column}" not in template and len(self._variables) != 1:
+            raise ConfigError(
+                "period_columns names the same columns for several variables",
+                where="[source] period_columns",
+                allowed='{column} in it, such as "{column}_{period}"',
+            )
+        texts = [template.replace("{column}", name) for name in self._variables]
+        largest = 1
+        for text in texts:
+            before, _, after = _PERIOD.sub("\0", text).partition("\0")
+            pattern = re.compile(re.escape(before) + r"([0-9]{1,5})" + re.escape(after))
+            numbers = (match[1] for name in names if (match := pattern.fullmatch(name)))
+            largest = max([largest, *(int(n) for n in numbers if n == f"{int(n):0{width}}")])
+        return [
+            [_PERIOD.sub(f"{period:0{width}}", text) for text in texts] for period in range(1, largest + 1)
+        ]

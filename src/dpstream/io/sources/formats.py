@@ -9,46 +9,67 @@ are replaced by dpstream's own.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
 
 from dpstream.core.errors import DataError
-from dpstream.core.objects import AnyPath
+from dpstream.core.foreign import arrow_input
 from dpstream.core.paths import check_file
-from dpstream.core.schema.arrow import first_repeated
+from dpstream.core.schema.arrow import first_repeated, valid_text
 from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
-from dpstream.io.sources.csv_files import csv_blocks, csv_header, csv_stream
-from dpstream.io.sources.file_opening import (
-    arrow_bytes,
-    binary,
-    file_format,
-    readable,
-)
-from dpstream.io.sources.lines import MOST_BYTES, Rules, whole_lines
-from dpstream.io.sources.parquet_files import parquet_blocks
+from dpstream.core.threads import in_order
+from dpstream.io.objects import AnyPath
+from dpstream.io.sources.file_opening import arrow_bytes, binary, file_format, readable
 
 _BLOCK_BYTES = 2**22
 _BLOCK_ROWS = 2**16
+#: The most bytes of a line, so that one record cannot fill the memory. A longer line is broken.
+MOST_BYTES = 2**26
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+#: A cell of a line, with the comma after it.
+_CELL = re.compile(rb'(?:"(?:[^"]|"")*+"[^,]*+|(?!")[^,]*+)(?:,|\Z)')
+#: A group of more rows is read by one thread, so that what was read of it does not wait for its end.
+_GROUP_ROWS = 2**21
+#: A block that something is made of has up to so many times the rows, while it has no more cells and bytes (as the file
+#: has them before compression).
+_LARGER, _MOST_CELLS, _MOST_BYTES = 4, 2**23, 2**25
 
-#: Column name -> Arrow type or its name.
-Types = Mapping[str, Any]
 
-#: Outside a stream a record may run over several lines: there no guarantee depends on how far one record reaches.
-_SPANNING = Rules(line_breaks=True)
+@dataclass(frozen=True)
+class JsonKeys:
+    """The keys of the records of NDJSON files.
+
+    Attributes:
+        names: the columns; None: the keys of a file's first records (about 4 MB).
+        ignored: names that may occur and are not read.
+        marks: columns of times and user ids, which are read as texts; numbers become texts.
+        operations: columns of operations, which are read as texts; numbers are refused.
+        all_keys: without ``names``: take the keys of all records as columns, which reads a file once more.
+    """
+
+    names: tuple[str, ...] | None = None
+    ignored: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
+    operations: frozenset[str] = frozenset()
+    all_keys: bool = False
 
 
-def read_table(path: str | Path, *, column_types: Types | None = None, infer: bool = False) -> Any:
-    """A whole file as a ``pyarrow.Table``.
+#: Of files that are no stream's.
+_ANY_KEYS = JsonKeys()
 
-    Args:
-        path: a file in one of the known formats.
-        column_types: Arrow types (or their names) for some columns of csv and ndjson files.
-        infer: give csv columns types by their values. Otherwise csv cells are text, as in a stream, where the schema
-            gives the types (so a zip code keeps its zeros).
+
+def read_table(path: str | Path) -> Any:
+    """A whole file as a ``pyarrow.Table``. The cells of a csv file are texts, as in a stream, where the schema gives
+    the types (so a zip code keeps its zeros).
 
     Errors:
         DataError: the file is missing, damaged, half-written or inconsistent.
@@ -56,7 +77,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
     import pyarrow as pa
 
     file = Path(path)
-    parts = list(blocks(file, column_types=column_types, infer=infer))
+    parts = list(blocks(file))
     with readable(file):
         table = pa.concat_tables(parts, promote_options="permissive")
     for i, name in enumerate(table.column_names):
@@ -72,14 +93,15 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
     return table
 
 
-def column_names(path: AnyPath, *, reveal: bool = False, rules: Rules = _SPANNING) -> list[str]:
-    """The names of a file's columns, in order (ndjson: ``rules.names``, or the keys of its records).
+def column_names(path: AnyPath, *, reveal: bool = False, keys: JsonKeys = _ANY_KEYS) -> list[str]:
+    """The names of a file's columns, in order (ndjson: ``keys.names``, or the keys of its records).
 
     Errors:
         DataError: the file is missing, damaged or empty, or a name occurs twice.
     """
     kind = file_format(path)
-    check_file(path)
+    if isinstance(path, Path):
+        check_file(path)
     with readable(path):
         if kind == "parquet":
             import pyarrow.parquet
@@ -87,18 +109,18 @@ def column_names(path: AnyPath, *, reveal: bool = False, rules: Rules = _SPANNIN
             with arrow_bytes(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
                 names = list(file.schema_arrow.names)
         elif kind == "csv":
-            names = csv_header(path, rules, _BLOCK_BYTES)
-        elif rules.names is not None:
-            names = list(rules.names)
+            names = _csv_names(path)
+        elif keys.names is not None:
+            names = list(keys.names)
         else:
             with binary(path) as stream:
-                quiet, keys, line = replace(rules, tally=None), dict[str, None](), 0
-                for block in islice(whole_lines(stream, _BLOCK_BYTES), None if rules.all_keys else 1):
+                seen, line = dict[str, None](), 0
+                for block in islice(whole_lines(stream, _BLOCK_BYTES), None if keys.all_keys else 1):
                     lines = block.splitlines()
-                    records = json_records(str(path), lines, line if reveal else None, quiet)
-                    keys |= dict.fromkeys(key for record in records for key in record)
+                    records = json_records(str(path), lines, line if reveal else None, keys)
+                    seen |= dict.fromkeys(key for record in records for key in record)
                     line += len(lines)
-            names = list(keys)
+            names = list(seen)
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     twice = first_repeated(names)
@@ -112,10 +134,8 @@ def blocks(
     path: AnyPath,
     *,
     columns: Sequence[str] | None = None,
-    column_types: Types | None = None,
-    infer: bool = False,
     reveal: bool = False,
-    rules: Rules = _SPANNING,
+    keys: JsonKeys = _ANY_KEYS,
     each: Callable[[Any], Any] | None = None,
     coded: frozenset[str] = frozenset(),
 ) -> Iterator[Any]:
@@ -123,9 +143,8 @@ def blocks(
 
     Args:
         columns: the columns to read; all by default.
-        column_types, infer: as in ``read_table``.
         reveal: name the line in errors; its number is a lower bound of the private number of records.
-        rules: how records are read.
+        keys: of the records of ndjson files.
         each: what to make of a block and hand out in its place; called in several threads.
         coded: columns whose texts csv and parquet files may give as dictionaries.
 
@@ -136,18 +155,13 @@ def blocks(
         it makes of two groups of rows of a parquet file for each thread, and a block of up to 262,144 of its records.
     """
     kind = file_format(path)
-    types = {name: _arrow_type(value) for name, value in (column_types or {}).items()}
-    names = column_names(path, reveal=reveal, rules=rules)
+    names = column_names(path, reveal=reveal, keys=keys)
     wanted = names if columns is None else list(columns)
     if kind == "parquet":
-        return parquet_blocks(path, wanted, _BLOCK_ROWS, each, coded)
-    if kind == "csv" and not (infer or rules.line_breaks):
-        made = _as_it_is if each is None else each
-        return csv_blocks(path, names, wanted, types, reveal, rules, _BLOCK_BYTES, made, coded)
+        return _parquet_blocks(path, wanted, each, coded)
     if kind == "csv":
-        tables = csv_stream(path, names, wanted, types, infer, reveal, _BLOCK_BYTES)
-    else:
-        tables = _json_blocks(path, names, wanted, types, reveal, rules)
+        return _csv_blocks(path, _CsvReader(names, wanted, coded, each or _as_it_is), reveal)
+    tables = _json_blocks(path, names, wanted, reveal, keys)
     return tables if each is None else map(each, tables)
 
 
@@ -171,22 +185,283 @@ def fingerprint(path: AnyPath, limit: int | None = None, *, key: bytes = b"") ->
     return length, int.from_bytes(digest.digest())
 
 
-def _arrow_type(value: Any) -> Any:
+def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """Blocks of whole lines of about ``size`` bytes, without a byte order mark at the beginning.
+
+    A line beyond ``MOST_BYTES`` is cut off, but stays long enough to be refused.
+    """
+    rest: list[bytes] = []
+    held, begun, half = 0, False, b""
+    while data := stream.read(size):
+        if not begun:
+            data, begun = data.removeprefix(_BOM), True
+        data = half + data
+        # A carriage return at the very end may be the first half of a line's end, so it waits for the next bytes.
+        half = b"\r" if data.endswith(b"\r") else b""
+        data = data.removesuffix(half)
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if cut:
+            yield b"".join([*rest, data[:cut]])
+            rest = [data[cut:]]
+            held = len(rest[0])
+        elif held <= MOST_BYTES:
+            rest.append(data)
+            held += len(data)
+    last = b"".join([*rest, half])
+    if last:
+        yield last
+
+
+# CSV. A record is a line, so the content of one record never decides how the next ones are read.
+
+
+def _csv_names(path: AnyPath) -> list[str]:
+    """The names in a csv file's first line."""
+    with binary(path) as stream:
+        first = next(whole_lines(stream, _BLOCK_BYTES), b"").splitlines()[:1]
+    if first and _cells_of_line(first[0]) is None:
+        raise _broken_line(str(path), None)
+    return next(csv.reader([first[0].decode("utf-8")]), []) if first else []
+
+
+def _cells_of_line(line: bytes) -> int | None:
+    """The number of cells of a line, in the way in which Arrow splits lines; None where a quote stays open."""
+    count = at = 0
+    while (cell := _CELL.match(line, at)) is not None:
+        count, at = count + 1, cell.end()
+        if not cell[0].endswith(b","):
+            return count
+    return None
+
+
+@dataclass(frozen=True)
+class _CsvBlock:
+    """Some lines of a csv file.
+
+    Attributes:
+        lines: how many they are.
+        made: what was made of their records; None where there are none.
+        broken: the number and the content of the first line that is no record.
+    """
+
+    lines: int
+    made: Any = None
+    broken: tuple[int, bytes] | None = None
+
+
+@dataclass(frozen=True)
+class _CsvReader:
+    """How blocks of lines are read; several threads use one.
+
+    Attributes:
+        names: the columns of the file.
+        wanted: those that are read.
+        coded: columns of texts that are read as dictionaries.
+        each: what to make of the records of a block.
+    """
+
+    names: list[str]
+    wanted: list[str]
+    coded: frozenset[str]
+    each: Callable[[Any], Any]
+
+    def empty(self) -> Any:
+        """What is made of no records."""
+        import pyarrow as pa
+
+        kinds = self._kinds()
+        return self.each(pa.table({name: pa.array([], kinds[name]) for name in self.wanted}))
+
+    def read(self, data: bytes) -> _CsvBlock:
+        """The records of some lines. Errors: ArrowInvalid, also where a line is fine and its text is not UTF-8."""
+        import pyarrow as pa
+
+        if not data:
+            return _CsvBlock(0)
+        ends = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+        if b"\r" in data:
+            ends += data.count(b"\r") - data.count(b"\r\n")
+        lines = ends + (not data.endswith((b"\n", b"\r")))
+        text = data.rstrip(b"\r\n")
+        if not text and len(self.names) > 1:
+            return _CsvBlock(lines)
+        failed: Any = None
+        table: Any = None
+        try:
+            table = self._parsed(data)
+        except pa.ArrowInvalid as error:
+            failed = error
+        last = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
+        # Arrow takes the lines after an open quote into one cell, so that there are fewer records than lines.
+        if table is None or table.num_rows != lines or _cells_of_line(last) is None or len(data) > MOST_BYTES:
+            broken = self._first_broken(data)
+            if broken is not None:
+                return _CsvBlock(lines, broken=broken)
+            if failed is not None:
+                raise failed
+            if table.num_rows != sum(map(self._is_record, data.splitlines())):
+                raise pa.ArrowInvalid("Arrow sees other records than there are lines")
+        return _CsvBlock(lines, self.each(table))
+
+    def _is_record(self, line: bytes) -> bool:
+        # An empty line is a record with an empty cell where there is one column, else nothing.
+        return bool(line) or len(self.names) == 1
+
+    def _first_broken(self, data: bytes) -> tuple[int, bytes] | None:
+        for number, line in enumerate(data.splitlines(), start=1):
+            too_long = len(line) > MOST_BYTES
+            if too_long or (self._is_record(line) and _cells_of_line(line) != len(self.names)):
+                return number, line
+        return None
+
+    def _kinds(self) -> dict[str, Any]:
+        import pyarrow as pa
+
+        text, dictionary = pa.string(), pa.dictionary(pa.int32(), pa.string())
+        return {name: dictionary if name in self.coded else text for name in self.names}
+
+    def _parsed(self, data: bytes) -> Any:
+        import pyarrow.csv
+
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=self._kinds(), include_columns=self.wanted, strings_can_be_null=False
+        )
+        parse = pyarrow.csv.ParseOptions(newlines_in_values=False, ignore_empty_lines=len(self.names) > 1)
+        # Arrow drops a byte order mark at the beginning; here it is text of the first cell.
+        data = _BOM + data if data.startswith(_BOM) else data
+        read = pyarrow.csv.ReadOptions(column_names=self.names, block_size=len(data) + 1, use_threads=False)
+        return pyarrow.csv.read_csv(
+            arrow_input(data), read_options=read, parse_options=parse, convert_options=convert
+        )
+
+
+def _csv_blocks(path: AnyPath, reader: _CsvReader, reveal: bool) -> Iterator[Any]:
+    """What is made of the blocks of a csv file: the content of one line changes no other record."""
+    with readable(path), binary(path) as stream:
+        yield reader.empty()
+        before = 1  # the header
+        for block in in_order(reader.read, _without_header(whole_lines(stream, _BLOCK_BYTES))):
+            if block.broken is not None:
+                number, line = block.broken
+                where = f"{path}, line {before + number}" if reveal else str(path)
+                raise _broken_line(where, line, len(reader.names), reveal)
+            before += block.lines
+            if block.made is not None:
+                yield block.made
+
+
+def _without_header(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks without the first line, also where the file has nothing after it."""
+    for number, block in enumerate(blocks):
+        yield block if number else (*_LINE_END.split(block, maxsplit=1), b"")[1]
+
+
+def _broken_line(where: str, line: bytes | None, cells: int = 0, reveal: bool = False) -> DataError:
+    """The error about a line that is no record; None: a quote of the header stays open."""
+    if line is not None and len(line) > MOST_BYTES:
+        return DataError("a line is too long", where=where, allowed=f"at most {MOST_BYTES} bytes")
+    count = None if line is None else _cells_of_line(line)
+    if count is None:
+        return DataError(
+            "a quote is not closed at the end of its line",
+            where=where,
+            allowed="a record on one line; Parquet or NDJSON where texts hold line breaks",
+        )
+    return DataError(
+        f"a line has {f'{count} columns' if reveal else 'more or fewer columns'} and the first line {cells}",
+        where=where,
+        allowed="the same number of columns in every line",
+    )
+
+
+# Parquet.
+
+
+def _parquet_blocks(
+    path: AnyPath, wanted: list[str], each: Callable[[Any], Any] | None, coded: frozenset[str]
+) -> Iterator[Any]:
+    """What ``each`` makes of the blocks of a Parquet file.
+
+    With ``each`` a block may have four times as many rows: each call into Arrow or NumPy gives up Python's lock and
+    waits for it again, which costs threads more than their work on small blocks.
+
+    Args:
+        each: what is kept of a block; it is called in several threads. None: the blocks are handed out as they are,
+            and none is read ahead.
+        coded: columns of texts that are read as dictionaries.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    # Opened once: another file of that name may take its place meanwhile, and its bytes do not belong to this metadata.
+    # Reads at an offset may come from several threads at once.
+    with (
+        readable(path),
+        arrow_bytes(path) as opened_once,
+        pyarrow.parquet.ParquetFile(opened_once) as file,
+    ):
+        facts = file.metadata
+        rows = _BLOCK_ROWS if each is None else _larger(_BLOCK_ROWS, facts, len(wanted))
+        kinds = file.schema_arrow
+        texts = [name for name in wanted if name in coded and _is_plain_text(kinds.field(name).type)]
+
+        def opened() -> Any:
+            return pyarrow.parquet.ParquetFile(opened_once, metadata=facts, read_dictionary=texts)
+
+        def group(number: int) -> list[Any]:
+            with opened() as own:
+                return [work(batch) for batch in _batches(own, wanted, rows, number)]
+
+        def work(batch: Any) -> Any:
+            table = pa.Table.from_batches([batch]).select(wanted)
+            # A text that is no UTF-8 becomes valid: the schema has bins for it, so it must not stop the stream.
+            table = pa.table([valid_text(column) for column in table.columns], names=table.column_names)
+            return table if each is None else each(table)
+
+        with opened() as first:
+            empty = first.schema_arrow.empty_table().select(wanted)
+        yield empty if each is None else each(empty)
+        if each is None:
+            yield from map(work, file.iter_batches(batch_size=rows, columns=wanted, use_threads=False))
+        elif all(facts.row_group(i).num_rows <= _GROUP_ROWS for i in range(facts.num_row_groups)):
+            for made in in_order(group, range(facts.num_row_groups)):
+                yield from made
+        else:
+            with opened() as whole:
+                yield from in_order(work, _batches(whole, wanted, rows))
+
+
+def _larger(rows: int, facts: Any, columns: int) -> int:
+    groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
+    # The metadata gives the size of a group's columns together.
+    widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
+    return max(rows, min(_LARGER * rows, _MOST_CELLS // max(columns, 1), _MOST_BYTES // max(widest, 1)))
+
+
+def _batches(file: Any, wanted: list[str], rows: int, *groups: int) -> Iterator[Any]:
+    chosen = {"row_groups": list(groups)} if groups else {}
+    yield from file.iter_batches(batch_size=rows, columns=wanted, use_threads=False, **chosen)
+
+
+def _is_plain_text(kind: Any) -> bool:
     import pyarrow as pa
 
-    return pa.type_for_alias(value) if isinstance(value, str) else value
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+# NDJSON.
 
 
 def _json_blocks(
-    path: AnyPath, names: list[str], wanted: list[str], types: Types, reveal: bool, rules: Rules
+    path: AnyPath, names: list[str], wanted: list[str], reveal: bool, keys: JsonKeys
 ) -> Iterator[Any]:
     with readable(path), binary(path) as stream:
-        yield json_table([], wanted, rules, types, str(path))
+        yield json_table([], wanted, keys)
         line = 0
         for block in whole_lines(stream, _BLOCK_BYTES):
             lines = block.splitlines()
-            records = json_records(str(path), lines, line if reveal else None, rules, names)
-            yield json_table(records, wanted, rules, types, str(path))
+            records = json_records(str(path), lines, line if reveal else None, keys, names)
+            yield json_table(records, wanted, keys)
             line += len(lines)
 
 
@@ -194,89 +469,60 @@ def json_records(
     where: str,
     lines: Sequence[bytes],
     before: int | None,
-    rules: Rules,
+    keys: JsonKeys,
     names: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The record of each line that is not blank. A broken line gives an empty record or none, as ``rules.broken`` says.
+    """The record of each line that is not blank.
 
     Args:
         where: the file, for messages.
         before: the number of lines before these, so that errors can name the line; None: they do not.
-        names: the keys that a record may have, besides ``rules.ignored``; None: any.
+        names: the keys that a record may have, besides ``keys.ignored``; None: any.
 
     Errors:
-        DataError: with ``rules.broken = "error"``, a line that is no JSON object, or a key that is not declared.
+        DataError: a line that is no JSON object, or a key that is not declared.
     """
-    known = None if names is None else rules.ignored.union(names)
+    known = None if names is None else keys.ignored.union(names)
     # Where nobody declared keys, those of the first records are private: messages neither name nor count them.
-    allowed = ", ".join(names or ()) if rules.names is not None else "the keys of its first records"
-    strict = rules.broken == "error"
+    allowed = ", ".join(names or ()) if keys.names is not None else "the keys of its first records"
     records: list[dict[str, Any]] = []
-    broken = 0
     for number, line in enumerate(lines, start=(before or 0) + 1):
         place = where if before is None else f"{where}, line {number}"
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
-            if strict:
-                raise DataError("a line is not UTF-8 text", where=place, allowed="JSON in UTF-8") from None
-            text = line.decode("utf-8", "replace")
+            raise DataError("a line is not UTF-8 text", where=place, allowed="JSON in UTF-8") from None
         if not text.strip():
             continue
         record = parse_record(text) if len(line) <= MOST_BYTES else None
         if record is None:
-            if strict:
-                raise DataError(
-                    "a line is not a JSON object, or names a key twice",
-                    where=place,
-                    allowed="one object per line, each key once",
-                )
-            broken += 1
-            if rules.broken == "missing":
-                records.append({})
-            continue
-        if strict and known is not None and not known.issuperset(record):
+            raise DataError(
+                "a line is not a JSON object, or names a key twice",
+                where=place,
+                allowed="one object per line, each key once",
+            )
+        if known is not None and not known.issuperset(record):
             raise DataError(
                 "a record has a key that the file's first records do not have"
-                if rules.names is None
+                if keys.names is None
                 else "a record has a key that nobody declared",
                 where=place,
                 allowed=f"{allowed}, and those in the schema's ignore list",
             )
         records.append(record)
-    rules.count(broken)
     return records
 
 
-def json_table(
-    records: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    rules: Rules,
-    types: Types | None = None,
-    where: str = "",
-) -> Any:
+def json_table(records: Sequence[Mapping[str, Any]], names: Sequence[str], keys: JsonKeys) -> Any:
     """Some columns of JSON records as a ``pyarrow.Table``. Each cell keeps its own kind, whatever the other cells of
-    its column hold.
-
-    Errors:
-        DataError: a cell does not have the type that ``types`` declares for its column.
-    """
+    its column hold."""
     import pyarrow as pa
 
     columns = {}
     for name in names:
         values = [record.get(name) for record in records]
-        if types and name in types:
-            try:
-                columns[name] = pa.array(values, types[name])
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                raise DataError(
-                    f"the column {name!r} holds other values than its type",
-                    where=where,
-                    allowed=str(types[name]),
-                ) from None
-        elif name in rules.marks or name in rules.operations:
-            columns[name] = texts(values, numbers=name in rules.marks)
+        if name in keys.marks or name in keys.operations:
+            columns[name] = texts(values, numbers=name in keys.marks)
         else:
             columns[name] = cells(values)
     return pa.table(columns)

@@ -143,7 +143,6 @@ def _check_changes(options: SourceKeys) -> None:
                 )
         return
     _check_late(options, "a late delete")
-    _check_broken(options, "a line that is left out may be a delete, and its record would stay for ever")
 
 
 def _check_late(options: SourceKeys, what: str) -> None:
@@ -152,15 +151,6 @@ def _check_late(options: SourceKeys, what: str) -> None:
             f"if {what} were left out, its record would stay for ever",
             where=f"{_WHERE} late",
             allowed="error, next-step",
-        )
-
-
-def _check_broken(options: SourceKeys, why: str) -> None:
-    if options.broken == "drop-and-count-nothing":
-        raise ConfigError(
-            f'broken = "{options.broken}" does not fit records that have keys: {why}',
-            where=f"{_WHERE} broken",
-            allowed="error, missing",
         )
 
 
@@ -175,7 +165,6 @@ def _check_snapshots(options: SourceKeys) -> None:
         raise ConfigError(
             "each file is one snapshot and one step", where=f"{_WHERE} every", allowed='every = "files"'
         )
-    _check_broken(options, "a line that is left out would be a record that left")
 
 
 def _refuse_waits(options: SourceKeys) -> None:
@@ -225,8 +214,6 @@ def _check_stays(options: SourceKeys) -> None:
             allowed="leave it out",
         )
     _check_late(options, "a late end")
-    if _stays_as_snapshots(options):
-        _check_broken(options, "a line that is left out would be a record that left")
     if options.known == "update" and not _stays_as_snapshots(options):
         # The first end would delete the record, although another stay of its key is still open.
         raise ConfigError(

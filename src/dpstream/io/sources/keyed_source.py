@@ -6,18 +6,25 @@ the same form in all formats: texts or whole numbers. This module reads the oper
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
-from dpstream.io.sources.keyed_operations import UPDATE, KeyedOperations
+from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.keyed_options import key_rules
-from dpstream.io.sources.operations import Operations
-from dpstream.io.sources.source import Source
+from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, KeyedOperations, Operations, plain_texts
+from dpstream.io.sources.pg_session import ServerSource, WholeTable
+from dpstream.io.sources.pieces import join
+from dpstream.io.sources.query import QuerySource
+from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput
+from dpstream.io.sources.times import times_of
 
 _WITHOUT_KEY: Mapping[str, Any] = {
     "key_column": None,
@@ -82,7 +89,6 @@ class KeyedSource(Source):
         """See ``Source``."""
         self._empty_is_null = self.options.updates == "changed" and _reads_csv(self.beneath)
         for entry in self.beneath.steps(start_step, seen=seen, key=key):
-            self.broken = self.beneath.broken
             yield StepInput(entry.step, entry.batch_id, entry.period, None, None, keyed=self._keyed(entry))
 
     def committed(self, position: Mapping[str, int]) -> None:
@@ -144,3 +150,234 @@ def _nulls_for_empty(rows: Any, meaning: Any, key_column: str) -> Any:
             empty = pc.and_(updates, pc.fill_null(pc.equal(column, ""), False))
             rows = rows.set_column(number, name, pc.if_else(empty, pa.scalar(None, column.type), column))
     return rows
+
+
+_SNAPSHOT_QUERY = (
+    "one SELECT with no parameter, or with one that stands for the end of the period, such as SELECT * FROM t WHERE "
+    "valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)"
+)
+
+
+class QuerySnapshots(QuerySource):
+    """Snapshots from a DuckDB file: one query per step.
+
+    A query without a parameter gives the table as it is now. A query with one parameter gives the table as it was at
+    the end of the step; the parameter is the day after the period, or the next step number.
+
+    Guarantee, errors and memory as of ``QuerySource``.
+    """
+
+    _counts = (0, 1)
+    _allowed = _SNAPSHOT_QUERY
+
+    def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
+        return [limits[1]][: self._parameters]
+
+
+class TableSnapshots(ServerSource):
+    """Snapshots of a PostgreSQL table, view or query, each in one transaction; all values as text.
+
+    The query has no parameter, or one: the day after the period's last one.
+
+    Guarantee: the steps that are read, and the time of reading, are public. A snapshot holds every row that is
+    committed when its transaction begins.
+
+    Errors: those of ``WholeTable``. Memory: the columns that are read.
+    """
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        check_start(start_step)
+        return self._read(*self.options.due(self._today), start_step)
+
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+        whole = WholeTable(self.options, self._columns, parameters=(0, 1), allowed=_SNAPSHOT_QUERY)
+        if last < first == 1:
+            whole.look()
+        key, rules = str(self.options.key_column), key_rules(self.options)
+        for step in range(first, last + 1):
+            period = grid.period(step)
+            assert period is not None  # check_kind
+            keyed = Snapshot(whole.rows(period[1].isoformat()), key, rules)
+            yield StepInput(step, grid.batch_id(step), period, None, None, keyed=keyed)
+
+
+_NEVER = 2**62
+_WHERE = "[source]"
+
+Steps = NDArray[np.int64]
+
+
+class StaySource(Source):
+    """Stays: a record enters at the step of its start and leaves at the step of its end. Without an end it stays.
+
+    Guarantee: the steps of a stay depend on its own two times and on public facts. A stay that started before the
+    public start enters at step 1, if it has not ended by then. A stay that starts and ends within one step changes no
+    step.
+
+    With ``late = "error"`` a step holds an insert for each start and a delete for each end. Its content stays the same
+    when ends in later steps are filled in. A late end changes a released step; the comparison with the source finds it.
+    With ``late = "next-step"`` a step holds all records that exist at its end, as the rows are now. What was changed or
+    came late shows at the first step that is read afterwards.
+
+    Errors: those of the source beneath; DataError: a null or unreadable start, an unreadable end, an end before its
+    start (times: on an earlier day).
+
+    Memory: all stays.
+    """
+
+    def __init__(
+        self, options: SourceOptions, beneath: Source, *, today: datetime.date | None = None
+    ) -> None:
+        self.options = options
+        self.beneath = beneath
+        self._today = today or options.clock()
+
+    def signature(self) -> Any:
+        """See ``Source``."""
+        return self.beneath.signature()
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        check_start(start_step)
+        return self._read(*self.options.due(self._today), start_step)
+
+    def _read(self, grid: Grid, last: int, start_step: int) -> Iterator[StepInput]:
+        rows, first, gone = self._stays(grid)
+        key, rules = str(self.options.key_column), key_rules(self.options)
+        for step in range(start_step, last + 1):
+            keyed: KeyedBatch | Snapshot
+            if self.options.late == "next-step":
+                keyed = Snapshot(rows.filter((first <= step) & (gone > step)), key, rules)
+            else:
+                keyed = KeyedBatch(*_events(rows, first, gone, step, key), rules=rules)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
+
+    def _stays(self, grid: Grid) -> tuple[Any, Steps, Steps]:
+        """All rows in their order and without their times, the step at which each enters, and that at which it
+        leaves."""
+        key, begin, end = (
+            str(name)
+            for name in (self.options.key_column, self.options.time_column, self.options.delete_time_column)
+        )
+        tables, firsts, lasts = [], [], []
+        for entry in self.beneath.steps():
+            assert entry.users is not None
+            for name in (begin, end):
+                if name not in entry.inserts.column_names:
+                    raise DataError(
+                        f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the data"
+                    )
+            starts = self._times(entry.inserts.column(begin), begin, entry.batch_id, grid)
+            ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id, grid)
+            if bool((ends[ended] < starts[ended]).any()):
+                raise DataError(
+                    "an end is before its start",
+                    where=f"{entry.batch_id}, columns {begin!r} and {end!r}",
+                    allowed="an end on the day of the start or later, or none",
+                )
+            tables.append(with_key(entry.inserts.drop_columns([begin, end]), entry.users[0], key))
+            firsts.append(np.maximum(grid.steps(starts), 1))
+            lasts.append(np.where(ended, grid.steps(np.where(ended, ends, 0)), _NEVER))
+        rows, first, gone = join(tables, _WHERE), np.concatenate(firsts), np.concatenate(lasts)
+        inside = gone >= 1  # the others ended before the public start
+        return rows.filter(inside), first[inside], gone[inside]
+
+    def _times(self, column: Any, name: str, where: str, grid: Grid) -> Steps:
+        numbers = isinstance(grid, StepNumbers)
+        values = plain_texts(column, numbers=True)
+        if numbers:
+            values = _whole(values, f"{where}, column {name!r}")
+        offsets = self.options.offsets if self.options.kind == "files" else None
+        return times_of(values, numbers=numbers, name=name, where=where, before=None, offsets=offsets)
+
+    def _ends(self, column: Any, name: str, where: str, grid: Grid) -> tuple[Steps, NDArray[np.bool_]]:
+        """The ends (0 where there is none), and which rows have an end: not those with a null or an empty text."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        values = plain_texts(column, numbers=True)
+        there = values.is_valid()
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            filled = pc.fill_null(pc.utf8_trim_whitespace(values), "")
+            there = pc.not_equal(filled, "")
+        ended = there.to_numpy(zero_copy_only=False)
+        ends = np.zeros(len(ended), np.int64)
+        ends[ended] = self._times(values.filter(there), name, where, grid)
+        return ends, ended
+
+
+def _whole(values: Any, where: str) -> Any:
+    """Numbers with a fraction as whole ones: a writer makes doubles of them as soon as one is missing."""
+    import pyarrow as pa
+
+    if not pa.types.is_floating(values.type):
+        return values
+    try:
+        return values.cast(pa.int64())
+    except pa.ArrowException:
+        raise DataError("not a step number", where=where, allowed="whole step numbers") from None
+
+
+def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:
+    """The inserts and deletes of a step, and the names of the key column and of the operation column.
+
+    Deletes of earlier stays come first, so that a key's next stay can start in the same step. A stay within the step is
+    an insert and a delete in a row: it leaves nothing, but the rules notice if it overlaps an open stay of its key.
+    """
+    import pyarrow as pa
+
+    leaves, enters = gone == step, first == step
+    parts: tuple[tuple[NDArray[np.bool_], tuple[str, ...]], ...] = (
+        (leaves & ~enters, (DELETE,)),
+        (leaves & enters, (INSERT, DELETE)),
+        (enters & ~leaves, (INSERT,)),
+    )
+    chosen = [np.repeat(np.flatnonzero(mask), len(operations)) for mask, operations in parts]
+    words = [word for mask, operations in parts for _ in range(int(mask.sum())) for word in operations]
+    name = free_name("operation", rows.column_names)
+    table = rows.take(pa.array(np.concatenate(chosen)))
+    return table.append_column(name, pa.array(words, pa.string())), key, name
+
+
+_STAYS_QUERY = "one SELECT without parameters that gives all stays, such as SELECT * FROM bookings"
+
+
+class QueryStays(QuerySource):
+    """The answer to a DuckDB query without parameters, as one step.
+
+    Errors and memory as of ``QuerySource``.
+    """
+
+    _counts = (0,)
+    _allowed = _STAYS_QUERY
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        with self._connection() as connection:
+            self._check(connection)
+            rows, _ = self._answer(connection, ("", ""))
+        yield StepInput(1, str(self._path), None, *apart_from_users(rows, None, self.options.user_column))
+
+    def _bound(self, limits: object) -> list[object]:
+        return []
+
+
+class TableStays(ServerSource):
+    """All rows of a PostgreSQL table, view or query, read in one transaction, as one step; all values as text.
+
+    Errors: those of ``WholeTable``. Memory: the columns that are read.
+    """
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        whole = WholeTable(self.options, self._columns, parameters=(0,), allowed=_STAYS_QUERY)
+        yield StepInput(1, whole.where, None, *apart_from_users(whole.rows(), None, self.options.key_column))

@@ -7,22 +7,238 @@ than the longest transaction. What is kept of the log (binlog) is read by nobody
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.core.errors import ConfigError, DataError, DpstreamError, counted
 from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_options import key_rules
-from dpstream.io.sources.keyed_stays import StaySource
-from dpstream.io.sources.mysql_session import MySQLSession, check_mysql_url, named, named_column
+from dpstream.io.sources.keyed_source import StaySource
+from dpstream.io.sources.pg_session import server_address, text_schema, text_table
 from dpstream.io.sources.query import bounds, split_records
-from dpstream.io.sources.source import PeriodSource, Source
+from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput, apart_from_users
+
+URL = "mysql://user@host:3306/database, without a password (that is in MYSQL_PWD or in ~/.my.cnf)"
+_WHERE = "[source] url"
+_OPTIONS = ("ssl_ca", "unix_socket")
+#: No password can hide in what this lets through.
+_PUBLIC = re.compile(
+    r"mysql://(?:[^\s:@/?#]+@)?(?:[A-Za-z0-9_.-]*|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?/[^\s:@/?#]+(?:\?[^\s@#]*)?"
+)
+_ROWS = 2**14
+#: Numbers of the server's errors: the text of a query or a name is wrong, and no row was read yet.
+_BAD_TEXT = (1046, 1051, 1052, 1054, 1060, 1064, 1096, 1146, 1149, 1210, 1243, 1247, 1248, 1295, 1305, 1792)
+_DENIED = (1044, 1045, 1142, 1143, 1227, 1370)
+#: A later attempt may succeed.
+_NOT_NOW = (1040, 1053, 1080, 1129, 1152, 1203, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 3024)
+#: What texts and numbers of the answer depend on.
+_SETTINGS = (
+    "SET NAMES utf8mb4",
+    "SET SESSION time_zone = '+00:00'",
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+)
+
+
+def check_mysql_url(url: object) -> None:
+    """Refuse a URL that is none, or that may hold a password (ConfigError); it is not shown then."""
+    if not isinstance(url, str) or not _PUBLIC.fullmatch(url) or "password" in url.lower():
+        raise ConfigError(
+            "the URL is none of a MySQL server, holds a password, or signs that need %XX (it is not shown here)",
+            where=_WHERE,
+            allowed=f"{URL}; the whole URL in the variable that url_env names",
+        )
+
+
+def named(name: str) -> str:
+    """A name as SQL; of a table also with its database."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
+
+
+class MySQLSession:
+    """One transaction that only reads: all answers are of the moment at which it began (InnoDB).
+
+    Errors, here and in all methods: ConfigError: PyMySQL is not installed; a wrong URL, query or name; no right to
+    read; a server that is read-only, as replicas are. UnreadableError: the server does not answer now. DataError: the
+    answer cannot be read. No message has the server's own words, which quote values.
+    """
+
+    def __init__(self, options: SourceKeys, what: str) -> None:
+        """
+        Args:
+            what: is read, for messages.
+        """
+        try:
+            import pymysql
+            import pymysql.converters
+        except ImportError:
+            raise ConfigError(
+                "the package PyMySQL is not installed", where=_WHERE, allowed="pip install 'dpstream[mysql]'"
+            ) from None
+        self._driver: Any = pymysql
+        self.where = f"MySQL, {what}"
+        settings = _connection(server_address(options))
+        # Without converters for what comes back, every value stays the text that the server sends.
+        settings |= {"conv": pymysql.converters.encoders, "connect_timeout": 30, "local_infile": False}
+        with self.errors():
+            self._connection: Any = pymysql.connect(**settings)
+        try:
+            self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Nothing was written, and an answer that was not read to its end would be read now.
+        self._connection._force_close() if kind is not None else self._connection.close()
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The whole answer to a statement of ours; ``%s`` stands for a value."""
+        with self.errors(), self._connection.cursor() as cursor:
+            cursor.execute(statement, tuple(values) or None)
+            return list(cursor.fetchall())
+
+    def columns(self, query: str, parameters: Sequence[str] = ()) -> dict[str, int]:
+        """The names of what a query answers, with the numbers of their types; no row is read.
+
+        Errors:
+            ConfigError: more than one statement, or anything but a SELECT.
+        """
+        with self._asked(f"SELECT * FROM {_as_table(query)} LIMIT 0", parameters) as cursor:
+            return {column[0]: int(column[1]) for column in cursor.description}
+
+    def tables(self, query: str, names: Sequence[str], parameters: Sequence[str] = ()) -> Iterator[Any]:
+        """Some columns of a query's answer in blocks, as Arrow tables of texts. The first block has no rows."""
+        schema = text_schema(names)
+        yield schema.empty_table()
+        wanted = ", ".join(map(named_column, names))
+        with self._asked(f"SELECT {wanted} FROM {_as_table(query)}", parameters) as cursor:
+            while block := cursor.fetchmany(_ROWS):
+                firsts = (
+                    next((cell for cell in column if cell is not None), "")
+                    for column in zip(*block, strict=True)
+                )
+                if any(isinstance(cell, bytes) for cell in firsts):
+                    raise DataError(
+                        "a column holds bytes and no text",
+                        where=self.where,
+                        allowed="CAST(... AS CHAR) in a view or query",
+                    )
+                yield text_table(block, schema)
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate the server's errors into dpstream's, without their texts."""
+        try:
+            yield
+        except self._driver.err.Error as error:
+            raise self._translated(error) from None
+        except OSError:
+            raise UnreadableError(
+                "the server cannot be reached", where=self.where, allowed="running again"
+            ) from None
+        except (UnicodeError, ValueError):
+            raise DataError(
+                "the records cannot be read", where=self.where, allowed="texts in UTF-8"
+            ) from None
+
+    @contextlib.contextmanager
+    def _asked(self, statement: str, parameters: Sequence[str]) -> Iterator[Any]:
+        """A statement with ``?`` for each parameter, which the server puts in. A prepared statement is a single one."""
+        with self.errors(), self._connection.cursor(self._driver.cursors.SSCursor) as cursor:
+            names = [f"@dpstream_{number}" for number in range(len(parameters))]
+            for name, value in zip(names, parameters, strict=True):
+                cursor.execute(f"SET {name} = %s", (value,))
+            cursor.execute("PREPARE dpstream FROM %s", (statement,))
+            using = f" USING {', '.join(names)}" if names else ""
+            cursor.execute(f"EXECUTE dpstream{using}")
+            yield cursor
+
+    def _set_up(self) -> None:
+        with self.errors(), self._connection.cursor() as cursor:
+            for setting in _SETTINGS:
+                cursor.execute(setting)
+            cursor.execute("SELECT @@global.read_only")
+            if str(cursor.fetchone()[0]) not in ("0", "OFF"):
+                raise ConfigError(
+                    "the server is read-only, as replicas are, which may lack records that the primary has already",
+                    where=_WHERE,
+                    allowed="the primary server",
+                )
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    def _translated(self, error: Any) -> DpstreamError:
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        name = f"error {number}" if number else type(error).__name__
+        if number in _BAD_TEXT:
+            return ConfigError(
+                f"the server refuses what is asked ({name}): run it there to see why",
+                where=self.where,
+                allowed="one SELECT that only reads, with the parameters that the documentation names; a table that "
+                "is there",
+            )
+        if number in _DENIED:
+            return ConfigError(
+                f"the user may not do this ({name})",
+                where=self.where,
+                allowed="a user that may read the whole table",
+            )
+        if number in _NOT_NOW or isinstance(error, self._driver.err.InterfaceError):
+            return UnreadableError(
+                f"the server cannot answer now ({name})", where=self.where, allowed="running again"
+            )
+        return DataError(f"the records cannot be read ({name})", where=self.where, allowed="a readable table")
+
+
+def named_column(name: str) -> str:
+    """The name of a column as SQL; a dot is a part of it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _as_table(query: str) -> str:
+    """A query as a table that another one reads: nothing but a SELECT can be one."""
+    return f"(\n{query.strip().rstrip(';')}\n) AS answer"
+
+
+def _connection(url: str) -> dict[str, Any]:
+    """What PyMySQL takes, of a URL that may hold a password (from ``url_env``)."""
+    wrong = ConfigError("the URL cannot be read (it is not shown here)", where=_WHERE, allowed=URL)
+    try:
+        parts = urlsplit(url)
+        more = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    database = unquote(parts.path.removeprefix("/"))
+    if parts.scheme != "mysql" or not database or "/" in database or not set(more) <= set(_OPTIONS):
+        raise wrong
+    found: dict[str, Any] = {"database": database, "host": parts.hostname or "localhost", **more}
+    own = Path.home() / ".my.cnf"
+    if own.is_file():
+        found["read_default_file"] = str(own)
+    password = unquote(parts.password) if parts.password is not None else os.environ.get("MYSQL_PWD")
+    found |= {} if password is None else {"password": password}
+    found |= {} if parts.username is None else {"user": unquote(parts.username)}
+    found |= {} if port is None else {"port": port}
+    if "ssl_ca" in more:
+        found |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
+    return found
+
 
 #: Texts, quoted names and comments: a question mark in them is no parameter.
 _QUOTED = re.compile(

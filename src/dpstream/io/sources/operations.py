@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.foreign import shielded
+from dpstream.core.schema.cells import is_cells, texts
 
 _WHERE = "[source] op_values"
-_ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
+_WORDS_ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
 
 #: What to write instead of an update that lacks the old row.
 UPDATE_ADVICE = (
@@ -43,7 +45,7 @@ class Operations:
             raise ConfigError(
                 "op_values is not a table of two lists of words: insert, delete",
                 where=_WHERE,
-                allowed=_ALLOWED,
+                allowed=_WORDS_ALLOWED,
             )
         insert, delete = read_words(table["insert"]), read_words(table["delete"])
         twice = sorted(set(insert) & set(delete))
@@ -62,7 +64,7 @@ class Operations:
         return {"insert": sorted(set(self.insert)), "delete": sorted(set(self.delete))}
 
 
-def read_words(value: Any, allowed: str = _ALLOWED) -> tuple[str, ...]:
+def read_words(value: Any, allowed: str = _WORDS_ALLOWED) -> tuple[str, ...]:
     """Read one word or a list of words.
 
     Args:
@@ -79,3 +81,105 @@ def read_words(value: Any, allowed: str = _ALLOWED) -> tuple[str, ...]:
     ):
         raise ConfigError("the words are not a text or a list of texts", where=_WHERE, allowed=allowed)
     return tuple(words)
+
+
+_KEYED_WORDS = (
+    'such as {insert = ["c", "r"], update = "u", delete = "d"}, and ignore = [...] for rows to leave out'
+)
+#: The operations as ``KeyedBatch`` spells them.
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+_LISTS = (INSERT, UPDATE, DELETE, "ignore")
+
+
+@dataclass(frozen=True)
+class KeyedOperations(Operations):
+    """Which words of the operation column mean insert, update, delete and ignore, where records have keys.
+
+    An update is one row with the key and the new values. A feed may also write a row with the old values; its word
+    belongs under ``ignore``, and such rows are left out.
+
+    >>> KeyedOperations.parse({"insert": ["c", "r"], "update": "u", "delete": "d"}).update
+    ('u',)
+    """
+
+    insert: tuple[str, ...] = ("insert",)
+    delete: tuple[str, ...] = ("delete",)
+    update: tuple[str, ...] = ("update", "update-after")
+    ignore: tuple[str, ...] = ("update-before",)
+
+    @classmethod
+    def parse(cls, table: object) -> Self:
+        """Read ``op_values``; a list that is left out is empty.
+
+        Errors:
+            ConfigError: other keys, no words at all, or a word in two lists.
+        """
+        if not isinstance(table, Mapping) or not table or not set(table) <= set(_LISTS):
+            raise ConfigError(
+                "op_values is not a table of lists of words: insert, update, delete, ignore",
+                where=_WHERE,
+                allowed=_KEYED_WORDS,
+            )
+        lists = {name: read_words(table[name], _KEYED_WORDS) if name in table else () for name in _LISTS}
+        words = [word for listed in lists.values() for word in dict.fromkeys(listed)]
+        twice = sorted({word for word in words if words.count(word) > 1})
+        if twice:
+            raise ConfigError(
+                f"the word {twice[0]!r} stands in two lists", where=_WHERE, allowed="each word once"
+            )
+        return cls(**lists)
+
+    def pinned(self) -> dict[str, list[str]]:
+        """The lists as JSON values, sorted and without repetitions, so that equal settings are equal."""
+        return {name: sorted(set(getattr(self, name))) for name in _LISTS}
+
+    def read(self, column: Any, *, name: str, where: str) -> tuple[Any, Any]:
+        """Translate the words of a column into operations.
+
+        Args:
+            column: an Arrow array, chunked or not.
+
+        Returns:
+            A string array with ``insert``, ``update`` or ``delete`` for each row that is kept, and a boolean array over
+            all rows, true where the row is kept (its word is not under ``ignore``).
+
+        Errors:
+            DataError: a null, or a word that is in no list. The message does not repeat the word.
+        """
+        allowed = ", ".join([*self.insert, *self.update, *self.delete, *self.ignore])
+        place = f"{where}, column {name!r}"
+        with shielded("the operations cannot be read", where=place, allowed=allowed):
+            return self._read(column, place, allowed)
+
+    def _read(self, column: Any, where: str, allowed: str) -> tuple[Any, Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        values = plain_texts(column, numbers=False)
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise DataError("an operation is not a text", where=where, allowed=allowed)
+        meaning = pa.nulls(len(values), pa.string())
+        for name in _LISTS:
+            words = getattr(self, name)
+            if words:
+                listed = pc.is_in(values, pa.array(words, values.type))
+                meaning = pc.if_else(listed, pa.scalar(name), meaning)
+        if meaning.null_count:
+            raise DataError("unknown operation", where=where, allowed=allowed)
+        keep = pc.not_equal(meaning, "ignore")
+        return meaning.filter(keep), keep
+
+
+def plain_texts(column: Any, *, numbers: bool) -> Any:
+    """A column as one Arrow array. NDJSON cells become strings (whole numbers too, if ``numbers``), and so does a
+    column of nulls only; every other column keeps its type."""
+    import pyarrow as pa
+
+    if is_cells(column.type):
+        return texts(column.to_pylist(), numbers=numbers)
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(values, pa.ChunkedArray):  # no chunk at all
+        values = pa.array([], column.type)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(pa.string()) if pa.types.is_null(values.type) else values

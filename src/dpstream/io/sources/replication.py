@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.file_opening import UnreadableError
+from dpstream.io.sources.keyed_options import key_rules
+from dpstream.io.sources.keyed_source import free_name
+from dpstream.io.sources.operations import DELETE, INSERT, UPDATE
 from dpstream.io.sources.pg_session import (
     SYSTEM,
     Relation,
@@ -27,22 +31,175 @@ from dpstream.io.sources.pg_session import (
     text_schema,
     text_table,
 )
-from dpstream.io.sources.pgoutput import (
-    UNCHANGED,
-    Begin,
-    Change,
-    Described,
-    Truncate,
-    Tuple,
-    Unchanged,
-    head,
-    parse,
-)
 from dpstream.io.sources.pieces import Pieces
-from dpstream.io.sources.source import check_start
+from dpstream.io.sources.source import StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.table import wanted_columns
+
+
+class Unchanged:
+    """The type of ``UNCHANGED``: a large value that the update left as it was, and that the log does not repeat."""
+
+
+UNCHANGED = Unchanged()
+#: The cells of a row: texts, None for nulls, ``UNCHANGED``.
+Tuple = list["str | Unchanged | None"]
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The begin of a transaction: the place of its commit in the log, and its time (microseconds since 2000 UTC)."""
+
+    commit: int
+    moment: int
+
+
+@dataclass(frozen=True)
+class Described:
+    """The description of a table: sent before its first change, and again after the table was altered.
+
+    Attributes:
+        columns: name and type number of each column.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Change:
+    """A change of one row.
+
+    Attributes:
+        oid: the table's number.
+        kind: ``I`` (insert), ``U`` (update) or ``D`` (delete).
+        old: the whole old row; None where the log does not have it.
+        new: the new row; None for a delete.
+        key: the columns of the replica identity in the old row, with nulls in all others. Only where the log has these
+            alone: for a delete, and for an update that changes them.
+    """
+
+    oid: int
+    kind: str
+    old: Tuple | None
+    new: Tuple | None
+    key: Tuple | None = None
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """A truncation, with the numbers of the tables that it emptied."""
+
+    oids: tuple[int, ...]
+
+
+class _Bytes:
+    """Reads a message from left to right. Numbers are big-endian."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise ValueError("the message is cut short")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def number(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "big")
+
+    def text(self) -> str:
+        taken = self.take(self._data.index(b"\0", self._at) - self._at)
+        self.take(1)
+        return taken.decode()
+
+    def tuple(self) -> Tuple:
+        return list(self._cells())
+
+    def _cells(self) -> Iterator[str | Unchanged | None]:
+        for _ in range(self.number(2)):
+            kind = self.take(1)
+            if kind == b"t":
+                yield self.take(self.number(4)).decode()
+            elif kind == b"n":
+                yield None
+            elif kind == b"u":
+                yield UNCHANGED
+            else:
+                raise ValueError("the message has an unknown kind of cell")
+
+
+def head(data: bytes) -> Begin | Described | Truncate | int | None:
+    """Read the first bytes of a message: the begin of a transaction, a table without its columns, a truncation, or (for
+    a change) the number of its table. None for all other messages."""
+    kind, rest = data[:1], _Bytes(data[1:])
+    if kind == b"R":
+        return _named(rest)
+    if kind == b"B":
+        return Begin(rest.number(8), rest.number(8))
+    if kind in (b"I", b"U", b"D"):
+        return rest.number(4)
+    if kind == b"T":
+        return _truncate(rest)
+    return None
+
+
+def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
+    """Read one message; None for messages that are not about rows (commits, origins, types).
+
+    Errors:
+        ValueError: this is no message of the protocol. The text repeats no value of a row.
+    """
+    kind, rest = data[:1], _Bytes(data[1:])
+    if kind == b"B":
+        return Begin(rest.number(8), rest.number(8))
+    if kind == b"R":
+        return _described(rest)
+    if kind in (b"I", b"U", b"D"):
+        return _change(kind, rest)
+    if kind == b"T":
+        return _truncate(rest)
+    if kind in (b"C", b"O", b"Y", b"M"):
+        return None
+    raise ValueError("the message is of an unknown kind")
+
+
+def _named(rest: _Bytes) -> Described:
+    # The schema pg_catalog is sent as an empty name.
+    return Described(rest.number(4), rest.text() or "pg_catalog", rest.text(), ())
+
+
+def _described(rest: _Bytes) -> Described:
+    table = _named(rest)
+    rest.take(1)  # the replica identity, which is not needed: the changes show whether they have the old row
+    columns = []
+    for _ in range(rest.number(2)):
+        rest.take(1)
+        column, kind = rest.text(), rest.number(4)
+        rest.take(4)
+        columns.append((column, kind))
+    return replace(table, columns=tuple(columns))
+
+
+def _change(kind: bytes, rest: _Bytes) -> Change:
+    oid, old, key, part = rest.number(4), None, None, rest.take(1)
+    if part in (b"K", b"O"):
+        cells = rest.tuple()
+        old, key = (cells, None) if part == b"O" else (None, cells)
+        part = b"" if kind == b"D" else rest.take(1)
+    new = rest.tuple() if part == b"N" else None
+    return Change(oid, kind.decode(), old, new, key)
+
+
+def _truncate(rest: _Bytes) -> Truncate:
+    count = rest.number(4)
+    rest.take(1)
+    return Truncate(tuple(rest.number(4) for _ in range(count)))
+
 
 #: Seconds to wait for open transactions: one that is committing has its commit time a moment before it is in the log.
 #: One that stays open longer will have a later commit time.
@@ -477,3 +634,101 @@ def _written(session: Session) -> int:
 
 def _lsn(place: int) -> str:
     return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
+
+
+class KeyedChangeSource(ChangeSource):
+    """Private changes of one table by the key of its rows. Guarantee, memory and cost as of ``ChangeSource``.
+
+    An update that changes the key is a delete of the old key and an insert of the new one. If a transaction changes a
+    row several times, each change is handed out, in order.
+
+    Errors: those of ``ChangeSource``; ConfigError: the log does not hold the key of updated and deleted rows.
+    """
+
+    def _check_identity(self, session: Session, relation: Relation) -> None:
+        key = str(self.options.key_column)
+        leaves = session.rows(
+            "SELECT relid::bigint FROM pg_partition_tree(%s::oid) WHERE isleaf", (relation.oid,)
+        )
+        fits = session.rows(
+            "SELECT c.relreplident = 'f' OR coalesce((SELECT array_agg(a.attname::text) = ARRAY[%s] "
+            "FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+            "WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN "
+            "i.indisreplident ELSE false END), false) FROM pg_class c WHERE c.oid = ANY(%s::oid[])",
+            # A table without partitions has no leaves.
+            (key, [leaf for (leaf,) in leaves] or [relation.oid]),
+        )
+        if not all(named for (named,) in fits):
+            raise ConfigError(
+                f"the log does not hold the {key!r} of updated and deleted rows",
+                where="[source] key_column",
+                allowed=f'PRIMARY KEY ("{key}"), or ALTER TABLE {relation.name} REPLICA IDENTITY USING INDEX of a '
+                "unique index on this column alone, or REPLICA IDENTITY FULL (each partition too), before the slot is "
+                "made",
+            )
+
+    def _rows(self, relation: Relation, where: str) -> ChangedRows:
+        key = str(self.options.key_column)
+        columns = [*self._columns, key] if self._columns else ()
+        return _KeyedRows(relation, wanted_columns(relation, self.options, columns), where, key)
+
+    def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
+        assert isinstance(rows, _KeyedRows)
+        keyed = KeyedBatch(*rows.events(), rules=key_rules(self.options))
+        return StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
+
+
+class _KeyedRows(ChangedRows):
+    """Collects one step's changes in their order: the operation, and the new row (of a delete: only the key)."""
+
+    def __init__(self, relation: Relation, names: list[str], where: str, key: str) -> None:
+        super().__init__(relation, names, where)
+        self._key = names.index(key)
+        self._changes: list[list[str | None]] = []
+        self._words: list[str] = []
+        self._tables: list[Any] = []
+
+    def events(self) -> tuple[Any, str, str]:
+        """All changes as a table, and the names of its key column and of its operation column."""
+        import pyarrow as pa
+
+        self._flush()
+        name = free_name("operation", self._names)
+        empty = self._schema.append(pa.field(name, pa.string())).empty_table()
+        return pa.concat_tables([empty, *self._tables]), self._names[self._key], name
+
+    def _change(self, message: Change) -> None:
+        before = message.old if message.old is not None else message.key
+        gone = None if before is None else self._key_of(before)
+        if message.new is None:
+            self._append(DELETE, self._key_only(gone))
+            return
+        row = self._cells(message.new, message.old)
+        if message.kind == "U" and gone is not None and gone != row[self._key]:
+            self._append(DELETE, self._key_only(gone))
+            self._append(INSERT, row)
+        else:
+            self._append(UPDATE if message.kind == "U" else INSERT, row)
+
+    def _key_of(self, row: Tuple) -> str | None:
+        """The row's key as text. The log may hold nothing else of the row."""
+        value = row[self._indices[self._key]]
+        return self._text(value, self._names[self._key])
+
+    def _key_only(self, key: str | None) -> list[str | None]:
+        return [key if number == self._key else None for number in range(len(self._names))]
+
+    def _append(self, word: str, row: list[str | None]) -> None:
+        self._changes.append(row)
+        self._words.append(word)
+        if len(self._changes) >= 2**14:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._changes:
+            table = text_table(self._changes, self._schema)
+            name = free_name("operation", self._names)
+            self._tables.append(table.append_column(name, pa.array(self._words, pa.string())))
+            self._changes, self._words = [], []

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.contracts.recipe_options import NUMBER, TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.lines import Broken
 from dpstream.io.sources.operations import Operations
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
@@ -169,23 +168,6 @@ class SourceKeys:
         meaning="When a file is finished: as soon as its name matches `path`, or when an empty file "
         "`NAME.done` is there too. That its size has stopped growing proves nothing.",
     )
-    broken: Broken = _key(
-        _FILES,
-        default="error",
-        reason="nothing is made up or left out unless the owner says so",
-        meaning="What becomes of a record of a csv or NDJSON source that cannot be taken apart: a line "
-        "with more or fewer cells, with an open quote, or that is no JSON object. `missing`: it "
-        "has a null in every column. With `missing` and `drop-and-count-nothing`, bytes that are "
-        "no UTF-8 are read as U+FFFD, and keys that nobody declared are left out.",
-    )
-    line_breaks: bool = _key(
-        _FILES,
-        default=False,
-        allowed="true, false",
-        reason="a record is a line, so none can take in those that follow it",
-        meaning="Whether a quoted cell of a csv file may run over several lines. The files are then "
-        "trusted to close every quote.",
-    )
     offsets: bool = _key(
         _FILES,
         default=False,
@@ -335,6 +317,12 @@ class SourceKeys:
     own: Any = None
 
     @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step can be left out."""
+        other = other_kind(self.kind)
+        return other is None or other.cancels
+
+    @property
     def stdin(self) -> bool:
         """Whether records come on standard input."""
         return self.path == ("-",)
@@ -364,9 +352,9 @@ class SourceKind:
             the values in ``SourceOptions.own``.
         movable: those of its own keys that may change while a stream lives, such as a place. All others are pinned, and
             published with their values.
-        later: those of its own keys that older streams do not have: they are pinned where they are set.
         keyed: whether it reads records with keys itself; else their keys are read as users, and their operations apart.
         repeatable: whether a released step can be read again, for comparison.
+        cancels: whether its batches can leave out equal rows that come and go within a step.
         check: refuses values that contradict each other (ConfigError), of the ``SourceKeys``.
         fits: refuses plans that the source cannot feed (any error of dpstream), of the ``SourceOptions`` and the plan;
             no data is read yet.
@@ -378,9 +366,9 @@ class SourceKind:
     public: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()
     options: type[Any] | None = None
     movable: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
     keyed: bool = False
     repeatable: bool = False
+    cancels: bool = True
     check: Callable[[Any], None] | None = None
     fits: Callable[[Any, Any], None] | None = None
 
@@ -397,9 +385,6 @@ class SourceKind:
         """The values of the own keys that may not change while a stream lives, as JSON values."""
         names = () if self.options is None else (one.name for one in fields(self.options))
         values = {name: getattr(own, name) for name in names if name not in self.movable}
-        values = {
-            name: value for name, value in values.items() if name not in self.later or value is not None
-        }
         plain = (str, int, bool, type(None))
         return {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
 

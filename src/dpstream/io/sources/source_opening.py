@@ -59,7 +59,7 @@ def open_source(
 
         return StdinSource(options, columns=columns, ignored=ignored, reveal=reveal)
     if options.period_columns is not None:
-        from dpstream.io.sources.wide import WideSource
+        from dpstream.io.sources.files import WideSource
 
         return WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
     from dpstream.io.sources.files import FileSource
@@ -93,24 +93,27 @@ def _open_keyed(
     watched: bool,
 ) -> Source:
     """Open a source of records with keys."""
-    from dpstream.io.sources.keyed_source import KeyedSource, plain_options
+    from dpstream.io.sources.keyed_source import (
+        KeyedSource,
+        QuerySnapshots,
+        QueryStays,
+        StaySource,
+        TableSnapshots,
+        TableStays,
+        plain_options,
+    )
 
     if options.kind == "postgres-changes":
-        from dpstream.io.sources.keyed_replication import KeyedChangeSource
+        from dpstream.io.sources.replication import KeyedChangeSource
 
         return KeyedChangeSource(options, columns=columns)
     if options.shape != "changes" and options.kind not in KINDS:
         return _open_other(options, base, columns, ignored)
     if options.shape == "snapshots" and options.kind != "files":
-        from dpstream.io.sources.keyed_snapshots import QuerySnapshots, TableSnapshots
-
         if options.kind == "postgres":
             return TableSnapshots(options, columns=columns)
         return KeyedSource(options, QuerySnapshots(plain_options(options), base=base))
     if options.shape == "stays" and options.kind != "files":
-        from dpstream.io.sources.keyed_stay_rows import QueryStays, TableStays
-        from dpstream.io.sources.keyed_stays import StaySource
-
         if options.kind == "postgres":
             return StaySource(options, TableStays(options, columns=columns))
         return StaySource(
@@ -133,7 +136,5 @@ def _open_keyed(
     named = [*columns, *(name for name in marks if name is not None)] if columns else ()
     plain = open_source(beneath, base=base, columns=named, ignored=ignored, reveal=reveal, watched=watched)
     if options.shape == "stays":
-        from dpstream.io.sources.keyed_stays import StaySource
-
         return StaySource(options, plain)
     return KeyedSource(options, plain)

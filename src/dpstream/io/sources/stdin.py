@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, StepError
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.files import MAX_STEPS
-from dpstream.io.sources.formats import json_records, json_table
-from dpstream.io.sources.lines import MOST_BYTES, Rules
+from dpstream.io.sources.formats import MOST_BYTES, JsonKeys, json_records, json_table
 from dpstream.io.sources.pieces import Pieces
-from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
 
 #: The key of a mark. The line ``{"end_of_step": TIME}`` closes the step of TIME and all steps before it.
@@ -78,21 +76,14 @@ class StdinSource(Source):
         operations = [] if options.op_column is None else [options.op_column]
         #: Keys that a record may have; None: any.
         self._known = [*self._columns, *marks, *operations] if columns else None
-        self._rules = Rules(
-            options.broken,
-            ignored=frozenset(ignored),
-            marks=frozenset(marks),
-            operations=frozenset(operations),
-            tally=self._count_broken,
+        self._keys = JsonKeys(
+            ignored=frozenset(ignored), marks=frozenset(marks), operations=frozenset(operations)
         )
         self._reveal = reveal
         self._today = today
         self._stream = stream
         #: The number of records so far, for messages to the owner.
         self._taken = 0
-
-    def _count_broken(self, records: int) -> None:
-        self.broken += records
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
@@ -204,7 +195,7 @@ class StdinSource(Source):
         )
 
     def _table(self, rows: Records, names: Sequence[str]) -> Any:
-        return json_table(rows, names, self._rules)
+        return json_table(rows, names, self._keys)
 
     def _blocks(self) -> Iterator[Records]:
         """The records of whole lines, as they come."""
@@ -224,9 +215,8 @@ class StdinSource(Source):
             # A byte order mark is allowed at the very beginning only, wherever the first block ends.
             lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
         shown = before if self._reveal else None
-        records = json_records(_NAME, lines, shown, self._rules, self._known)
-        strict = self._known is not None and self._rules.broken == "error"
-        if strict and any(MARK in record and len(record) > 1 for record in records):
+        records = json_records(_NAME, lines, shown, self._keys, self._known)
+        if self._known is not None and any(MARK in record and len(record) > 1 for record in records):
             raise DataError(
                 f"a line has the key {MARK!r} and other keys",
                 where=_NAME,

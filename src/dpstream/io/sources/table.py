@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
-from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.pg_session import (
     SYSTEM,
     Relation,
@@ -24,9 +24,8 @@ from dpstream.io.sources.pg_session import (
     text_table,
 )
 from dpstream.io.sources.query import split_records
-from dpstream.io.sources.source import check_start
+from dpstream.io.sources.source import StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.step import Period, StepInput, apart_from_users
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
 _XID, _XID8 = 28, 5069

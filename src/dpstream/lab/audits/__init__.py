@@ -1,7 +1,6 @@
 """Audits: does a mechanism lose more privacy than it claims, and are broken mechanisms caught?"""
 
-from dpstream.lab.audits.audit_html import write_audit_report
-from dpstream.lab.audits.audit_page import AuditReport
+from dpstream.lab.audits.audit_page import AuditReport, write_audit_report
 from dpstream.lab.audits.finding import TOLERANCE, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.runner import AUDITS, audit_names, run_audits
 

@@ -31,15 +31,13 @@ from dpstream.core.privacy import (
     ZCDP,
     Budget,
     Event,
-    HistogramsNoise,
     Noise,
     PureDP,
     Randomness,
 )
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
-from dpstream.families.tabular.aim_candidates import Candidates
+from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun, Candidates
 from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
@@ -47,7 +45,6 @@ from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedNoise,
     TapedSelector,
-    each_alone,
     in_order,
     noise_loss,
     worst_choice_loss,
@@ -66,7 +63,6 @@ _RECIPES = {
     "columns, then a cover": AIM(rounds=100, unions=False),
     "pairs": AIM(rounds=3, unions=False),
     "pairs and unions": AIM(rounds=3, max_cells=60),
-    "columns together, then pairs": AIM(rounds=3, unions=False, noise="joint"),
 }
 
 MarginalCounts = Sequence[NDArray[np.int64]]
@@ -80,18 +76,9 @@ def audit_aim(length: AuditLength, randomness: Randomness, progress: AuditProgre
     for budget in budgets:
         for unit in (Event(), Event("replace")):
             for how, recipe in _RECIPES.items():
-                if recipe.noise == "joint" and isinstance(budget, ZCDP):
-                    continue  # it changes nothing there
                 subject = f"AIM, {budget}, {unit.name}, {how}"
                 progress(subject)
                 yield exact_aim(recipe.calibrate(workload, budget, unit), runs, randomness, subject)
-        if isinstance(budget, PureDP):
-            progress("control: AIM, joint noise drawn apart")
-            recipe = replace(_RECIPES["columns together, then pairs"], columns_share=Fraction(9, 10))
-            apart = BrokenTogether(recipe, workload, budget, Event())
-            yield exact_aim(
-                apart, runs, randomness, "AIM with joint noise drawn apart", _as_it_is, control=True
-            )
         plan = _RECIPES["pairs"].calibrate(workload, budget, Event())
         chooser = replace(plan.recipe, measure_share=Fraction(1, 10))
         for name, broken, wrap in (
@@ -268,13 +255,6 @@ class BrokenSelection(AIMPlan):
         """The same candidates with a smaller claim."""
         honest = super().candidates
         return _HalfSensitivity(honest.workload, honest.unit, honest.unions, honest.power)
-
-
-class BrokenTogether(AIMPlan):
-    """BROKEN: marginals that share a joint draw get separate noise, each as if it were the only one."""
-
-    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        return each_alone(super().joint_noise(budget, sizes))
 
 
 def _as_it_is(randomness: Randomness) -> Randomness:

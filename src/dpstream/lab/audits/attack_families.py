@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import CubeNoise, DiscreteLaplace, HistogramsNoise
+from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedRecords, EncodedReports
 from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.core.tables.report_tables import MARK_BYTES
 from dpstream.families.panel import CumulativeStreamPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.points.points_plan import PointsStreamPlan
-from dpstream.lab.audits.attack_queries import counts_of
 from dpstream.lab.audits.attack_streams import (
     RECORDS,
     TRIED,
@@ -29,13 +30,65 @@ from dpstream.lab.audits.attack_streams import (
     unknown_column,
 )
 from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation
-from dpstream.tools.errors.imagined_columns import correlated_columns
-from dpstream.tools.errors.invented_tables import Changes, imagined_changes, read_domain, stream_of
+from dpstream.tools.errors.invented_tables import (
+    Changes,
+    correlated_columns,
+    imagined_changes,
+    read_domain,
+    stream_of,
+)
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
     from dpstream.project import Config
+
+
+def counts_of(query: Mapping[str, Any], codes: Codes, domain: Domain) -> Ints | None:
+    """The exact answer to a query on records; None for a kind of query that attackers do not understand here."""
+    kind = query["kind"]
+    if kind == "marginal":
+        return _marginal(query["columns"], codes, domain)
+    if kind == "marginals":
+        return np.concatenate([_marginal(columns, codes, domain) for columns in query["columns"]])
+    if kind == "cell":
+        clique = [domain.names.index(name) for name in query["columns"]]
+        return np.array([(codes[:, clique] == query["codes"]).all(axis=1).sum()], np.int64)
+    if kind == "signs":
+        signs = 2 * codes.astype(np.int64) - 1
+        terms = [[domain.names.index(name) for name in term] for term in query["terms"]]
+        return np.array([signs[:, term].prod(axis=1).sum() for term in terms], np.int64)
+    return None
+
+
+def _marginal(columns: Sequence[str], codes: Codes, domain: Domain) -> Ints:
+    clique = [domain.names.index(name) for name in columns]
+    if not clique:
+        return np.array([len(codes)], np.int64)
+    sizes = domain.shape(tuple(clique))
+    cells = np.ravel_multi_index(tuple(codes[:, clique].T), sizes)
+    return np.bincount(cells, minlength=int(np.prod(sizes))).astype(np.int64)
+
+
+def log_likelihood_ratio(noisy: NoisyCounts, noise: Ints, added: Ints) -> float:
+    """How much likelier the values are with ``added`` than without, as a logarithm.
+
+    Exact for independent Laplace and Gaussian noise and for joint draws; sums of draws count as normal.
+
+    Args:
+        noise: the values less what was counted without the record.
+    """
+    law = noisy.noise
+    if isinstance(law, CubeNoise):
+        return float((np.abs(noise).max() - np.abs(noise - added).max()) / law.scale)
+    if isinstance(law, HistogramsNoise):
+        return float((law.norm(noise) - law.norm(noise - added)) / law.scale)
+    touched = np.flatnonzero(added)
+    own, more = noise[touched], added[touched]
+    if isinstance(law, DiscreteLaplace):
+        return float((np.abs(own) - np.abs(own - more)).sum() / law.scale)
+    return float((2 * own * more - more**2).sum() / (2 * max(noisy.variance, 1e-9)))
+
 
 #: Depths of the cells in which points are compared.
 _DEPTHS = (2, 4, 6, 8, 10, 12)

@@ -1,6 +1,6 @@
 """The exact loss of whole census streams between neighbours: one more stay, or one record with other values.
 
-* By integers (``census_stays``): every stay within a number of steps, for several gaps, ratios and numbers of levels.
+* By integers: every stay within a number of steps, for several gaps, ratios and numbers of levels.
   The loss must not exceed the budget, and must reach it.
 * By transcripts, as for AIM (``aim_audit``): the plan's own code runs on a stream, recording choices and noise, and on
   its neighbour, with the same choices and with the noise that makes every measurement and every count the same. If a
@@ -12,42 +12,355 @@ Controls break the plan, or the reading of records, in the ways in which it is e
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import NoisyCounts, PresentRecords
-from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
+from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
+from dpstream.core.graphical import Model
+from dpstream.core.privacy import ZCDP, Event, HistogramsNoise, Noise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
-from dpstream.families.census.census_plan import CensusPlan
-from dpstream.families.census.census_schedule import last_of
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
+from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of
+from dpstream.families.census.cohorts import Cohort
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
-from dpstream.lab.audits.aim_audit import BrokenTogether
-from dpstream.lab.audits.census_stays import (
-    CountedPlan,
-    ReadRule,
-    Stay,
-    as_written,
-    counted_plan,
-    loss_of,
-    parts_read,
-)
-from dpstream.lab.audits.census_times import CountedTwice, PublishedTwice, at_times, random_times, rare_times
-from dpstream.lab.audits.census_transcripts import (
-    TRANSCRIPT_STEPS,
-    neighbours,
-    transcript_plan,
-)
+from dpstream.families.tabular.pooled_run import Followed
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
+
+_DOMAIN = Domain(("a",), (2,))
+_NOTHING = np.zeros(1)
+_NO_SHARES = np.zeros(1, dtype=np.float32)
+
+#: (comes, leaves): the first step with the record, and the first step without it afterwards (None: it never leaves).
+Stay = tuple[int, int | None]
+#: How a source turns the true stays into the stays that the plan sees.
+ReadRule = Callable[[Sequence[Stay], int], Sequence[Stay]]
+
+
+@dataclass(frozen=True)
+class PartRead:
+    """A census or a count of departures, with its budget and with the private number that it read."""
+
+    kind: str
+    step: int
+    level: int
+    amount: Fraction
+    number: int
+
+    @property
+    def public(self) -> tuple[str, int, int, Fraction]:
+        """The facts that must be the same in both streams."""
+        return self.kind, self.step, self.level, self.amount
+
+
+def as_written(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
+    """The honest rule: the plan sees every stay as it is."""
+    return stays
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The ``PresentRecords`` at the end of a step."""
+
+    first: NDArray[np.int32]
+    departed: NDArray[np.int32]
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        return [np.array([int((self.first > after).sum())], dtype=np.int64) for _ in cliques]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    present: PresentRecords
+
+
+def tables(stays: Sequence[Stay], steps: int) -> Iterator[PrivateBatch]:
+    """The batches of all steps."""
+    first = np.array([comes for comes, _ in stays], dtype=np.int32)
+    last = np.array([steps + 1 if leaves is None else leaves for _, leaves in stays], dtype=np.int64)
+    for step in range(1, steps + 1):
+        here = (first <= step) & (last > step)
+        gone = (first < step) & (last == step)
+        yield cast(PrivateBatch, _Batch(_Table(first[here], first[gone])))
+
+
+@lru_cache(maxsize=1)
+def _model() -> Model:
+    """A model of nothing. Not made at import: that would compile junction trees for whoever only looks at audits."""
+    return Model.uniform(_DOMAIN, 1.0)
+
+
+@dataclass
+class _Reader:
+    """Stands in for a census, and records the number of records in its window."""
+
+    plan: CountedPlan
+    level: int
+    counted: tuple[Clique, ...] = ((0,),)
+    unit: Event = field(default_factory=lambda: Event("replace"))
+
+    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, prior: Any) -> AIMRun:
+        log, amount = self.plan.log, self.plan.amount_of(self.level).amount
+        log.append(PartRead("census", self.plan.steps_done(), self.level, amount, int(counts[0].sum())))
+        return AIMRun(_model(), (), 1.0, 1.0, 0, Fraction(0))
+
+
+@dataclass(frozen=True)
+class _NoShapes:
+    """Stands in for the fits, which these audits do not need."""
+
+    followed: Followed
+
+    def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
+        return np.zeros(2), np.full(1, np.inf)
+
+    def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, seen: Any) -> Cohort:
+        return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _model())
+
+    def renewed(self, cohort: Cohort, model: Model) -> Cohort:
+        return cohort
+
+    def folded(self, first: Cohort, second: Cohort, seen: Any) -> Cohort:
+        return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _model())
+
+
+class CountedPlan(CensusPlan):
+    """The plan's own code, with readers in place of censuses and noise."""
+
+    log: list[PartRead]
+    state: CensusState
+
+    def amount_of(self, level: int) -> Budget:
+        """The budget of a census of a level."""
+        return self.amounts.of_level(level)
+
+    def steps_done(self) -> int:
+        """The current step."""
+        return self.state.step
+
+    def run_of(self, level: int) -> Any:
+        """A reader in place of a census."""
+        return _Reader(self, level)
+
+    @property
+    def shapes(self) -> Any:
+        """A stand-in for the fits."""
+        return _NoShapes(self.followed)
+
+    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
+        """Record the exact count; the output is always 0."""
+        amount = self.amounts.of_departures.amount
+        self.log.append(PartRead("departures", self.state.step, len(self.log), amount, exact))
+        return 0
+
+
+def counted_plan(
+    kind: type[CountedPlan], budget: Budget, gap: int, ratio: int, levels: Any, unit: Record | None = None
+) -> CountedPlan:
+    """A plan that records its parts.
+
+    Args:
+        kind: ``CountedPlan``, or a broken one.
+        gap: the most steps between two censuses.
+    """
+    recipe = Census(
+        Workload.all_k_way(_DOMAIN, 1),
+        turnover=2 * gap,
+        levels=levels,
+        ratio=ratio,
+    )
+    return kind(recipe, budget, unit or Record(), None)
+
+
+def parts_read(
+    plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
+) -> list[PartRead]:
+    """The parts of a stream with these stays, with the numbers that they read."""
+    state, randomness = plan.start(), Randomness.seeded("no noise")
+    object.__setattr__(plan, "log", [])
+    object.__setattr__(plan, "state", state)
+    for batch in tables(rule(stays, steps), steps):
+        plan.step(state, batch, randomness)
+    return plan.log
+
+
+def loss_of(one: list[PartRead], other: list[PartRead]) -> Fraction | float:
+    """The sum over all parts of budget times difference of the numbers; infinite where public facts differ."""
+    if [part.public for part in one] != [part.public for part in other]:
+        return float("inf")
+    pairs = zip(one, other, strict=True)
+    return sum((a.amount * abs(a.number - b.number) for a, b in pairs), Fraction(0))
+
+
+# Censuses and counts of departures at any steps, as any rule on released values might choose them.
+
+
+_NEVER = 1 << 30
+
+
+@dataclass(frozen=True)
+class ChosenTimes(CensusSchedule):
+    """A schedule without a rule.
+
+    Args:
+        level_at: step -> level of its census; step 1 has one.
+        counts_at: steps at which departures are counted, besides.
+    """
+
+    level_at: Mapping[int, int] = field(default_factory=lambda: {1: 0})
+    counts_at: frozenset[int] = frozenset()
+
+    def level(self, step: int, last: Any) -> int | None:
+        """As given."""
+        return self.level_at.get(step)
+
+    def last_count(self, step: int, last: Any) -> int:
+        """The last given step up to this one."""
+        return max((own for own in (*self.level_at, *self.counts_at) if own <= step), default=0)
+
+    def counts_between(self, last: int, census: int) -> int:
+        """As given, and the one at the census."""
+        return len({own for own in self.counts_at if last < own < census}) + 1
+
+    def after(self, last: int) -> int:
+        """The next given census; beyond the last of them, never."""
+        return min((own for own in self.level_at if own > last), default=_NEVER)
+
+
+def random_times(seed: int, steps: int, levels: int) -> ChosenTimes:
+    """Any steps, any levels: about one step in three is a census, and at about one in two departures are counted."""
+    generator = np.random.default_rng(seed)
+    taken = [1, *(step for step in range(2, steps + 1) if generator.random() < 0.35)]
+    level_at = {step: int(generator.integers(levels)) if step > 1 else 0 for step in taken}
+    counts = frozenset(step for step in range(2, steps + 1) if generator.random() < 0.5)
+    return ChosenTimes(2, 2, levels, level_at=level_at, counts_at=counts)
+
+
+def rare_times(steps: int) -> ChosenTimes:
+    """A census at every third step, one in three of level 1, and counts of departures at all others."""
+    level_at = {step: int(step % 9 == 4) for step in range(1, steps + 1, 3)}
+    return ChosenTimes(2, 2, 2, level_at=level_at, counts_at=frozenset(range(1, steps + 1)))
+
+
+def at_times(kind: type[Any], times: ChosenTimes) -> type[Any]:
+    """A kind of plan with the steps of ``times``."""
+
+    class Chosen(kind):  # type: ignore[misc]
+        @cached_property
+        def terms(self) -> CensusTerms:
+            terms: CensusTerms = super().terms
+            return replace(terms, schedule=times)
+
+    return Chosen
+
+
+class _KeepsWhatItCounted(CensusPlan):
+    """BROKEN: what a count between censuses has read is read again by the next count."""
+
+    def count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
+        before = list(state.left)
+        counts = super().count_departures(state, randomness)
+        if self.schedule.level(state.step, state.last) is None:
+            state.left[:] = before
+        return counts
+
+
+class CountedTwice(_KeepsWhatItCounted, CountedPlan):
+    """BROKEN: a departure is read by a count between censuses, and by the census's count. For audits by integers."""
+
+
+class PublishedTwice(_KeepsWhatItCounted):
+    """BROKEN: the same. For transcripts."""
+
+
+# Small census streams and their neighbours, for transcripts (see ``door``).
+
+
+TRANSCRIPT_DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+#: Steps of a transcript: with a gap of 2 and a ratio of 2, level 1 comes at step 4 and every fourth step after it.
+TRANSCRIPT_STEPS = 9
+
+
+def transcript_plan(kind: type[CensusPlan], budget: Budget, unit: Record, **options: Any) -> CensusPlan:
+    """A plan with a gap of 2 steps and small models, so that a run on a few records selects something."""
+    workload = Workload.all_k_way(TRANSCRIPT_DOMAIN, 2)
+    recipe = Census(workload, **{"turnover": 4, "ratio": 2, "iterations": 5, "max_cells": 8, **options})
+    return kind(recipe, budget, unit, None)
+
+
+@dataclass(frozen=True)
+class KeyedStay:
+    """A record: its stay, and step -> its values from this step on."""
+
+    comes: int
+    leaves: int | None
+    values: dict[int, tuple[int, ...]]
+
+    def at(self, step: int) -> tuple[int, ...] | None:
+        """The record's values at the end of a step; None: it is absent."""
+        if step < self.comes or (self.leaves is not None and step >= self.leaves):
+            return None
+        return self.values[max(when for when in self.values if when <= step)]
+
+
+def keyed_ends(
+    stays: Sequence[KeyedStay], steps: int, domain: Domain, *, renewed: bool = False
+) -> list[PresentBatch]:
+    """The batches with the table at the end of every step.
+
+    Args:
+        renewed: BROKEN: an update is read as a delete and an insert, which begins another stay.
+    """
+    table, batches = PresentTable.empty(domain), list[PresentBatch]()
+    for step in range(1, steps + 1):
+        now = {key: stay.at(step) for key, stay in enumerate(stays)}
+        changed = [key for key, stay in enumerate(stays) if now[key] != stay.at(step - 1)]
+        keys = np.array([[key, 0] for key in changed], np.uint64).reshape(-1, 2)
+        present = np.array([now[key] is not None for key in changed], np.bool_)
+        codes = [now[key] for key in changed if now[key] is not None]
+        changes = KeyedChanges(keys, present, np.array(codes, np.int32).reshape(-1, len(domain.sizes)))
+        gone = np.empty(0, np.int32)
+        if renewed:
+            none = KeyedChanges(keys, np.zeros(len(keys), np.bool_), changes.codes[:0])
+            table, gone = table.after(none, step)
+        table, departed = table.after(changes, step)
+        batches.append(PresentBatch(PresentView(table, np.concatenate([gone, departed]))))
+    return batches
+
+
+def neighbours(
+    plan: CensusPlan, comes: int, leaves: int | None, first: int, *, renewed: bool
+) -> tuple[list[PresentBatch], list[PresentBatch]]:
+    generator = np.random.default_rng(comes)
+
+    def values() -> tuple[int, ...]:
+        outer = int(generator.integers(0, 2))
+        return outer, int(generator.integers(0, 3)), outer
+
+    known = []
+    for number in range(first + 60):
+        start = 1 if number < first else int(generator.integers(2, TRANSCRIPT_STEPS + 1))
+        end = start + 1 + int(generator.integers(0, TRANSCRIPT_STEPS))
+        known.append(KeyedStay(start, end, {start: values(), start + 1: values()}))
+    own = KeyedStay(comes, leaves, {comes: (1, 2, 0), comes + 2: (0, 0, 1)})
+    twin = KeyedStay(comes, leaves, {comes: (0, 1, 1), comes + 2: (1, 1, 0)})
+    more = [*known, own]
+    less = [*known, twin] if plan.unit.relation == "replace" else known
+    one, other = (
+        keyed_ends(own, TRANSCRIPT_STEPS, TRANSCRIPT_DOMAIN, renewed=renewed) for own in (more, less)
+    )
+    return one, other
+
 
 #: Audits by integers: steps, gaps, ratios, levels.
 _GRIDS: dict[AuditLength, tuple[int, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {
@@ -59,11 +372,11 @@ _TRANSCRIPTS: dict[AuditLength, int] = {"short": 1, "long": 20}
 _ANY_TIMES: dict[AuditLength, tuple[int, int]] = {"short": (2, 12), "long": (12, 24)}
 _PLANS: dict[str, dict[str, Any]] = {
     "selections": {},
-    "nothing selected": {"max_cells": 1000, "totals": "simple"},
+    "nothing selected": {"max_cells": 1000},
     "headlines": {"max_cells": 13, "headline": (("a",), ("b", "c"))},
 }
 #: Pure DP only.
-_JOINT: dict[str, Any] = {"noise": "joint", "headline": (("a",), ("c",))}
+_JOINT: dict[str, Any] = {"headline": (("a",), ("c",))}
 
 
 def audit_census(
@@ -85,7 +398,7 @@ def audit_census(
     runs = _TRANSCRIPTS[length]
     for budget in (PureDP.of(2), ZCDP.of("1/2")):
         for unit in (Record(), Record("replace")):
-            together = {"columns and headlines together": _JOINT} if isinstance(budget, PureDP) else {}
+            together = {"headlines together": _JOINT} if isinstance(budget, PureDP) else {}
             for how, options in (_PLANS | together).items():
                 plan = transcript_plan(CensusPlan, budget, unit, **options)
                 subject = f"census, {budget}, {unit.name}, {how}"
@@ -102,7 +415,6 @@ def audit_census(
     plan = transcript_plan(twice, PureDP.of(2), Record(), **_PLANS["nothing selected"])
     yield exact_census(plan, 1, randomness, subject, control=True)
     scenes: list[tuple[str, type[CensusPlan], dict[str, Any], dict[str, Any]]] = [
-        ("joint noise drawn apart", _Apart, _JOINT, {}),
         ("joint headlines drawn apart", _HeadlinesApart, _JOINT, {}),
         ("a window that begins too early", _EarlyPlan, {}, {}),
         ("2/3 of the noise", _QuietPlan, {}, {}),
@@ -330,14 +642,6 @@ class _HeadlinesBeside(CensusPlan):
     def run_of(self, level: int) -> AIMPlan:
         own = super().run_of(level)
         return own.recipe.calibrate(own.workload, self.amounts.of_level(level), own.unit)
-
-
-class _Apart(CensusPlan):
-    """BROKEN: marginals that share a joint draw get separate noise, each as if it were the only one."""
-
-    def run_of(self, level: int) -> AIMPlan:
-        own = super().run_of(level)
-        return BrokenTogether(own.recipe, own.workload, own.budget, own.unit)
 
 
 class _ApartTerms(CensusTerms):

@@ -6,7 +6,7 @@ nothing outside the audits imports them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter, CounterState, TreeCounter
-from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.counter import FactoredCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter, IntervalCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import (
-    AboveThreshold,
     AnyNoise,
     Budget,
     CubeNoise,
     DiscreteGaussian,
-    DiscreteLaplace,
     Event,
     HistogramsNoise,
     Noise,
@@ -147,32 +145,3 @@ class BrokenShortTree(TreeCounter):
 def broken_quiet_selector(selector: Selector) -> Selector:
     """BROKEN: a selector with 2/3 of the noise of ``selector``, to be audited against the claim of ``selector``."""
     return Selector(_overspent(selector.budget))
-
-
-@dataclass(frozen=True)
-class BrokenQuietThreshold(AboveThreshold):
-    """BROKEN: above-threshold with 2/3 of both noises."""
-
-    @property
-    def threshold_noise(self) -> DiscreteLaplace:
-        """Two thirds of the noise."""
-        return DiscreteLaplace(super().threshold_noise.scale * _QUIET)
-
-    @property
-    def question_noise(self) -> DiscreteLaplace:
-        """Two thirds of the noise."""
-        return DiscreteLaplace(super().question_noise.scale * _QUIET)
-
-
-@dataclass(frozen=True)
-class BrokenFreshThreshold(AboveThreshold):
-    """BROKEN: above-threshold that draws new threshold noise at every question, as some published listings do.
-
-    Then nothing pays for the questions answered "no", and the loss grows with their number.
-    """
-
-    def ask(self, state: dict[str, Any], value: int, threshold: int, randomness: Randomness) -> bool:
-        """Whether the value passes a threshold whose noise is drawn anew."""
-        fresh = int(randomness.draw(self.threshold_noise, 1)[0])
-        # Moving the threshold by the difference is the same as replacing the noise.
-        return super().ask(state, value, threshold + fresh - int(state["threshold_noise"]), randomness)

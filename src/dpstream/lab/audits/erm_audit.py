@@ -20,18 +20,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Noise, PureDP, Randomness, noise_for
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import BBScheduler, Database
-from dpstream.families.growing.erm import ERM, ErmRun
-from dpstream.families.growing.erm_features import FeatureMap
-from dpstream.families.growing.erm_loss import LossName
+from dpstream.families.growing.erm import ERM, ErmRun, FeatureMap, LossName
 from dpstream.families.growing.erm_stream import ClassifierPlan, ClassifierSynthesis
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.lab.audits.door import beside_the_door, stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.checks import NoiseTape
 
 _RECORDS = 24
 #: Streams of other records: a bit of a count is the same in all of them with a probability of 2^-8 at most.

@@ -1,10 +1,8 @@
 """Exact audits: losses that are computed, not estimated.
 
-* Counters: their certificate (``dpstream.lab.checks``), which runs the code on a tape of unit impulses.
+* Counters: their certificate (``dpstream.checks``), which runs the code on a tape of unit impulses.
 * Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores. Each score falls, stays or
   rises, starting from ties, ladders and large gaps.
-* Above-threshold: the running code on every value of its noise, weighed by the probability of the noise.
-* The sparse counter: every pattern of releases of tiny streams (see ``sparse_audit``).
 * DP-STabS: the exact log-ratio of whole transcripts of tiny streams (see ``transcripts``), with random noise and with
   noise that leans to one side. The loss of each transcript is exact; the largest one is a lower bound on the loss of
   the mechanism, without any probability of error.
@@ -13,7 +11,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,26 +19,23 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import certify
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter
 from dpstream.core.counters.forest import CalibratedForest
-from dpstream.core.privacy import ZCDP, AboveThreshold, Budget, Event, Noise, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Budget, Event, Noise, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.controls import (
-    BrokenFreshThreshold,
-    BrokenQuietThreshold,
     BrokenShortTree,
     broken_quiet_counter,
     broken_quiet_selector,
 )
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.sparse_audit import audit_sparse
 from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
 from dpstream.lab.audits.transcripts import transcript_loss
-from dpstream.lab.checks import NoiseTape, certify
 
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
     "short": (1, 2, 7, 16, 33, 64, 300),
@@ -74,14 +68,6 @@ def audit_exact(
         selector = Selector(budget)
         progress(f"probabilities of {selector.describe()}")
         yield exact_selector(selector, budget, f"{selector.describe()}, {_words(budget)}")
-    for epsilon, share, monotone in itertools.product(
-        (1, 4), (Fraction(1, 2), Fraction(1, 4)), (False, True)
-    ):
-        progress("above-threshold, all noise")
-        words = ", monotone" if monotone else ""
-        test = AboveThreshold(Fraction(epsilon), 1, share, monotone)
-        yield exact_threshold(test, f"above-threshold, epsilon {epsilon}, share {share}{words}")
-    yield from audit_sparse(progress)
     for subject, plan in _plans():
         progress(subject)
         yield from exact_transcripts(plan, _TRANSCRIPTS[length], randomness, subject)
@@ -103,12 +89,6 @@ def _controls(transcripts: int, randomness: Randomness, progress: AuditProgress)
         selector = broken_quiet_selector(Selector(budget))
         subject = f"{selector.describe()} with 2/3 of the noise, {_words(budget)}"
         yield exact_selector(selector, budget, subject, control=True)
-    progress("controls of above-threshold")
-    yield exact_threshold(
-        BrokenQuietThreshold(Fraction(1), 1), "above-threshold with 2/3 of the noise", control=True
-    )
-    fresh = BrokenFreshThreshold(Fraction(2), 1)
-    yield exact_threshold(fresh, "above-threshold, fresh threshold noise", deviations=9, control=True)
     progress("controls of DP-STabS")
     _, plan = next(_plans())
     loud = replace(plan, counter=broken_quiet_counter(plan.counter))
@@ -211,111 +191,6 @@ _SCORES: tuple[tuple[int, ...], ...] = (
     (8, 0, 0, 0, 0),
     (8, 8, 0, 0, -30),
 )
-
-
-def exact_threshold(
-    test: AboveThreshold, subject: str, *, deviations: int = 30, control: bool = False
-) -> AuditFinding:
-    """The largest loss of a whole above-threshold run, with its running code on every value of its noise.
-
-    Neighbours: four numbers, each low or near the threshold, each of which falls, stays or rises (all in one direction
-    where the test is monotone); and many questions answered "no" before a last one.
-
-    Args:
-        deviations: noise beyond so many standard deviations is left out on both inputs; with 30 that is a part of
-            ``exp(-42)``.
-
-    Cost: a few calls of ``ask`` for each combination of all noises but the last; under a second, but minutes for a test
-    that draws several noises at each question.
-    """
-    began = time.perf_counter()
-    reader = _ThresholdReader(test, deviations)
-    moves = (0, 1) if test.monotone else (-1, 0, 1)
-    worst = Largest()
-    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-        (base, tuple(b + m for b, m in zip(base, move, strict=True)))
-        for base in itertools.product((0, 4), repeat=4)
-        for move in itertools.product(moves, repeat=4)
-    ]
-    last = 1 if test.monotone else -1
-    pairs += [((0,) * n + (1,), (1,) * n + (1 + last,)) for n in (4, 40)]
-    for before, after in pairs:
-        ratio = np.log(reader.law(before) / reader.law(after))
-        where = f"{len(before)} numbers, the last {before[-4:]} against {after[-4:]}"
-        worst.see(float(np.abs(ratio).max()), where)
-    return AuditFinding.exact(
-        began,
-        subject=f"{subject}, all noise",
-        claimed=float(test.epsilon),
-        found=worst.loss,
-        control=control,
-        detail=f"{len(pairs)} pairs; most at {worst.where}",
-    )
-
-
-class _ThresholdReader:
-    """Computes the distribution of an above-threshold run from ``start`` and ``ask`` on every value of their noise."""
-
-    THRESHOLD = 3
-
-    def __init__(self, test: AboveThreshold, deviations: int) -> None:
-        self.test, self.deviations = test, deviations
-        tape = NoiseTape()
-        test.start(tape)
-        (law,) = tape.laws
-        self.kept, self.weights = self._support(law)
-        self._answers: dict[int, NDArray[np.float64]] = {}
-        self._laws: dict[tuple[int, ...], NDArray[np.float64]] = {}
-
-    def law(self, values: tuple[int, ...]) -> NDArray[np.float64]:
-        """The probability of the first yes at each question, and (last) of no yes."""
-        if values not in self._laws:
-            running, result = self.weights, []
-            for value in values:
-                if value not in self._answers:
-                    self._answers[value] = np.array([self._answer(int(n), value) for n in self.kept]).T
-                no, yes = self._answers[value]
-                result.append(float((running * yes).sum()))
-                running = running * no
-            self._laws[values] = np.array([*result, float(running.sum())])
-        return self._laws[values]
-
-    def _answer(self, kept: int, value: int) -> tuple[float, float]:
-        """The probabilities of no and of yes in a run with the threshold noise ``kept``.
-
-        Each is a sum of its own, because one minus the other would lose all digits of a small probability.
-        """
-        probe = NoiseTape()
-        self._ask(kept, value, probe)
-        *earlier, question = (self._support(law) for law in probe.laws)
-        no = yes = 0.0
-        for chosen in itertools.product(*(range(len(values)) for values, _ in earlier)):
-            given = [int(values[i]) for (values, _), i in zip(earlier, chosen, strict=True)]
-            weight = math.prod(float(weights[i]) for (_, weights), i in zip(earlier, chosen, strict=True))
-            first_yes = self._first_yes(kept, value, given, question[0])
-            no += weight * float(question[1][:first_yes].sum())
-            yes += weight * float(question[1][first_yes:].sum())
-        return no, yes
-
-    def _first_yes(self, kept: int, value: int, given: list[int], noises: NDArray[np.int64]) -> int:
-        """The index of the smallest noise of the question with the answer yes; all larger ones have it too."""
-        low, high = 0, len(noises)
-        while low < high:
-            middle = (low + high) // 2
-            if self._ask(kept, value, NoiseTape(np.array([*given, noises[middle]]))):
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def _ask(self, kept: int, value: int, tape: NoiseTape) -> bool:
-        state = self.test.start(NoiseTape(np.array([kept])))
-        return self.test.ask(state, value, self.THRESHOLD, tape)
-
-    def _support(self, law: Noise) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        reach = math.ceil(self.deviations * math.sqrt(law.variance)) + 4
-        values = np.arange(-reach, reach + 1, dtype=np.int64)
-        return values, np.asarray(law.pmf(values), dtype=np.float64)
 
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))

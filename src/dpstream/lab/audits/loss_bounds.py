@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.foreign import from_extra
 
 #: How many thresholds are tried per statistic: quantiles of the training scores.
 _THRESHOLDS = 256
@@ -69,7 +70,8 @@ def clopper_pearson(
     >>> float(low), round(float(high), 4)
     (0.0, 0.2589)
     """
-    from scipy.special import betaincinv
+    with from_extra("evaluate", "audit"):
+        from scipy.special import betaincinv
 
     _check_rate(alpha, "alpha")
     k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))

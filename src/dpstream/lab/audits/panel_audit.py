@@ -16,27 +16,75 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.counters.names import ZCDP_COUNTER_NAMES
+from dpstream.core.counters.choose import ZCDP_COUNTER_NAMES
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteGaussian, Individual, Randomness
+from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan
 from dpstream.families.panel.cumulative import CumulativeRelease
-from dpstream.families.panel.window import WindowRelease
-from dpstream.lab.audits.controls import QuietNoise, ReusedNoise
+from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel.window import WindowRelease, WindowState
+from dpstream.lab.audits.controls import QuietNoise, ReusedNoise, broken_quiet_counter
 from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, _discriminant, rho_lower_bound
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.panel_controls import (
-    BrokenPrivateSplit,
-    BrokenUnpairedNoise,
-    broken_quiet,
-    broken_unpaired_counters,
-)
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.audits.transcripts import rows_drawn
+
+
+class _Broken(FixedWindowPlan):
+    @classmethod
+    def of(cls, plan: FixedWindowPlan) -> Self:
+        """``plan``, broken."""
+        return cls(plan.recipe, plan.budget, plan.unit)
+
+
+class BrokenPrivateSplit(_Broken):
+    """BROKEN: groups the synthetic people by the histories of the private people, as the published listing does."""
+
+    def _extend(
+        self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
+    ) -> WindowRelease:
+        assert state.synthetic is not None
+        symbols = self.recipe.symbols
+        groups = state.synthetic % (self.patterns // symbols)
+        # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
+        private = (state.private // symbols)[: len(groups)]
+        groups[: len(private)] = private
+        available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
+        numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
+        column = extend(groups, numbers, generator)
+        state.synthetic = groups * np.int32(symbols) + column
+        state.clipped += clipped
+        return WindowRelease(self, state.period, column[:, None], numbers.ravel(), state.clipped)
+
+
+class BrokenUnpairedNoise(_Broken):
+    """BROKEN: has the noise for one changed count, but a replaced person changes two. True loss: twice the claim."""
+
+    @cached_property
+    def noise(self) -> DiscreteGaussian:
+        """Noise of half of the variance that replacement needs."""
+        return DiscreteGaussian(super().noise.sigma_squared / 2)
+
+
+def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
+    """BROKEN: counters with the noise for one changed increment, but a replaced person changes two."""
+    counters = tuple(
+        counter.recipe.calibrate(replace(plan.budget, rho=rho), Event())
+        for counter, rho in zip(plan.counters, plan.shares, strict=True)
+    )
+    return replace(plan, counters=counters)
+
+
+def broken_quiet(plan: CumulativePlan) -> CumulativePlan:
+    """BROKEN: counters with 2/3 of the noise."""
+    return replace(plan, counters=tuple(broken_quiet_counter(counter) for counter in plan.counters))
+
 
 Plan = FixedWindowPlan | CumulativePlan
 History = tuple[int, ...]
@@ -90,8 +138,6 @@ def _honest() -> Iterator[PanelSubject]:
         plan = FixedWindow(periods, window, symbols).calibrate("1/2", unit)
         name = f"window of {window} of {periods}, {symbols} symbols, {unit.relation}"
         yield PanelSubject(name, plan)
-    growing = FixedWindow(5, 2, segment=2).calibrate("1/2", _UNITS[1])
-    yield PanelSubject("window of 2 of 5, segments of 2 with half of the budget each, replace", growing)
     for unit, counter in itertools.product(_UNITS, ("best", *ZCDP_COUNTER_NAMES)):
         cumulative = Cumulative(5, counter=counter).calibrate("1/2", unit)
         yield PanelSubject(f"cumulative of 5, counter {counter}, {unit.relation}", cumulative)

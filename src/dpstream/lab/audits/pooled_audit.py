@@ -29,8 +29,7 @@ from dpstream.core.privacy.budget import ZCDP, Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
-from dpstream.families.tabular.pooled_division import Design
-from dpstream.families.tabular.pooled_run import Runner
+from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.door import stream_loss
@@ -65,7 +64,7 @@ def audit_pooled(
         "deletions": replace(recipe, deletions=True).calibrate(PureDP.of(1), horizon=_STEPS),
         "headlines": replace(recipe, headline=_HEADLINE).calibrate(PureDP.of(1), horizon=_STEPS),
     }
-    ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2), noise="joint")
+    ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2))
     heads = replace(ternary, headline=(("a",), ("b",)))
     plans["joint histograms"] = heads.calibrate(PureDP.of(1), horizon=_STEPS)
     plans["joint histograms, replace"] = ternary.calibrate(
@@ -77,7 +76,7 @@ def audit_pooled(
     pure = plans["pure"]
     progress("pooled, few marginals")
     # Marginals of the columns with two values are always measured, others are not.
-    few = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2), how_many="predicted")
+    few = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2))
     other = few.calibrate(PureDP.of(1), horizon=_STEPS)
     yield exact_pooled(
         replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
+from dpstream.core.foreign import from_extra
 from dpstream.core.privacy import (
     AnyNoise,
     CubeNoise,
@@ -29,11 +29,14 @@ from dpstream.core.privacy import (
     HistogramsNoise,
     Randomness,
 )
-from dpstream.core.privacy._histogram_balls import ball_series
+from dpstream.core.privacy.joint import ball_series
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.door import Choice, Door
 from dpstream.lab.audits.finding import AuditFinding, AuditProgress
 from dpstream.lab.audits.transcript_tape import SameWords
+
+with from_extra("evaluate", "audit"):
+    from scipy.stats import chi2
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

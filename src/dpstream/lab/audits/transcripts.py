@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.checks import NoiseTape
 from dpstream.core.contracts import PrivateBatch, StartTable
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
-from dpstream.families.tabular.plans import read_come_and_go
-from dpstream.lab.audits.published_list import published_lines
+from dpstream.families.tabular.plans import read_events
+from dpstream.lab.audits.door import published_lines
 from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedChoice,
@@ -33,7 +34,6 @@ from dpstream.lab.audits.transcript_tape import (
     in_order,
     noise_loss,
 )
-from dpstream.lab.checks import NoiseTape
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _shifts(
 
 def _as_read(plan: DPStabsPlan, batch: PrivateBatch) -> PrivateBatch:
     """The batch without what its plan leaves out."""
-    return read_come_and_go(batch, plan.recipe.come_and_go, deletions=plan.recipe.deletions)
+    return read_events(batch, deletions=plan.recipe.deletions, cancels=plan.cancels)
 
 
 def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:

@@ -9,10 +9,9 @@ Controls cancel where it is not allowed: with the step before, marginal by margi
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -92,7 +91,6 @@ def audit_turnover(
         staleness=Fraction(1, 2),
         select_share=Fraction(1, 2),
         deletions=True,
-        come_and_go="cancelled",
         iterations=5,
     )
     runs, pure = _TRANSCRIPTS[length], pooled.calibrate(PureDP.of(1), horizon=_STEPS)
@@ -102,7 +100,6 @@ def audit_turnover(
         select_share=Fraction(1, 2),
         iterations=5,
         deletions=True,
-        come_and_go="cancelled",
     )
     for name, plan, scenes in (
         ("pooled, pure", pure, _SCENES),
@@ -116,7 +113,7 @@ def audit_turnover(
     for name, broken, scenes in (
         ("with those of the step before", _as(_StepBefore, pure), _SCENES),
         ("marginal by marginal", _as(_ByMarginal, pure), _SCENES),
-        ("under replacement", _without_check(pooled), _REPLACED),
+        ("under replacement", _Unchecked.of(pooled), _REPLACED),
     ):
         subject = f"equal rows that cancel {name}"
         progress(f"control: {subject}")
@@ -234,14 +231,16 @@ class _ByMarginal(PooledPlan):
         return super().step(state, each, randomness)
 
 
-def _without_check(recipe: Pooled) -> PooledPlan:
-    """BROKEN: a plan that takes the numbers of inserts and deletes for public, and lets rows cancel all the same."""
-    counted = replace(recipe, come_and_go="counted").calibrate(
-        PureDP.of(1), unit=Event("replace"), horizon=_STEPS
-    )
-    plan = copy.copy(counted)
-    object.__setattr__(plan, "recipe", recipe)
-    return plan
+class _Unchecked(PooledPlan):
+    """BROKEN: takes the numbers of inserts and deletes for public, and lets rows cancel all the same."""
+
+    @property
+    def cancels(self) -> bool:
+        return True
+
+    @classmethod
+    def of(cls, recipe: Pooled) -> PooledPlan:
+        return _as(cls, recipe.calibrate(PureDP.of(1), unit=Event("replace"), horizon=_STEPS))
 
 
 def _as(kind: type[PooledPlan], plan: PooledPlan) -> PooledPlan:

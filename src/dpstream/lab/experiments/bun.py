@@ -17,7 +17,7 @@ from dpstream.lab.experiments.kumar_figures import require_matplotlib
 from dpstream.lab.experiments.panel_data import KNOWN_PANELS, load_panel, panel_path
 from dpstream.lab.experiments.panel_runs import CumulativeRun, WindowRun
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 BUN_RHOS = ("0.005", "0.001", "0.05")
 #: The rho of figures for which the paper gives no other.

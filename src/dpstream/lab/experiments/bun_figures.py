@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.pictures import INK, PALETTE, QUIET, WARNING, dress, figure
 from dpstream.lab.experiments.bun_tables import method_of
 from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS, WIDTHS
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.stream.release.pictures import INK, PALETTE, QUIET, WARNING, dress, figure
+from dpstream.tools.evaluate.private_folder import LABEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 _HEADS = (
     "panel", "method", "rho", "relation", "question", "period", "repetitions", "truth", "mean_raw", "mean",

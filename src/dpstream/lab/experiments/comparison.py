@@ -24,7 +24,7 @@ from dpstream.lab.experiments.runs import EVALUATE_EVERY, EVALUATE_LAST, Task
 from dpstream.lab.experiments.settings import settings_table
 from dpstream.project import Config
 from dpstream.project.reader import did_you_mean
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 COMPARISON_FORMAT = 1
 _KEYS = {

@@ -27,7 +27,7 @@ from dpstream.lab.experiments.replayed_streams import KUMAR_STREAMS, KumarSource
 from dpstream.lab.experiments.runs import Task
 from dpstream.lab.experiments.settings import kumar_settings
 from dpstream.project.reader import did_you_mean
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 KUMAR_EPSILONS = ("0.5", "1", "2", "4")
 QUICK_STREAMS = ("Adult-ordered-bs-200", "Eviction-bi-weekly")

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.pictures import PALETTE, QUIET, dress, figure
 from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.kumar_tables import PRINTED_AS, Printed
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.stream.release.pictures import PALETTE, QUIET, dress, figure
+from dpstream.tools.evaluate.private_folder import LABEL
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

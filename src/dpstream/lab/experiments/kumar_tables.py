@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.printed_numbers import PrintedNumber
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS
+from dpstream.tools.evaluate.private_folder import LABEL
 
 #: (stream, epsilon, metric, method) -> the number in print.
 Printed = Mapping[tuple[str, Fraction, str, str], PrintedNumber]

@@ -9,8 +9,8 @@ from typing import Any
 from dpstream.core.contracts import Given, StreamPlan, located
 from dpstream.core.privacy import PureDP
 from dpstream.lab.experiments.replayed_streams import Replay
-from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section
+from dpstream.project.sections import named_family, read_recipe
 
 
 @dataclass

@@ -24,7 +24,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, OfflinePlan
 from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.lab.experiments.methods import Titled
-from dpstream.project.mechanism import read_recipe
+from dpstream.project.sections import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
 
 #: What a file named by ``python = "FILE.py:FUNCTION"`` defines, and how it is called:

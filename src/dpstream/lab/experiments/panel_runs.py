@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-import dpstream
 from dpstream.core.privacy import Individual, Randomness
+from dpstream.core.version import __version__
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
@@ -25,7 +25,7 @@ from dpstream.families.panel import (
 from dpstream.families.panel.cumulative import Split
 from dpstream.lab.experiments.panel_data import Panel, load_panel
 from dpstream.lab.experiments.runs import settings_hash
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 PANEL_RUN_FORMAT = 1
 #: k of the paper, and the widths of the questions of its Figures 3 and 4.
@@ -67,7 +67,7 @@ class _RepeatedRun:
         panel = self.load()
         return {
             "format": PANEL_RUN_FORMAT,
-            "program": dpstream.__version__,
+            "program": __version__,
             "kind": kind,
             "panel": panel.name,
             "real": panel.real,

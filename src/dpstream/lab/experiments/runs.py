@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import dpstream
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.version import __version__
 from dpstream.lab.experiments.methods import Method
 from dpstream.lab.experiments.offline_ceiling import Offline
 from dpstream.lab.experiments.replayed_streams import Replay, StreamSource
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, errors_or_blank
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.true_table import TrueTable
 
 RUN_FORMAT = 1
@@ -88,7 +88,7 @@ def task_facts(task: Task) -> tuple[dict[str, Any], float]:
     steps = _steps(stream, task)
     facts = {
         "format": RUN_FORMAT,
-        "program": dpstream.__version__,
+        "program": __version__,
         "stream": task.source.label,
         "data": stream.fingerprint,
         "steps": steps,
@@ -135,7 +135,7 @@ def run_task(task: Task, seen: Callable[[int, int], None] | None = None) -> dict
         "label": LABEL,
         "settings": facts,
         "settings_hash": settings_hash(facts),
-        "program": dpstream.__version__,
+        "program": __version__,
         "points": {
             "step": [step for step, _ in points],
             **{metric: [_blank(values[metric]) for _, values in points] for metric in METRICS},

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.runs import EVALUATE_EVERY, EVALUATE_LAST
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import LABEL
 
 #: (what the paper leaves open, what was chosen). The options of each method follow from the runs themselves.
 LEFT_OPEN_BY_KUMAR = (

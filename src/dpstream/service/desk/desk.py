@@ -187,7 +187,7 @@ class Desk:
 
     def metrics(self) -> str:
         """Public numbers of all streams in Prometheus' text format, as the worker told them last."""
-        from dpstream.project.metrics import metrics_text
+        from dpstream.project.status import metrics_text
 
         with self.database.reading() as db:
             told = {one.name: read_facts(db, one.name) for one in self.settings.streams}

@@ -16,7 +16,7 @@ from dpstream.core import durable
 from dpstream.core.contracts import shown
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.toml import load_toml, toml_value, unknown_key
-from dpstream.project.server_url import is_url, refuse_password
+from dpstream.project.sections import is_url, refuse_password
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.paths import read_text
 from dpstream.core.privacy import decimal_text
-from dpstream.core.privacy.odds import best_guess
+from dpstream.core.privacy.convert import best_guess
 from dpstream.core.schema.toml import toml_value
 from dpstream.project import Config
-from dpstream.project.plan_description import told_base
-from dpstream.project.planning import expected_facts, expected_table, smallest_budget
-from dpstream.project.statement_words import loss_of, odds_told
+from dpstream.project.planning import expected_facts, expected_table, smallest_budget, told_base
+from dpstream.project.statement import loss_of, odds_told
 from dpstream.stream.predecessor_cost import covered
 
 if TYPE_CHECKING:

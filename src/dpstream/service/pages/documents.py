@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.simulated_errors import error_steps
-from dpstream.project.statement_records import newest_release
-from dpstream.project.statement_words import as_progress, statement
+from dpstream.project.statement import as_progress, newest_release, statement
 from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.fitness import fitness_of
 from dpstream.tools.evaluate.run_folder import open_folder
@@ -51,7 +50,7 @@ class Documents:
 
         def make() -> str:
             folder = open_folder(releases)
-            return tool_for("page", FamilyPage, folder.mechanism).page(folder, [], private=False)
+            return tool_for("page", FamilyPage, folder.mechanism).page(folder, [])
 
         return self._kept(("report", *_state_of(releases)), make)
 

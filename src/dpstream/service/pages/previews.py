@@ -15,7 +15,7 @@ from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.fitness import unfit_rows
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.tools.evaluate.run_folder import Accuracy
 
 if TYPE_CHECKING:

@@ -19,11 +19,12 @@ from starlette.exceptions import HTTPException
 
 from dpstream.core.errors import ConfigError, DpstreamError, InputError, RefusedError
 from dpstream.service.desk import Desk, NotAllowedError
-from dpstream.service.pages import connections, people_views, stream_views
+from dpstream.service.pages import people_views, stream_views
 from dpstream.service.pages.documents import Documents
 from dpstream.service.pages.guard import Guard, WithoutTexts, seal
 from dpstream.service.pages.visits import Route, TooLargeError, Visit, cookie_name, link, read_form
 from dpstream.service.pages.words import environment
+from dpstream.service.releases.connections import Connection
 
 if TYPE_CHECKING:
     from dpstream.service.desk import Person
@@ -218,8 +219,8 @@ def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:
         port,
         access_log=False,
         date_header=False,
-        http=connections.Connection,
-        limit_concurrency=connections.SILENT + connections.BUSY,
+        http=Connection,
+        limit_concurrency=Connection.most_silent + Connection.most_busy,
         log_level="warning",
         proxy_headers=False,
         server_header=False,

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-import dpstream
 from dpstream.core.errors import DpstreamError
+from dpstream.core.version import __version__
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.service.releases import answering, forms
 from dpstream.service.releases.access import Guard, Tokens
@@ -309,7 +309,7 @@ def make_app(
 
     app = FastAPI(
         title="dpstream releases",
-        version=dpstream.__version__,
+        version=__version__,
         description="Published releases of differentially private streams. All of it is public and costs nothing.",
         docs_url=None,
         redoc_url=None,

@@ -29,7 +29,7 @@ class News:
 
     def __init__(self, places: Sequence[Place], most: int) -> None:
         self._places = places
-        self._most = most
+        self.most = most
         self._readers = 0
         self._known: dict[str, Listing | None] = {}
         self._changed = asyncio.Event()
@@ -67,8 +67,8 @@ class News:
             place.name not in self._known
         ):  # who comes back after a restart is told what is new, and not all there is
             await self._look(place)
-        if self._readers >= self._most:
-            raise Problem(503, f"{self._most} readers wait for news already", {"Retry-After": "60"})
+        if self._readers >= self.most:
+            raise Problem(503, f"{self.most} readers wait for news already", {"Retry-After": "60"})
         self._readers += 1
         return self._events(place.name, last_id)
 

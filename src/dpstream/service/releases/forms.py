@@ -26,8 +26,7 @@ from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.feed import Piece, StandardOutput
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.release_reader import read_table
-from dpstream.io.sinks.staged_file import StagedFile
-from dpstream.io.sinks.table_files import FORMATS, BlockWriter, blocks_of, from_bytes
+from dpstream.io.sinks.table_files import FORMATS, BlockWriter, StagedFile, blocks_of, from_bytes
 from dpstream.service.releases.cursors import Cursor, waiting
 from dpstream.service.releases.places import Listing, OpenFile, Place
 from dpstream.service.releases.problems import Problem

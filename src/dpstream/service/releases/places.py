@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.objects import is_object_url
 from dpstream.core.paths import parse_json
-from dpstream.core.web import is_web_url
+from dpstream.io.objects import is_object_url, is_web_url
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.service.releases.problems import Problem

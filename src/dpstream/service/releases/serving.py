@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from dpstream.core.errors import ConfigError
+from dpstream.service.releases.connections import FeedConnection
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -42,7 +43,14 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI) -> None:
         super().__init__(
             uvicorn.Config(
-                app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+                app,
+                access_log=False,
+                http=FeedConnection,
+                # Who waits for news is counted beside the requests.
+                limit_concurrency=FeedConnection.most_silent + FeedConnection.most_busy + app.state.news.most,
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=2,
             )
         )
         self._news = app.state.news

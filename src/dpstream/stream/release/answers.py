@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpstream.core.contracts import Measured, PeopleEstimate
-from dpstream.core.objects import AnyPath
-from dpstream.core.privacy.law import check_confidence
-from dpstream.core.privacy.weighted_law import WeightedSum
+from dpstream.core.privacy.law import WeightedSum, check_confidence
 from dpstream.core.schema.predicate import Predicate
 from dpstream.core.showing import notebook_page
+from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
 

@@ -34,7 +34,7 @@ from dpstream.io.sinks.simulated_errors import (
     of_total,
 )
 from dpstream.stream.release.manifest import COUNTED
-from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
+from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 
 #: A number of records within so many of its standard errors of none may be noise alone.
 _FROM_NONE = 2.0

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record, User
+from dpstream.core.tables.change_tables import ID, LABEL
+from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, called, wide_name
+from dpstream.core.version import __version__
 from dpstream.io.sinks.publisher import MEASUREMENTS
-from dpstream.io.sinks.staged_file import Content, sha256_of, size_of
+from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records, shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words, covered
-from dpstream.stream.release.number_of_records import when_measured
-from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts
+from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts, when_measured
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -89,7 +90,7 @@ def build_manifest(
         "horizon": plan.horizon,
         "schema": pinned["schema"]["fingerprint"],
         "plan_hash": plan_hash,
-        "program": {"name": "dpstream", "version": dpstream.__version__},
+        "program": {"name": "dpstream", "version": __version__},
         "rows": _rows(facts.total),
         "rows_in_table": facts.rows,
         "sampling_seed": facts.sampling_seed,
@@ -277,3 +278,111 @@ def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed
             "With real entropy it would read: " + words
         )
     return words
+
+
+# What a released file says about itself wherever it goes: that it is synthetic, and under which guarantee.
+#
+# Parquet files carry it in their metadata, under ``dpstream``; beside a CSV file lies ``table.csv-metadata.json`` (W3C,
+# CSV on the Web). Tables of steps that were made before there were labels are made again without one.
+
+Label = dict[str, Any]
+
+
+def label_of(
+    plan: StreamPlan,
+    pinned: Mapping[str, Any],
+    stream_id: str,
+    step: int,
+    period: str | None,
+    test_seed: bool,
+) -> Label:
+    """The label of one step's files; public.
+
+    Args:
+        pinned: the facts the whole stream is pinned to.
+        test_seed: whether the noise can be predicted, so that nothing is promised.
+    """
+    stream, held = pinned["stream"], held_records(plan, pinned, step, period)
+    guarantee = promise(plan, step, pinned, test_seed=test_seed)
+    about = plan.about_rows()
+    return {
+        "synthetic": True,
+        "title": f"{stream}, step {step}: synthetic records, made from {held}",
+        "words": "Synthetic records, made by dpstream: no row is a person or a record. "
+        f"{about}{' ' if about else ''}{guarantee}",
+        "stream": stream,
+        "stream_id": stream_id,
+        "step": step,
+        "period": period,
+    }
+
+
+def labelled(table: Any, label: Label | None) -> Any:
+    """The table with its label in the metadata, where there is one."""
+    if label is None:
+        return table
+    text = json.dumps(label, sort_keys=True, ensure_ascii=False).encode()
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), LABEL: text})
+
+
+# What a stream's tables look like, for the codebook beside them.
+
+
+def describe_tables(
+    plan: StreamPlan, schema: Schema, name: str, path: str, *, with_ids: bool
+) -> dict[str, Any]:
+    """The codebook. That of a panel has a column for each period of the plan, and one of weights where it has them.
+
+    Args:
+        schema: the released columns.
+        path: of the table, beside its manifest.
+        with_ids: whether records persist, and have ids.
+    """
+    descriptor = schema.codebook(name, path)
+    described = descriptor["resources"][0]["schema"]
+    fields = described["fields"]
+    explained = plan.explain()
+    if explained.row:
+        descriptor["description"] = explained.row
+    if isinstance(plan.unit, Individual):
+        periods = range(1, (plan.horizon or 0) + 1)
+        told = explained.facts.get("panel", {})
+        weighs, first = told.get("weight") is not None, told.get("first_release", 1)
+        names = told.get("period_names")
+        own = [_whole(PERSON), _whole(PERIOD) if names is None else _period(names)]
+        wide = []
+        for period in periods:
+            weight = [_weight()] if weighs and period >= first else []
+            wide += [
+                {**field, "name": wide_name(field["name"], called(period, names))}
+                for field in [*fields, *weight]
+            ]
+        described["fields"] = [own[0], *wide]
+        descriptor["dpstream"]["panel"] = {"fields": [*own, *fields, *([_weight()] if weighs else [])]}
+        return descriptor
+    if with_ids:
+        fields.insert(0, _whole(ID))
+    return descriptor
+
+
+def _whole(name: str) -> dict[str, Any]:
+    return {"name": name, "type": "integer", "constraints": {"required": True}}
+
+
+def _period(names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": PERIOD,
+        "type": "string",
+        "description": "The name of the period, which the columns of a whole table end in. The allowed values are in "
+        "the order of the periods.",
+        "constraints": {"required": True, "enum": list(names)},
+    }
+
+
+def _weight() -> dict[str, Any]:
+    return {
+        "name": WEIGHT,
+        "type": "number",
+        "description": "Takes the padding out of sums over people, for questions that end with this period; may be "
+        "negative.",
+    }

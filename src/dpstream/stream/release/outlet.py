@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Collection, Iterable, Set
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,19 +15,18 @@ from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.feed import Piece
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
-from dpstream.io.sinks.staged_file import Content, StagedFile, file_sha256
+from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
-from dpstream.stream.release.label import labelled
-from dpstream.stream.release.manifest import pretty_json
-from dpstream.stream.release.remade_files import NotMadeError, RemadeFiles
+from dpstream.stream.release.manifest import labelled, pretty_json
+from dpstream.stream.release.render import NotMadeError, RemadeFiles
 from dpstream.stream.release.sink import Sink
+from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import file_errors
 from dpstream.stream.store.stored import is_forgotten, unknown_notice
 
-_log = logging.getLogger("dpstream.streams")
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
 _UNKNOWN_TO_READERS = ("unpublished", "dropped", "held", "rejected")
@@ -96,8 +94,11 @@ class Outlet:
         except StoreError as error:
             if alone or isinstance(error, StoreDamagedError):
                 raise
-            _log.warning(
-                "step %d is the last one, and a place of releases is away: %s", self._store.last_step, error
+            log_step(
+                StepEvent.AWAY,
+                self._store.last_step,
+                " is the last one, and a place of releases is away",
+                error,
             )
 
     def publish(self, *, skip: bool = False) -> None:
@@ -125,7 +126,7 @@ class Outlet:
                 try:
                     files = self._files(made, step)
                 except NotMadeError as error:
-                    _log.warning("step %d is not published: %s", step, error)
+                    log_step(StepEvent.UNPUBLISHED, step, " is not published", error)
                     stuck = error
                     break
                 self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
@@ -138,7 +139,7 @@ class Outlet:
                 self._sink.expire(step, self._leaving(step))
         self._store.mark_published(pending, expiring)
         for step in pending:
-            _log.info("step %d: published", step)
+            log_step(StepEvent.PUBLISHED, step, ": published")
         if stuck is not None and not skip:
             raise stuck
 
@@ -289,7 +290,7 @@ class Outlet:
                     taken = withdrawn if step == max(committed) else {}
                     self._sink.restore(step, sorted(committed[step]), partial(made.file, step), taken)
                     self._store.sweep_staged()
-                    _log.info("step %d: published again", step)
+                    log_step(StepEvent.RESTORED, step, ": published again")
             restored.update(missing)
             if not missing:
                 break
@@ -424,7 +425,7 @@ class Outlet:
         try:
             return self._whole(step)
         except NotMadeError as error:
-            _log.warning("step %d loses its changes, and its table cannot be made: %s", step, error)
+            log_step(StepEvent.UNMADE, step, " loses its changes, and its table cannot be made", error)
             return {}
 
     def _whole(self, step: int) -> dict[str, bytes]:

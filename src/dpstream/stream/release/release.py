@@ -29,14 +29,14 @@ from dpstream.stream.release.answers import (
 )
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.manifest import DRAWN
-from dpstream.stream.release.number_of_records import NumberOfRecords, number_of_records
-from dpstream.stream.release.release_words import estimate_html, release_html, spent_of
+from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
+from dpstream.stream.release.showing import estimate_html, release_html, spent_of
 from dpstream.stream.release.table_blocks import whole_table
 
 if TYPE_CHECKING:
-    from dpstream.core.pictures import Picture
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
+    from dpstream.stream.release.pictures import Picture
 
 #: Why an answer carries no interval.
 NO_INTERVAL = (
@@ -285,7 +285,7 @@ class Release:
             ConfigError: matplotlib is not installed (``dpstream[plot]``), unknown columns, or no rows; errors of
             ``table``.
         """
-        from dpstream.stream.release.release_pictures import PicturedRelease, draw_release
+        from dpstream.stream.release.showing import PicturedRelease, draw_release
 
         drawn = PicturedRelease(self.manifest, self.table(), self._schema, self._published(), self._folder)
         return draw_release(drawn, columns)

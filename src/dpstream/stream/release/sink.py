@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.publisher import Differences
-from dpstream.io.sinks.staged_file import Content
-from dpstream.io.sinks.table_files import BlockWriter
+from dpstream.io.sinks.table_files import BlockWriter, Content
 
 
 class Sink(Protocol):

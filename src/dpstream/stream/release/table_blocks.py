@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import Synthesis
 from dpstream.core.threads import in_order
 from dpstream.io.sinks.drawing import Drawing, decoded_block
-from dpstream.io.sinks.staged_file import Content
-from dpstream.io.sinks.table_files import BlockWriter
-from dpstream.stream.release.label import Label, labelled
+from dpstream.io.sinks.table_files import BlockWriter, Content
+from dpstream.stream.release.manifest import Label, labelled
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.store.sealing import UNSEALED, Sealing
 from dpstream.stream.store.staging import Staging
+from dpstream.stream.store.store_database import UNSEALED, Sealing
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

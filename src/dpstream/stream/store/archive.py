@@ -63,7 +63,7 @@ from dpstream.stream.store.store_database import (
     file_errors,
     require_format,
 )
-from dpstream.stream.users import read_shards
+from dpstream.stream.store.users import read_shards
 
 _FORMAT = 1
 _MAGIC = b"DPSTORE\n"
@@ -117,13 +117,13 @@ def export_store(
     server: PostgresServer | None = None,
     move: bool = False,
     key: StateKey | None = None,
-    releases: Path | None = None,
+    outside: tuple[Path, ...] = (),
 ) -> int:
     """Write the store of ``path`` to the new file ``out``, and give the number of steps in it.
 
     Args:
         move: mark the store as moved: from then on it refuses to go on, and the archive may be imported.
-        releases: the folder of the releases, where a witness notes the move too.
+        outside: the witnesses outside of the state, which note the move too.
 
     Errors:
         ConfigError: no stream, ``out`` exists, or counters of users are files. StoreDamagedError: the store does not
@@ -146,7 +146,7 @@ def export_store(
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
         meta = read_meta(db)
         history = read_history(db, meta, where)
-        witness = Head(path, releases)
+        witness = Head(path, outside)
         witness.check(history, where)
         temporary = out.with_name(f".{out.name}.tmp")
         last, entry = (history.last_step, history.seals[-1]), (len(history.log) - 1, history.log[-1])

@@ -31,8 +31,14 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.stream.store.sealing import UNSEALED, RowKey, Sealing
-from dpstream.stream.store.store_database import StoreDatabase, damaged_store, file_errors
+from dpstream.stream.store.store_database import (
+    UNSEALED,
+    RowKey,
+    Sealing,
+    StoreDatabase,
+    damaged_store,
+    file_errors,
+)
 
 _PREFIX = "dpstream-key-1:"
 _KEY_BYTES = 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError, StoreError
@@ -35,6 +36,16 @@ def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
                 "or another state directory",
             )
     return PostgresBackend(server)
+
+
+def questions_path(state: Path) -> Path:
+    """Where the questions of the stream in ``state`` are kept; as secret as the state."""
+    return state.with_name(f"{state.name}-questions")
+
+
+def questions_server(server: PostgresServer | None) -> PostgresServer | None:
+    """Where the questions are kept on a server: in a schema beside the stream's."""
+    return None if server is None else replace(server, schema=f"{server.schema[:53]}_questions")
 
 
 def is_moved(db: StoreDatabase) -> bool:

@@ -26,9 +26,9 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DpstreamError, StoreError, StoreLockedError
 from dpstream.io.libpq import connection_settings, driver, failure
 from dpstream.stream.store.lock import StatePermissionWarning
-from dpstream.stream.store.sealing import UNSEALED
 from dpstream.stream.store.store_database import (
     STORE_TABLES,
+    UNSEALED,
     StoreDatabase,
     damaged_store,
     require_format,

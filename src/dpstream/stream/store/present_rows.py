@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import KeyedChanges, MultisetHash, PresentTable
-from dpstream.stream.store.sealing import Sealing
-from dpstream.stream.store.store_database import StoreDatabase
+from dpstream.stream.store.store_database import Sealing, StoreDatabase
 
 #: What the key of the sums is derived for.
 PRESENT = b"present records"

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,8 @@ from dpstream.stream.identity import canonical_json
 from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, damaged_store, file_errors
 
 HEAD = "head.json"
-#: The same witness among the releases, where a restored state directory does not reach it. Seals only: how often a step
-#: failed is not for readers.
-_OUTSIDE = ".head.json"
-_UNKNOWN = (
-    f"{_OUTSIDE} among the releases knows a step, a decision, a failure or a move that the state does not: the state "
-    "was rolled back, or the releases belong to another stream"
-)
+#: The same witness of the questions' store, in the state of its stream.
+QUESTIONS = "questions.json"
 #: Kinds of entries in the log: what people decided about a committed step (``approved``, ``withdrawn``, ``rejected``),
 #: and these: a first reservation; an attempt that failed after it drew (or ``RESTORED``: a copy does not know whether
 #: one did); that the owner allowed another attempt; a move to another place; that another key seals the values, and
@@ -260,7 +255,7 @@ class Heads:
         step, seal: the last step that ``head.json`` knows.
         entry, entry_seal: the last entry of the log that it knows.
         importing: the number of an import of an archive that has not ended yet; None where there is none.
-        outside: the last two seals that the witness among the releases knows; None where there is none.
+        outside: the last two seals that each witness outside of the state knows, where it is there.
     """
 
     step: int
@@ -268,37 +263,43 @@ class Heads:
     entry: int
     entry_seal: bytes
     importing: str | None = None
-    outside: tuple[bytes, bytes] | None = None
+    outside: Mapping[Path, tuple[bytes, bytes]] = field(default_factory=dict)
+
+
+def outside_heads(releases: Path | None) -> tuple[Path, ...]:
+    """Where the witness of a stream's store stands besides: among the releases, where a restored state directory does
+    not reach it."""
+    return () if releases is None else (releases / f".{HEAD}",)
+
+
+def outside_heads_of_questions(state: Path, releases: Path | None) -> tuple[Path, ...]:
+    """Where the witness of the store of the questions of the stream in ``state`` stands besides."""
+    return (state / QUESTIONS, *(() if releases is None else (releases / f".{QUESTIONS}",)))
 
 
 class Head:
     """``head.json`` in the local state directory: the last step and the last entry of the log with their seals, outside
-    of the database; and the same seals among the releases, outside of the state.
+    of the database; and the same seals ``outside`` of the directory. Those hold seals only: how often a step failed is
+    not for readers of releases.
 
     It is written after a commit, and before anybody is shown what was committed. So a store may be ahead of it (the
     process was killed in between), and a store that is behind it (its log, its server) was rolled back.
     """
 
-    def __init__(self, directory: Path, releases: Path | None = None) -> None:
+    def __init__(self, directory: Path, outside: tuple[Path, ...] = ()) -> None:
         self.path = directory / HEAD
-        self.outside = None if releases is None else releases / _OUTSIDE
+        self.outside = outside
 
     def read(self, where: str) -> Heads | None:
         """What the witnesses know; None where there is no head yet.
 
         Errors:
-            StoreDamagedError: one cannot be read, or the one among the releases is alone.
+            StoreDamagedError: one cannot be read, or one outside of the state is alone.
         """
-        outside: tuple[bytes, bytes] | None = None
-        try:
-            if self.outside is not None and self.outside.exists():
-                seals = parse_json(read_bytes(self.outside))
-                outside = bytes.fromhex(seals["seal"]), bytes.fromhex(seals["entry_seal"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise damaged_store(f"{_OUTSIDE} cannot be read", str(self.outside)) from None
+        outside = {path: _read_outside(path) for path in self.outside if path.exists()}
         if not self.path.exists():
-            if outside is not None:
-                raise damaged_store(_UNKNOWN, where)
+            for path in outside:
+                raise damaged_store(_unknown(path), where)
             return None
         try:
             head = parse_json(read_bytes(self.path))
@@ -327,7 +328,10 @@ class Head:
             heads is not None
             and (heads.seal, heads.entry_seal) == (seal, entry_seal)
             and heads.importing is None
-            and (self.outside is None or heads.outside == _shown(history.last_step, seal, entry_seal))
+            and all(
+                heads.outside.get(path) == _shown(history.last_step, seal, entry_seal)
+                for path in self.outside
+            )
         )
 
     def write(
@@ -351,18 +355,23 @@ class Head:
         with file_errors("the head file could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
         shown = _shown(*step, entry[1])
-        if lasting and self.outside is not None and shown is not None:
-            seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
-            with file_errors("the witness of the state could not be written", self.outside):
-                self.outside.parent.mkdir(parents=True, exist_ok=True)
-                durable.replace_file(self.outside, canonical_json(seals), mode=0o644)
+        if not lasting or shown is None:
+            return
+        seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
+        for path in self.outside:
+            with file_errors("the witness of the state could not be written", path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Hidden ones are among the releases, which others may read and copy.
+                mode = 0o644 if path.name.startswith(".") else 0o600
+                durable.replace_file(path, canonical_json(seals), mode=mode)
 
     def sweep(self) -> None:
-        """Remove what an interrupted write left among the releases."""
-        left = None if self.outside is None else self.outside.with_name(f".{_OUTSIDE}.tmp")
-        if left is not None and left.exists():
-            with file_errors("the witness of the state could not be written", left):
-                durable.unlink(left)
+        """Remove what an interrupted write left outside of the state."""
+        for path in self.outside:
+            left = path.with_name(f".{path.name}.tmp")
+            if left.exists():
+                with file_errors("the witness of the state could not be written", left):
+                    durable.unlink(left)
 
     def forget(self) -> None:
         """Remove it, before another plan takes the place of one of which no step was begun."""
@@ -371,8 +380,24 @@ class Head:
             durable.sync_directory(self.path.parent)
 
 
+def _read_outside(path: Path) -> tuple[bytes, bytes]:
+    try:
+        seals = parse_json(read_bytes(path))
+        return bytes.fromhex(seals["seal"]), bytes.fromhex(seals["entry_seal"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise damaged_store(f"{path.name} cannot be read", str(path)) from None
+
+
+def _unknown(path: Path) -> str:
+    return (
+        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows a step, a "
+        "decision, a failure or a move that the state does not: the state was rolled back, or the releases belong to "
+        "another stream"
+    )
+
+
 def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | None:
-    """What the witness among the releases says; of step 0 nothing, and None where nothing has happened yet."""
+    """What a witness outside of the state says; of step 0 nothing, and None where nothing has happened yet."""
     return (seal if step else b"", entry_seal) if step or entry_seal else None
 
 
@@ -412,10 +437,9 @@ def head_problem(heads: Heads | None, seals: Mapping[int, bytes], log: Mapping[i
             f"{HEAD} knows a decision, a failure or a move that the store does not: the store was rolled back, and "
             "going on would forget it"
         )
-    if heads.outside is not None:
-        step, entry = heads.outside
+    for path, (step, entry) in heads.outside.items():
         if (step and step not in seals.values()) or entry not in log.values():
-            return _UNKNOWN
+            return _unknown(path)
     return None
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreError
-from dpstream.stream.store.sealing import UNSEALED
 from dpstream.stream.store.store_database import (
     DEFINITIONS,
+    UNSEALED,
     StoreDatabase,
     damaged_store,
     require_format,

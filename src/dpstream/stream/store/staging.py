@@ -21,9 +21,9 @@ from typing import Self
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError
-from dpstream.io.sinks.staged_file import StagedFile, file_sha256
+from dpstream.io.sinks.table_files import StagedFile, file_sha256
 from dpstream.stream.store.lock import STAGED
-from dpstream.stream.store.sealing import UNSEALED, Sealing
+from dpstream.stream.store.store_database import UNSEALED, Sealing
 
 _NAME = re.compile(r"step-(\d{6,})-(.+)")
 #: Bytes that are written at once.

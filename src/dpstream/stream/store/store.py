@@ -18,9 +18,8 @@ from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.counter_files import sweep_files
 from dpstream.io.sinks.publisher import MEASUREMENTS
-from dpstream.io.sinks.staged_file import Content, sha256_of
+from dpstream.io.sinks.table_files import Content, sha256_of
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
-from dpstream.stream.sharded_users import problem_of_files
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
@@ -45,19 +44,18 @@ from dpstream.stream.store.sealed_history import (
     utc_now,
     write_log,
 )
-from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
-from dpstream.stream.store.state_parts import write_state
-from dpstream.stream.store.step_rows import RESTORED, Prepared, Reservation
+from dpstream.stream.store.step_rows import RESTORED, Prepared, Reservation, write_state
 from dpstream.stream.store.store_database import (
+    Sealing,
     StoreDatabase,
     create_tables,
     damaged_store,
     file_errors,
 )
 from dpstream.stream.store.stored import StoreReader
-from dpstream.stream.users import read_shards, verify_events, write_events
+from dpstream.stream.store.users import problem_of_files, read_shards, verify_events, write_events
 
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
 POSITION = 1024
@@ -82,7 +80,7 @@ class Store(StoreReader):
         key: StateKey | None = None,
         renew: bool = False,
         published: Callable[[str], Collection[int]] | None = None,
-        releases: Path | None = None,
+        outside: tuple[Path, ...] = (),
     ) -> None:
         """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
         if one is given.
@@ -91,8 +89,8 @@ class Store(StoreReader):
         what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
         StoreError). The ``facts`` of an existing store have to be equal; with ``renew`` other ones take their place
         where no step was ever begun (``is_unspent``) and readers have no step of the old stream: ``published``
-        gives the steps that they have, by the stream's id. ``releases``: their folder, where a witness is kept; whoever
-        opens the store looks at them, and then calls ``write_head`` where it is not ``witnessed``.
+        gives the steps that they have, by the stream's id. ``outside``: where witnesses are kept outside of the state;
+        whoever opens the store compares the releases, and then calls ``write_head`` where it is not ``witnessed``.
         """
         self._broken: str | None = None
         self._database: StoreDatabase | None = None
@@ -100,7 +98,7 @@ class Store(StoreReader):
         self._users = FolderLock()
         self.path = self._directory.path
         self.staging = Staging(self.path)
-        self._head = Head(self.path, releases)
+        self._head = Head(self.path, outside)
         self._backend = backend_for(self.path, server)
         self._where = self._backend.where
         self._key = key
@@ -109,7 +107,7 @@ class Store(StoreReader):
                 if not self._backend.exists():
                     self._create(facts, genesis)
                 self._open(facts, genesis if renew else None, published)
-                if not self.witnessed and releases is None:
+                if not self.witnessed and not outside:
                     self.write_head()
                 self.sweep_staged()
         except BaseException:
@@ -125,13 +123,14 @@ class Store(StoreReader):
         for witness in (self._head.path, *self._backend.witnesses()):
             if witness.exists():
                 raise damaged_store(f"the store is gone, but its {witness.name} is there", str(self.path))
-        if self._head.outside is not None and self._head.outside.exists():
-            # Before genesis, which charges an account.
-            raise StoreDamagedError(
-                f"the state is gone, but its witness {self._head.outside.name} is among the releases",
-                where=str(self._head.outside.parent),
-                allowed="the newest state; or another folder for the releases of a new stream",
-            )
+        for witness in self._head.outside:
+            if witness.exists():
+                # Before genesis, which charges an account.
+                raise StoreDamagedError(
+                    f"the state is gone, but its witness {witness.name} is among the releases",
+                    where=str(witness.parent),
+                    allowed="the newest state; or another folder for the releases of a new stream",
+                )
         if genesis is None:
             raise StoreError(
                 "there is no stream yet",
@@ -320,7 +319,7 @@ class Store(StoreReader):
         )
 
         def remember() -> None:
-            self.last_step, self._last_seal = step, seal
+            self.last_step, self._last_seal, self.witnessed = step, seal, False
             self.used_test_seed |= prepared.test_seed
 
         with self._transaction(remember) as db:
@@ -440,6 +439,7 @@ class Store(StoreReader):
         """Note the last step, and what was decided or failed, beside the store and among the releases, against a store
         that is rolled back."""
         self._head.write((self.last_step, self._last_seal), self._last_entry, lasting=lasting)
+        self.witnessed = lasting
 
     # Inside
 

@@ -11,12 +11,14 @@ from typing import Any
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks.publisher import Differences, noticed, published_steps
 from dpstream.stream.release.sink import Sink
-from dpstream.stream.store.place import backend_for, is_moved
+from dpstream.stream.store.place import backend_for, is_moved, questions_path, questions_server
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     Head,
     head_problem,
     is_unspent,
+    outside_heads,
+    outside_heads_of_questions,
     stored_seals,
     undecided_failure,
 )
@@ -146,29 +148,21 @@ def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None =
     Errors:
         Those of ``read_status``. StoreError: a place of releases cannot be read.
     """
-    backend = backend_for(Path(path), server)
+    state, releases = Path(path), sink.directory
     # Before the view of the store: what is written meanwhile is ahead of that view.
-    head = Head(Path(path), sink.directory)
+    with file_errors("the releases could not be read", releases):
+        there, told = published_steps(releases), noticed(releases)
     try:
-        heads = head.read(str(path))
+        wrong, states = _compare_heads(Head(state, outside_heads(releases)), state, server)
+        if states is None:
+            left = there or wrong is not None
+            return "the state is gone, and its releases or their witness are there" if left else None
+        if wrong is None:
+            outside = outside_heads_of_questions(state, releases)
+            asked = questions_path(state)
+            wrong, _ = _compare_heads(Head(asked, outside), asked, questions_server(server))
     except StoreDamagedError as error:
         return error.what
-    with file_errors("the releases could not be read", sink.directory):
-        there, told = published_steps(sink.directory), noticed(sink.directory)
-    db = backend.look()
-    if db is None:
-        left = there or (head.outside is not None and head.outside.exists())
-        return "the state is gone, and its releases or their witness are there" if left else None
-    try:
-        with db.errors():
-            db.begin(read_only=True)
-            db.verify_structure()
-            if is_moved(db):
-                return "this stream was moved away, and goes on elsewhere"
-            wrong = head_problem(heads, *stored_seals(db))
-            states = dict(db.execute("SELECT step, publication FROM steps").fetchall())
-    finally:
-        db.close()
     last = max(states, default=0)
     findings = [] if wrong is None else [wrong]
     findings += [
@@ -177,6 +171,28 @@ def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None =
     ]
     findings += [unknown_notice(step) for step in sorted(told) if is_forgotten(states.get(step))]
     return findings[0] if findings else None
+
+
+def _compare_heads(
+    head: Head, path: Path, server: PostgresServer | None
+) -> tuple[str | None, dict[int, str] | None]:
+    """What is wrong with the store of ``path`` by its witnesses; its steps with their publication states, None where
+    there is no store."""
+    heads = head.read(str(path))
+    db = backend_for(path, server).look()
+    if db is None:
+        left = heads is not None or any(witness.exists() for witness in head.outside)
+        return (f"the store of {path.name} is gone, and its witness is there" if left else None), None
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            db.verify_structure()
+            if is_moved(db):
+                return "this stream was moved away, and goes on elsewhere", {}
+            wrong = head_problem(heads, *stored_seals(db))
+            return wrong, dict(db.execute("SELECT step, publication FROM steps").fetchall())
+    finally:
+        db.close()
 
 
 def _published(

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import CounterShards, Packed
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MANIFEST, NOTICE
-from dpstream.stream.sharded_users import user_folder
 from dpstream.stream.store.present_rows import PRESENT, any_departed, read_present
 from dpstream.stream.store.sealed_history import derive, undecided_failure
-from dpstream.stream.store.state_parts import STATE, read_state
-from dpstream.stream.store.step_rows import Decision, Reservation, Step
+from dpstream.stream.store.step_rows import STATE, Decision, Reservation, Step, read_state
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
-from dpstream.stream.users import dropped, read_events, read_shards
+from dpstream.stream.store.users import dropped, read_events, read_shards, user_folder
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain

@@ -5,7 +5,6 @@ generator, and what these runs release is compared with that truth. Post-process
 """
 
 from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation
-from dpstream.tools.errors.inference import difference, estimate, least_squares, mean
 from dpstream.tools.errors.published import publish_errors
 from dpstream.tools.errors.simulation import Simulation, doubling_steps, simulate_errors
 
@@ -15,11 +14,7 @@ __all__ = [
     "InventedTable",
     "Observation",
     "Simulation",
-    "difference",
     "doubling_steps",
-    "estimate",
-    "least_squares",
-    "mean",
     "publish_errors",
     "simulate_errors",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,6 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
 from dpstream.core.tables.present_table import KEY_WORDS, PresentView
 from dpstream.io.sinks import read_measurements, read_table
-from dpstream.tools.errors.additions import Grouping, choose, never_falling, without
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -23,17 +22,165 @@ from dpstream.tools.errors.contract import (
     Observation,
     Released,
 )
-from dpstream.tools.errors.imagined_columns import (
-    Draw,
-    correlated_columns,
-    like_records,
-    uniform_columns,
-)
-from dpstream.tools.evaluate.array_types import Codes, Ints
+from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 from dpstream.tools.evaluate.synthetic_side import read_codes
 
 if TYPE_CHECKING:
     from dpstream.project import Config
+
+
+#: Records -> for each way of grouping them the group of each record, and how many groups there are.
+Grouping = Callable[[Codes], Sequence[tuple[Ints, int]]]
+#: A step's records are chosen in so many rounds; after each it is counted again what is lacking.
+_ROUNDS = 12
+#: A record whose groups lack twice as much is so many times (as a power of 2) as likely to be chosen.
+_SHARPNESS = 3.0
+
+
+def never_falling(values: Floats) -> Floats:
+    """The nearest numbers (least squares) that never fall.
+
+    >>> never_falling(np.array([1.0, 3.0, 2.0, 5.0])).tolist()
+    [1.0, 2.5, 2.5, 5.0]
+    """
+    blocks: list[tuple[float, int]] = []
+    for value in values.tolist():
+        mean, many = value, 1
+        while blocks and blocks[-1][0] > mean:
+            before, others = blocks.pop()
+            mean, many = (mean * many + before * others) / (many + others), many + others
+        blocks.append((mean, many))
+    return np.repeat([mean for mean, _ in blocks], [many for _, many in blocks]).astype(np.float64)
+
+
+def without(records: Codes, others: Codes) -> Codes:
+    """``records`` less ``others``, as bags of whole rows.
+
+    >>> without(np.array([[1], [1], [2]]), np.array([[1], [3]])).tolist()
+    [[1], [2]]
+    """
+    if not len(records) or not len(others):
+        return records
+    _, kinds = np.unique(np.concatenate([records, others]), axis=0, return_inverse=True)
+    own, theirs = np.split(kinds.reshape(-1), [len(records)])
+    order = np.argsort(own, kind="stable")
+    ranked = own[order]
+    rank = np.arange(len(own)) - np.searchsorted(ranked, ranked)
+    taken = np.bincount(theirs, minlength=int(kinds.max()) + 1)
+    stays = np.ones(len(records), bool)
+    stays[order] = rank >= taken[ranked]
+    return records[stays]
+
+
+def choose(
+    pool: Codes,
+    many: int,
+    target: Codes,
+    there: Codes,
+    grouping: Grouping,
+    generator: np.random.Generator,
+) -> Ints:
+    """Places of ``many`` records of ``pool`` that bring ``there`` towards ``target``, group by group.
+
+    With the deletes of a table, ``there`` and ``target`` change places: chosen is what there is too much of.
+    """
+    if many >= len(pool):
+        return np.arange(len(pool))
+    groups = list(zip(grouping(pool), grouping(target), grouping(there), strict=True))
+    lacking = []
+    for (_, size), (goal, _), (now, _) in groups:
+        lacking.append(np.bincount(goal, minlength=size) - np.bincount(now, minlength=size).astype(float))
+    left = np.ones(len(pool), bool)
+    chosen: list[Ints] = []
+    for part in range(_ROUNDS):
+        wanted = (many * (part + 1)) // _ROUNDS - (many * part) // _ROUNDS
+        if not wanted:
+            continue
+        places = np.flatnonzero(left)
+        score = np.zeros(len(places))
+        for ((own, size), _, _), lack in zip(groups, lacking, strict=True):
+            # A group that lacks as many records as the pool has left gives each of them the whole weight; one that
+            # has got too many takes as much away.
+            there_are = np.bincount(own[places], minlength=size)
+            score += (lack / np.maximum(there_are, 1))[own[places]]
+        # Groupings that tell records apart stand beside those that do not: the power makes up for their mean.
+        weight = _SHARPNESS * np.log(np.maximum(score, 0.0) / max(1, len(groups)) + 1e-3)
+        taken = places[np.argsort(-(weight + generator.gumbel(size=len(places))), kind="stable")[:wanted]]
+        left[taken] = False
+        chosen.append(taken)
+        for ((own, size), _, _), lack in zip(groups, lacking, strict=True):
+            lack -= np.bincount(own[taken], minlength=size)
+    return np.sort(np.concatenate([np.zeros(0, np.int64), *chosen]))
+
+
+# Records of a table that nobody has seen: uniform columns, columns that depend on each other, or like a
+# public table.
+#
+# All of it is invented from public facts, with an ordinary generator.
+
+#: A number of records and a generator -> codes, shape (records, columns).
+Draw = Callable[[int, np.random.Generator], Codes]
+#: Ranges from which each column's skew and each pair's dependence are drawn: standard deviations of logarithms of
+#: shares. 0: all values alike; 1: shares that differ by a factor of about 3 as a rule; 2: by a factor of 7 and more.
+_SKEW = (0.0, 2.5)
+_DEPENDENCE = (0.0, 2.0)
+
+
+def uniform_columns(domain: Domain) -> Draw:
+    """All combinations of values alike."""
+
+    def draw(rows: int, generator: np.random.Generator) -> Codes:
+        return generator.integers(np.array(domain.sizes), size=(rows, len(domain))).astype(np.int32)
+
+    return draw
+
+
+def correlated_columns(domain: Domain, generator: np.random.Generator) -> Draw:
+    """Skewed columns that depend on each other along a random tree.
+
+    The logarithm of a value's share is normal, and so is what a value of the parent adds to it: some columns are
+    nearly even and some nearly constant, some pairs nearly independent and some nearly a function of each other.
+
+    Args:
+        generator: of the tree and the shares; the records have their own.
+    """
+    order = generator.permutation(len(domain)).tolist()
+    parents: dict[int, int | None] = {
+        column: order[int(generator.integers(place))] if place else None for place, column in enumerate(order)
+    }
+    ends: dict[int, Floats] = {}
+    for column, parent in parents.items():
+        size = domain.sizes[column]
+        logs = generator.uniform(*_SKEW) * generator.standard_normal((1, size))
+        if parent is not None:
+            rows = domain.sizes[parent]
+            logs = logs + generator.uniform(*_DEPENDENCE) * generator.standard_normal((rows, size))
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        found = (shares / shares.sum(axis=1, keepdims=True)).cumsum(axis=1)
+        found[:, -1] = np.inf  # sums of shares may end a rounding error below 1
+        ends[column] = found
+
+    def draw(rows: int, generator: np.random.Generator) -> Codes:
+        codes = np.zeros((rows, len(domain)), np.int32)
+        for column, parent in parents.items():
+            places = generator.random(rows)
+            own = np.zeros(rows, np.int32) if parent is None else codes[:, parent]
+            for value in range(len(ends[column])):
+                chosen = own == value
+                codes[chosen, column] = np.searchsorted(ends[column][value], places[chosen], side="right")
+        return codes
+
+    return draw
+
+
+def like_records(records: Codes) -> Draw:
+    """Records of a public table, drawn again and again."""
+
+    def draw(rows: int, generator: np.random.Generator) -> Codes:
+        return records[generator.integers(len(records), size=rows)].astype(np.int32)
+
+    return draw
+
 
 #: For each step: who comes, who leaves, where those stood who leave, and the table at its end.
 Changes = Iterator[tuple[Codes, Codes, Ints, Codes]]

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import dpstream
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DpstreamError, StoreError
 from dpstream.core.privacy import Randomness
+from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
-from dpstream.project.base_reading import base_table, read_predecessor
+from dpstream.project.base import base_table, read_predecessor
 from dpstream.stream.identity import plan_hash
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
 from dpstream.tools.family_tools import tool_of
 
@@ -114,7 +114,7 @@ def simulate_errors(
     _check_number(seed, "seed", 0, 2**63 - 1)
     folder = config.output.dir if releases is None else Path(releases)
     released, digest, hashed = _released(config, folder, until)
-    place = _cache(folder, [hashed, digest, seed, dpstream.__version__, _FORMAT, released.last])
+    place = _cache(folder, [hashed, digest, seed, __version__, _FORMAT, released.last])
     task = _Task(str(config.path), str(folder), released.last, seed, str(place))
     invented = _invented(task)
     done = [run for run in range(1, runs + 1) if _file(place, run).is_file()]

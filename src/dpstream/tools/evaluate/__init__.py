@@ -2,18 +2,17 @@
 
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
 from dpstream.tools.evaluate.evaluation_files import write_evaluation
-from dpstream.tools.evaluate.judgement import Judgement
-from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.measures import Measure
-from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, total_variation, workload_errors
-from dpstream.tools.evaluate.prediction import Prediction, PredictionScore, train_and_test
-from dpstream.tools.evaluate.private_folder import open_private_folder
-from dpstream.tools.evaluate.table_comparison import (
+from dpstream.tools.evaluate.judgement import (
+    Judgement,
     TableComparison,
     compare_tables,
     k_marginal_score,
     propensity,
 )
+from dpstream.tools.evaluate.measures import Measure
+from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, total_variation, workload_errors
+from dpstream.tools.evaluate.prediction import Prediction, PredictionScore, train_and_test
+from dpstream.tools.evaluate.private_folder import LABEL, open_private_folder
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 from dpstream.tools.evaluate.utility import Utility, association, cramers_v
 

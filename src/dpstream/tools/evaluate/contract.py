@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.tools.evaluate.called import EvaluationProgress
-from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows
-from dpstream.tools.evaluate.private_folder import write_private
+from dpstream.tools.evaluate.measures import EvaluationProgress, Measure, measure_headings, measure_rows
+from dpstream.tools.evaluate.private_folder import LABEL, write_private
 
 if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.tools.evaluate.evaluation import Evaluation
+
 
 SUMMARIES: Final = ("summary.md", "summary.json")
 #: The page of an evaluation, in its folder; and its measures, where there are some.

@@ -15,12 +15,16 @@ from dpstream.core.showing import notebook_page
 from dpstream.core.tables import Workload
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.array_types import Codes
-from dpstream.tools.evaluate.called import EvaluationProgress, OfflineCeiling
 from dpstream.tools.evaluate.judgement import Judgement, judge
-from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.measures import measure_headings, measure_rows
+from dpstream.tools.evaluate.measures import (
+    EvaluationProgress,
+    OfflineCeiling,
+    measure_headings,
+    measure_rows,
+)
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.synthetic_side import (
     PublishedSteps,
     Synthetic,
@@ -33,9 +37,9 @@ from dpstream.tools.evaluate.utility import Marginals, Utility, pairwise
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
-    from dpstream.core.pictures import Picture
     from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
+    from dpstream.stream.release.pictures import Picture
     from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
 _LATE = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.pictures import INK, PALETTE, QUIET, WARNING, Picture, dress, figure, plain_text
+from dpstream.stream.release.pictures import INK, PALETTE, QUIET, WARNING, Picture, dress, figure, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,10 @@ from typing import Final
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.tools.evaluate.label import LABEL
+
+#: On screen and in every file: such a number was computed from the private table itself, without noise.
+LABEL: Final = "evaluation only, not releasable"
+
 
 #: Says what the folder holds, and that dpstream made it.
 PRIVATE_MARKER: Final = "NOT-RELEASABLE.txt"

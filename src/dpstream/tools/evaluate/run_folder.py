@@ -12,7 +12,7 @@ import numpy as np
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 from dpstream.stream.release.manifest import COUNTED
-from dpstream.stream.release.number_of_records import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records
 
 if TYPE_CHECKING:
     from dpstream.project import Config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.folding import Group, groups_of
-from dpstream.core.tables import Workload, count_marginals
+from dpstream.core.tables import Workload
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
@@ -43,7 +42,6 @@ class ReportedRun(Told):
         workload: the marginals that the mechanism was asked to keep.
         codes: records of the last full table; None if there is none.
         before: step and records of the full table before it; None if there is none.
-        marginals: per read table, the counts of the workload's marginals; empty where they were not asked for.
     """
 
     releases: Path
@@ -54,7 +52,6 @@ class ReportedRun(Told):
     counts: tuple[NDArray[np.int64], ...]
     codes: NDArray[np.int32] | None
     before: tuple[int, NDArray[np.int32]] | None
-    marginals: Mapping[int, list[NDArray[np.int64]]]
 
     @cached_property
     def published(self) -> Published | None:
@@ -113,11 +110,8 @@ class ReportedRun(Told):
         return (*groups[:-2], Group(null.label, (*other.codes, *null.codes)))
 
 
-def collect(folder: Folder, *, marginals: bool = False) -> ReportedRun:
+def collect(folder: Folder) -> ReportedRun:
     """Read the tables of a stream of tables, each once. Reads nothing private.
-
-    Args:
-        marginals: count the workload's marginals of each table, too.
 
     Errors:
         StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
@@ -127,8 +121,7 @@ def collect(folder: Folder, *, marginals: bool = False) -> ReportedRun:
     workload = _workload(schema, last, releases)
     # A line needs no more points than a small picture has room for; who asks for more steps gets their tables, too.
     tables = thin(folder.full, MOST_TABLES if folder.most == MOST_STEPS else folder.most)
-    together: dict[int, list[NDArray[np.int64]]] = {}
-    counts, codes = _count(schema, releases, tables, workload.cliques if marginals else (), together)
+    counts, codes = _count(schema, releases, tables)
     before = None
     if len(folder.full) > 1:
         step = folder.full[-2]
@@ -145,7 +138,6 @@ def collect(folder: Folder, *, marginals: bool = False) -> ReportedRun:
         counts,
         codes,
         before,
-        together,
     )
 
 
@@ -183,13 +175,9 @@ def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workl
 
 
 def _count(
-    schema: Schema,
-    releases: Path,
-    tables: Sequence[int],
-    cliques: Sequence[Clique],
-    together: dict[int, list[NDArray[np.int64]]],
+    schema: Schema, releases: Path, tables: Sequence[int]
 ) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int32] | None]:
-    """Single columns of every table, and the last table; what ``cliques`` count goes into ``together``."""
+    """Single columns of every table, and the last table."""
     sizes = schema.domain.sizes
     counts = tuple(np.zeros((len(tables), size), dtype=np.int64) for size in sizes)
     codes = None
@@ -197,6 +185,4 @@ def _count(
         codes = released_codes(schema, releases, step)
         for column, size in enumerate(sizes):
             counts[column][row] = np.bincount(codes[:, column], minlength=size)
-        if cliques:
-            together[step] = count_marginals(codes, schema.domain, cliques)
     return counts, codes

@@ -2,25 +2,307 @@
 
 from __future__ import annotations
 
-import dpstream
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpstream.core.contracts.verdicts import THRESHOLDS
+from dpstream.core.version import __version__
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
-from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.measures import verdict_words
+from dpstream.tools.evaluate.judgement import TEACHES, Judgement, LearnedTarget
+from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.private_folder import LABEL
+from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.assembly import frame
-from dpstream.tools.report.charts import Charts
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.evaluation_sections import (
-    broken_section,
-    changes_section,
-    columns_section,
-    errors_section,
-    groups_section,
-    learning_section,
-    measures_table,
-    reading_section,
-)
-from dpstream.tools.report.markup import Child, Html, element, integer, join, table
+from dpstream.tools.report.markup import Child, Html, element, fold, integer, join, percent, table
+
+_SAMPLES = "two real samples"
+_ONCE = "one offline run"
+
+
+def measures_table(measures: Sequence[Measure]) -> Html:
+    """What may be wrong, measure by measure: a word, the number, and both yardsticks."""
+    rows = [
+        element(
+            "tr",
+            element("th", one.question[:1].upper() + one.question[1:], scope="row"),
+            element(
+                "td", element("span", one.word, class_=f"word {one.word.replace(' ', '-')}"), class_="verdict"
+            ),
+            element("td", _number(one), class_="error"),
+            element("td", _picture(one), class_="picture", aria_hidden="true"),
+        )
+        for one in measures
+    ]
+    limits = ", ".join(f"{word} up to {100 * most:g} %" for word, most in THRESHOLDS.items())
+    return join(
+        [
+            element("h2", "What is wrong, and how much would be wrong anyway", class_="quiet"),
+            element("table", element("tbody", rows), class_="verdicts"),
+            element(
+                "details",
+                element("summary", "What these numbers mean"),
+                element(
+                    "p",
+                    f"Every number is a share that is wrong: {limits}, unfit above; never worse than good where two "
+                    "samples of real records differ as much, and not known where these differ by more than "
+                    f"{100 * max(THRESHOLDS.values()):g} %: there are too few records to tell. The bar ends "
+                    "at the number; the thin line in it stands where two real samples are.",
+                ),
+                element(
+                    "ul",
+                    [element("li", element("b", one.question), f": {one.meaning}") for one in measures],
+                ),
+            ),
+        ]
+    )
+
+
+def _number(one: Measure) -> list[Html | str]:
+    if math.isnan(one.value):
+        return [_WHY_NOT.get(one.name, "not known")]
+    beside = [
+        f"{name} {one.text(value).removesuffix(' of 1,000')}"
+        for name, value in ((_SAMPLES, one.floor), (_ONCE, one.ceiling))
+        if not math.isnan(value)
+    ]
+    whole = "; ".join(beside).replace(" %", "\N{NO-BREAK SPACE}%")
+    whole += ": too few records to tell" if one.few else ""
+    small = [element("br"), element("small", whole)] if beside else []
+    return [f"{one.text(one.value)} {one.unit}", *small]
+
+
+_WHY_NOT = {
+    "groups": "no combination of two values has so many records",
+    "rows": "not known: too few rows, or no scikit-learn",
+    "learning": "not known: real records teach next to nothing, are too few, or there is no scikit-learn",
+    "changes": f"fewer than five shares changed by {100 * CLEAR:g} % of the table between the evaluated steps",
+}
+
+
+def _picture(one: Measure) -> Html | None:
+    if math.isnan(one.value):
+        return None
+    over = " over" if one.word in ("poor", "unfit") else ""
+    reach = min(1.0, one.value)
+    band = element("i", class_=f"band{over}", style=f"left:0%;right:{100 * (1 - reach):.1f}%")
+    floor = None
+    if not math.isnan(one.floor):
+        floor = element("i", class_="zero", style=f"left:{100 * min(1.0, one.floor):.1f}%")
+    return element("span", band, floor, class_="range")
+
+
+def errors_section(found: Evaluation, charts: Charts) -> Html:
+    """The errors of the evaluated steps, and the sizes of both tables."""
+    steps = [one.step for one in found.steps]
+    mean = np.array([one.errors.avg_tv for one in found.steps])
+    largest = np.array([one.errors.max_tv for one in found.steps])
+    sizes = [
+        ChartLine("true", np.array([float(one.records) for one in found.steps]), truth=True),
+        ChartLine("released", np.array([float(one.rows) for one in found.steps])),
+    ]
+    errors = [ChartLine("mean", mean), ChartLine("largest", largest, style=2)]
+    unit = Unit("share of the table at a wrong place", share=True)
+    return element(
+        "section",
+        element("h2", "Over time"),
+        element(
+            "p",
+            f"{integer(len(steps))} of {integer(found.released)} steps were compared, over "
+            f"{integer(len(found.cliques))} marginals ({found.workload}).",
+        ),
+        charts.lines("Total variation of the marginals", steps, errors, unit),
+        charts.lines("Records", steps, sizes, Unit("records")),
+        id="errors",
+    )
+
+
+def changes_section(judged: Judgement, charts: Charts) -> Html | None:
+    """Whether the released table moves as the private one does."""
+    trends = judged.trends
+    if len(trends.steps) < 2:
+        return None
+    if trends.changes:
+        wrong = round(trends.wrong * trends.changes)
+        text = (
+            f"Between {integer(len(trends.compared))} steps evenly apart, and from the first to the last, "
+            f"{integer(trends.changes)} true shares changed by {100 * CLEAR:g} % of the table or more. "
+            f"{integer(trends.changes - wrong)} of these changes go the right way in the released tables, "
+            f"{integer(wrong)} do not; altogether they show {percent(trends.size)} of the true size of the changes."
+        )
+    else:
+        text = f"No share changed by {100 * CLEAR:g} % of the table or more between the steps that were compared."
+    unit = Unit("share of the table", share=True)
+    figures = [
+        charts.lines(
+            one.name,
+            trends.steps,
+            [ChartLine("true", one.true, truth=True), ChartLine("released", one.made)],
+            unit,
+            small=True,
+            from_zero=False,
+        )
+        for one in trends.moved
+    ]
+    return element(
+        "section",
+        element("h2", "Does it move as the private table does?"),
+        element("p", text),
+        element("h3", "The values whose true shares moved most") if figures else None,
+        element("div", figures, class_="grid"),
+        id="changes",
+    )
+
+
+def columns_section(judged: Judgement) -> Html:
+    """Single columns and the worst pairs by their total variation."""
+    ordered = sorted(judged.columns.items(), key=lambda one: -_known(one[1][0]))
+    columns = [[name, *map(percent, values)] for name, values in ordered]
+    pairs = [
+        [" x ".join(one.columns), *map(percent, (one.value, one.floor, one.ceiling))] for one in judged.pairs
+    ]
+    return element(
+        "section",
+        element("h2", "Which columns and pairs are furthest off"),
+        element("p", "Share of the table that stands at a wrong value (total variation)."),
+        _long(["column", "released", _SAMPLES, _ONCE], columns, "Columns, the worst first"),
+        element("h3", "Pairs") if pairs else None,
+        table(["pair", "released", _SAMPLES, _ONCE], pairs, caption="Pairs, the worst first")
+        if pairs
+        else None,
+        id="columns",
+    )
+
+
+def groups_section(judged: Judgement) -> Html | None:
+    """Errors of groups by their true size."""
+    if not judged.groups:
+        return None
+    real, once = (
+        {one.words: percent(one.typical) for one in own}
+        for own in (judged.floor_groups, judged.ceiling_groups)
+    )
+    rows = [
+        [
+            one.words,
+            integer(one.groups),
+            percent(one.typical),
+            percent(one.most),
+            real.get(one.words, "–"),
+            once.get(one.words, "–"),
+            percent(one.lost),
+        ]
+        for one in judged.groups
+    ]
+    headings = ["true size", "groups", "typical error", "nine of ten within", _SAMPLES, _ONCE, "lost"]
+    return element(
+        "section",
+        element("h2", "How wrong are small groups?"),
+        element(
+            "p",
+            "A group is a combination of two columns' values. Its error is the difference of the counts, as a share "
+            "of the true one; lost are groups that no released record is in.",
+        ),
+        table(headings, rows, caption="Groups by their true size"),
+        id="groups",
+    )
+
+
+def learning_section(judged: Judgement) -> Html | None:
+    """Train on synthetic, test on real, column by column."""
+    if not judged.targets:
+        return None
+    names = [
+        ("synthetic", "released"),
+        ("real", "real records"),
+        ("sample", "a real sample"),
+        ("offline", _ONCE),
+    ]
+    shown = [(key, name) for key, name in names if any(key in one.areas for one in judged.targets)]
+    ordered = sorted(judged.targets, key=_gap)
+    rows = [
+        [one.column, *(f"{one.areas[key]:.2f}" if key in one.areas else "–" for key, _ in shown)]
+        for one in ordered
+    ]
+    weak = [one.column for one in judged.targets if not one.areas["real"] > TEACHES]
+    note = None
+    if weak:
+        note = f"Real records teach next to nothing about {', '.join(weak)}: left out of the verdict."
+    return element(
+        "section",
+        element("h2", "Can one learn from it?"),
+        element(
+            "p",
+            "A decision tree learns to predict each column from the others, from released rows or from real ones, and "
+            "is tested on the same real records, which it has not seen. The number is the area under the ROC curve: "
+            "0.5 is guessing, 1 is always right.",
+        ),
+        _long(["predicted column", *(name for _, name in shown)], rows, "What was learned, the worst first"),
+        element("p", note, class_="note") if note else None,
+        id="learning",
+    )
+
+
+def broken_section(judged: Judgement) -> Html | None:
+    """Declared constraints, and how many released rows break them."""
+    if not judged.broken:
+        return None
+    rows = [[words, integer(many)] for words, many in judged.broken.items()]
+    return element(
+        "section",
+        element("h2", "Is every row possible?"),
+        element(
+            "p",
+            "What the schema excludes, and how many released rows are there all the same: none is expected.",
+        ),
+        _long(["constraint", "rows"], rows, "Declared constraints"),
+        id="broken",
+    )
+
+
+def reading_section(found: Evaluation) -> Html:
+    """What the two yardsticks are, and what these numbers may be used for."""
+    score = "" if found.judgement is None else f" Here it is over {integer(found.judgement.sets)} sets."
+    items = [
+        "Two real samples: two tables drawn from the real records with replacement, as large as the private and the "
+        "released table, compared in the same way. So much two surveys of the same people would differ. A table that "
+        "is as near is as good as a sample; it can be nearer, because records are dealt more evenly than by chance.",
+        "One offline run: AIM, a mechanism for tables that do not change, once on the last private table with the "
+        "whole budget of the stream. Its noise can be predicted, and nothing of it is released. A stream that releases "
+        "at every step has to share its budget among them.",
+        "The k-marginal score is that of NIST's synthetic data challenges." + score,
+        "Of large tables a classifier sees 20,000 rows; of more than 500 pairs or 200 sets of columns some are drawn "
+        "from a public seed.",
+        "The errors of papers (WE, RelWE, L1) stand in steps.csv and workloads.csv beside this page.",
+        f"What the releases promise: {found.guarantee}.".replace("..", "."),
+    ]
+    return element(
+        "section",
+        element("h2", "How to read it"),
+        element("ul", [element("li", text) for text in items], class_="prose"),
+        id="reading",
+    )
+
+
+def _long(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str, most: int = 12) -> Html:
+    """A table whose further rows open."""
+    shown = table(headings, rows[:most], caption=caption)
+    if len(rows) <= most:
+        return shown
+    return join([shown, fold(f"{len(rows) - most} more", table(headings, rows[most:], caption=caption))])
+
+
+def _gap(one: LearnedTarget) -> float:
+    return one.areas.get("synthetic", 0.5) - one.areas["real"]
+
+
+def _known(value: float) -> float:
+    return -1.0 if math.isnan(value) else value
+
 
 #: Says what the file is.
 _MARKER = "<!-- an evaluation by dpstream -->"
@@ -45,7 +327,7 @@ def evaluation_page(result: EvaluationResult) -> str:
         f"{result.stream}: dpstream evaluation ({LABEL})",
         [element("div", warning, role="alert")],
         body,
-        [text.format(version=dpstream.__version__) for text in _FOOTER],
+        [text.format(version=__version__) for text in _FOOTER],
         data=data,
         private=True,
         marker=_MARKER,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.verdicts import Use
-from dpstream.io.sinks.simulated_errors import SimulatedErrors, error_steps, simulated_errors
+from dpstream.io.sinks.simulated_errors import SimulatedErrors, error_steps, simulated_errors, t_within
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import integer
@@ -71,8 +71,6 @@ def reach_of_counts(found: SimulatedErrors, width: int) -> float | None:
     Each cell is off by Student's t times its own standard error, as in the published intervals: this is the 95 %
     quantile of all of them together.
     """
-    from scipy.special import stdtr
-
     marginals = [one["columns"] for one in found.facts["cells"]["marginals"] if len(one["columns"]) == width]
     cells = [one.ravel() for names in marginals if (one := found.of_cells(names)) is not None]
     if not cells:
@@ -85,6 +83,6 @@ def reach_of_counts(found: SimulatedErrors, width: int) -> float | None:
     known = errors[errors > 0]
     for _ in range(60):
         middle = (low + high) / 2
-        inside = (len(errors) - len(known) + (2 * stdtr(runs, middle / known) - 1).sum()) / len(errors)
+        inside = (len(errors) - len(known) + t_within(middle / known, runs).sum()) / len(errors)
         low, high = (middle, high) if inside < _PART else (low, middle)
     return high

@@ -11,7 +11,7 @@ from dpstream.tools.report.markup import Html, element, integer, table
 from dpstream.tools.report.sections_time import rows_over_time, states
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = Told(folder.manifest, folder.states, folder.facts())
     schema = released_schema(folder.releases, run.manifest)
     charts = charts_of(run)
@@ -38,7 +38,7 @@ def _words(run: Told) -> str:
 PLAIN_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
-        "the page of this stream is made of manifests: it has neither heat maps nor the private data",
+        "the page of this stream is made of manifests: it has no heat maps",
         "dpstream evaluate, which compares the released tables with the private one",
     ),
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreError
-from dpstream.tools.evaluate.private_folder import releases_around
 from dpstream.tools.evaluate.run_folder import MOST_STEPS, Folder, open_folder
 from dpstream.tools.family_tools import tool_for
 from dpstream.tools.report.assembly import REPORT_MARKER, FamilyPage
@@ -17,7 +16,6 @@ def write_report(
     run: str | Path,
     out: str | Path,
     *,
-    private_data: bool = False,
     pairs: Sequence[tuple[str, str]] = (),
     most_steps: int = MOST_STEPS,
     force: bool = False,
@@ -29,37 +27,33 @@ def write_report(
         run: a configuration file, or a folder of releases. From the folder alone the page shows what any reader of
             the releases can see.
         out: the page, ending in ``.html``. An earlier report of that name is replaced.
-        private_data: compare with the private table as well (a configuration only). The page then holds private
-            truth, says so on top, and is written with mode 0600, never among the releases.
         pairs: pairs of columns that get a heat map whatever their association.
         most_steps: steps, and tables, to read at most, evenly spaced with the first and the last; by default 200
             steps and 40 tables.
         force: replace a file that is no report.
         tell: gets sentences for the terminal that do not belong on a page.
 
-    Guarantee: without ``private_data`` everything on the page is post-processing of the releases and of public
-    declarations; with it there is none.
+    Guarantee: everything on the page is post-processing of the releases and of public declarations.
 
     Errors:
-        ConfigError: no run, no release yet, a place that cannot be taken, private data without a configuration.
+        ConfigError: no run, no release yet, a place that cannot be taken.
         SchemaError: an unknown column in ``pairs``.
         StoreDamagedError: files that differ from their published hashes.
-        StepError, DataError: private data that do not belong to the run.
 
-    Cost: reads each drawn table once, and the private data once. CPU time: about a second for 104
+    Cost: reads each drawn table once. CPU time: about a second for 104
     steps of 8 columns, 2 s for 1,000 steps of 22 columns, of which 40 tables are read.
     """
     place = _place(Path(out), force)
     folder = open_folder(run, most=most_steps)
-    _check_place(place, folder, private_data)
+    _check_place(place, folder)
     if tell is not None and folder.config is not None and folder.config.absent is not None:
         tell(folder.config.absent.told)
     if tell is not None and (text := _unfinished(folder)) is not None:
         tell(text)
     drawn = tool_for("page", FamilyPage, folder.mechanism)
-    page = drawn.page(folder, _checked(pairs), private=private_data)
+    page = drawn.page(folder, _checked(pairs))
     # A label may hold half of a surrogate pair, which no file can.
-    _write(place, page.encode("utf-8", "replace"), private_data)
+    _write(place, page.encode("utf-8", "replace"))
     return place
 
 
@@ -90,18 +84,10 @@ def _place(out: Path, force: bool) -> Path:
     return out
 
 
-def _check_place(out: Path, run: Folder, private: bool) -> None:
+def _check_place(out: Path, run: Folder) -> None:
     # A link of that name is replaced, not followed.
     place = out.parent.resolve() / out.name
     inside = run.releases.resolve() in place.parents
-    # Those of other streams too, and a copy of these: all are there to be published.
-    releases = run.releases if inside else releases_around(place.parent)
-    if private and releases is not None:
-        raise ConfigError(
-            f"a page with private truth has no place among the releases in {str(releases)!r}",
-            where=str(out),
-            allowed="a folder that is not published",
-        )
     if inside and place.parent != run.releases.resolve():
         raise ConfigError(
             "a step's folder holds its own files only", where=str(out), allowed="another folder"
@@ -131,11 +117,11 @@ def _unfinished(run: Folder) -> str | None:
     return None
 
 
-def _write(out: Path, page: bytes, private: bool) -> None:
+def _write(out: Path, page: bytes) -> None:
     try:
         if not out.parent.is_dir():
-            out.parent.mkdir(mode=0o700 if private else 0o755, parents=True)
-        durable.replace_file(out, page, mode=0o600 if private else 0o644)
+            out.parent.mkdir(parents=True)
+        durable.replace_file(out, page, mode=0o644)
     except OSError as error:
         raise StoreError(
             f"the report could not be written: {error.strerror or error}", where=str(out)

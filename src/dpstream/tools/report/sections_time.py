@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema.folding import top_codes
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import StepFacts, Told
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.markup import Html, element, integer, join, table
-from dpstream.tools.report.private_side import Truth
 
 #: Columns that get a chart of their own: those that moved most.
 MOST_COLUMNS = 6
@@ -31,13 +29,13 @@ _STATES = {
 }
 
 
-def releases(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
+def releases(run: ReportedRun, charts: Charts) -> Html:
     """The section on the table over time: its size, and the columns that moved most."""
     return element(
         "section",
         element("h2", "The table over time"),
         states(run.states),
-        rows_over_time(run, charts, truth),
+        rows_over_time(run, charts),
         _movement(run, charts),
         element("p", _thinned(run), class_="note") if _thinned(run) else None,
         id="releases",
@@ -84,24 +82,17 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
     )
 
 
-def rows_over_time(run: Told, charts: Charts, truth: Truth | None = None) -> Html:
+def rows_over_time(run: Told, charts: Charts) -> Html:
     """How many rows each release has, with a band of two standard errors where these are known."""
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
-    if len(steps) == 1 and truth is None:
+    if len(steps) == 1:
         return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
     errors = np.array([_error_of_rows(facts) for facts in run.shown], dtype=np.float64)
     public = errors[-1] == 0
     band = 2 * errors if (errors > 0).any() else None
-    lines = [
-        ChartLine("released" if public else "released (noisy)", rows, width=band, named=truth is not None)
-    ]
+    lines = [ChartLine("released" if public else "released (noisy)", rows, width=band, named=False)]
     note = "" if public else "The number of records is private, so tables have a noisy number of rows."
-    if truth is not None:
-        known = {compared.step: float(compared.records) for compared in truth.steps}
-        true = np.array([known.get(step, np.nan) for step in steps])
-        lines.insert(0, ChartLine("true", true, truth=True))
-        note = f"True numbers: {LABEL}."
     if public:
         note = f"{note} The owner has declared the numbers of records public: they have no noise.".lstrip()
     elif band is not None:

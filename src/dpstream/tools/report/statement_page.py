@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpstream.core.contracts.verdicts import Use
-from dpstream.project.statement_words import Statement
+from dpstream.project.statement import Statement
 from dpstream.stream.release.fitness import Fitness
-from dpstream.tools.report.assembly import frame
+from dpstream.tools.report.assembly import frame, table_of_verdicts
 from dpstream.tools.report.markup import Html, element, fold
-from dpstream.tools.report.opening import table_of_verdicts
 
 #: Says what the file is.
 _MARKER = "<!-- a privacy statement by dpstream -->"

@@ -26,15 +26,10 @@ StepColumns = dict[str, NDArray[Any]]
 StepDraws = Callable[[int, np.random.Generator], Iterator[StepColumns]]
 
 
-#: With what ``dpstream init`` drafts for it.
 _POOLED = """\
 [mechanism]
 name = "pooled"
 workload = "all-2-way"
-noise = "joint"
-estimates = "joined"
-how_many = "predicted"
-first_records = "expected"
 """
 
 

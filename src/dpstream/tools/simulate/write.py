@@ -17,8 +17,8 @@ from dpstream.tools.simulate.census import CENSUS
 from dpstream.tools.simulate.city_points import RIDES
 from dpstream.tools.simulate.evictions import EVICTIONS, EVICTIONS_BY_ZIP
 from dpstream.tools.simulate.example import Example, StepColumns, write_arrow
-from dpstream.tools.simulate.poverty_panel import PovertyPanel
-from dpstream.tools.simulate.stock import Stock
+from dpstream.tools.simulate.panel_folder import PovertyPanel
+from dpstream.tools.simulate.stock_folder import Stock
 
 #: All example streams by name.
 EXAMPLES: dict[str, Example] = {

@@ -2,6 +2,8 @@
 
 Upwards in the log domain (a sum of potentials never under- or overflows), downwards with normalised
 conditionals (no further exponentials, and every table sums to one whatever was rounded).
+
+Arguments: ``TreeArrays`` and ``FactorArrays`` of ``junction_tree``.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls

@@ -3,6 +3,8 @@
 Attributes' values are numbered in the tree's preorder ("rows"), so that a subtree is a range of rows.
 ``up[c]`` holds P(separator of c, x) for all rows of c's subtree, ``down[c]`` the same for all rows before
 c. A pair (earlier x, r in the residual of c) then is ``sum_s down[c][s, x] P(r | s)``.
+
+Arguments: ``TreeArrays`` and ``FactorArrays`` of ``junction_tree``.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls

@@ -8,6 +8,8 @@ stage's starting point. Its dual is a ridge-penalised maximum-likelihood problem
 
 smooth and strongly convex, solved by L-BFGS with the Hessian's diagonal as preconditioner. The duality
 gap of the stage is ``sum_f weight_f/2 |gradient_f|^2``: a certificate, at no cost.
+
+Arguments: ``TreeArrays`` and ``FactorArrays`` of ``junction_tree``.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -302,4 +304,45 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
         copy(trial_gradient, gradient)
         copy(trial_numbers, numbers)
     report[2] = used
-    report[3] = epsilon / largest
+
+
+@njit(cache=True)
+def canonicalise(factors, starts, members, sizes, potentials):
+    """Move constants and main effects of larger potentials into the attributes' own, in place.
+
+    The distribution does not change. Without this, potentials that share an attribute drift apart
+    without bound (their sum is all that matters), and dropping one of them would leave the drift behind.
+    """
+    p = len(sizes)
+    for f in range(len(factors.clique)):
+        first = factors.table_off[f]
+        cells = factors.table_off[f + 1] - first
+        mean = 0.0
+        for j in range(cells):
+            mean += potentials[first + j]
+        mean /= cells
+        for j in range(cells):
+            potentials[first + j] -= mean
+        if f < p:
+            continue
+        after = cells
+        before = 1
+        for k in range(starts[f], starts[f + 1]):
+            attribute = members[k]
+            size = sizes[attribute]
+            after //= size
+            own = factors.table_off[attribute]
+            share = size / cells
+            for v in range(size):
+                effect = 0.0
+                for outer in range(before):
+                    row = first + (outer * size + v) * after
+                    for j in range(row, row + after):
+                        effect += potentials[j]
+                effect *= share
+                potentials[own + v] += effect
+                for outer in range(before):
+                    row = first + (outer * size + v) * after
+                    for j in range(row, row + after):
+                        potentials[j] -= effect
+            before *= size

@@ -14,10 +14,9 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told, thin
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
-from dpstream.tools.report.opening import conclusions
 from dpstream.tools.report.sections_time import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 
@@ -47,13 +46,13 @@ class _Classifier(Told):
     records: tuple[int, ...]
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+def _draw(folder: Folder, pairs: Pairs) -> Page:
     box = folder.manifest["mechanism"].get("options", {}).get("black_box", {})
     if not isinstance(box, dict) or box.get("name") != "erm":
-        return TABLES_PAGE.draw(folder, pairs, private)
-    if pairs or private:
+        return TABLES_PAGE.draw(folder, pairs)
+    if pairs:
         raise ConfigError(
-            "a report about a classifier has neither heat maps nor the private data",
+            "a report about a classifier has no heat maps",
             where="report",
             allowed="a report without them",
         )
@@ -254,4 +253,4 @@ def _errors(run: _Classifier) -> Html:
     )
 
 
-GROWING_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)
+GROWING_PAGE: Final = FamilyPage(_draw, pairs=True)

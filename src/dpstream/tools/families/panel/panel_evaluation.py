@@ -25,9 +25,8 @@ from dpstream.families.panel import (
     WindowRelease,
     WindowStreamPlan,
 )
-from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.panel.people import PeoplePlan, seat
 from dpstream.families.panel.queries import digits
-from dpstream.families.panel.seats import seat
 from dpstream.io.sinks import read_table
 from dpstream.project.pending import named_step
 from dpstream.tools.evaluate.contract import (
@@ -39,8 +38,8 @@ from dpstream.tools.evaluate.contract import (
     measures_told,
     number,
 )
-from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
 

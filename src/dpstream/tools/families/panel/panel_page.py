@@ -4,19 +4,273 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.contracts import NoisyCounts
+from dpstream.core.errors import InputError, StoreDamagedError
+from dpstream.core.paths import parse_json
+from dpstream.core.privacy.law import NoiseSum, WeightedSum
+from dpstream.core.privacy.noise import Noise
+from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
-from dpstream.tools.families.panel.panel_flows import QuestionWords, columns_of, flows_section
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
+from dpstream.tools.report.markup import Html, element, integer, interval_table, join, percent, significant
 from dpstream.tools.report.sections_time import states
+
+#: Of the intervals of a curve, all together.
+_CONFIDENCE = 0.95
+#: Shares of fewer people say little.
+_LEAST_JUDGED = 30.0
+#: Ends of intervals are found to within this part, outwards.
+_FINE = 0.001
+
+#: Kinds of noise, and how many draws of each.
+_Draws = tuple[tuple[Noise, int], ...]
+
+
+def staying(run: Told, folder: Folder, yes: str, periods: str) -> Html | None:
+    """How long people stay in the second of two states; None where no windows tell it.
+
+    Args:
+        yes: what that state is called.
+        periods: what they are called, in the plural.
+    """
+    counts = [one for _, found in measured_steps(folder.releases, run.shown[-1].step) for one in found]
+    rows = [
+        (
+            f"{k} more {periods if k > 1 else periods.rstrip('s')}",
+            f"{percent(share)} ({percent(low)} to {percent(high)})",
+            share,
+            (low, high),
+        )
+        for k, (share, low, high) in enumerate(measured_staying(counts), start=1)
+    ]
+    if not rows:
+        return None
+    words = (
+        f"Over all periods, as windows were measured. With a chance of {100 * _CONFIDENCE:g} % "
+        "or more all intervals hold the truth."
+    )
+    return join(
+        [
+            element("h3", f"Of those who became {yes}, how many still are?"),
+            element("p", words),
+            interval_table(rows, caption="Share that is still there after so many periods"),
+        ]
+    )
+
+
+def measured_staying(counts: Sequence[NoisyCounts]) -> list[tuple[float, float, float]]:
+    """Of those who entered the second of two states, the share still there after 1, 2, ... periods, with the ends of
+    intervals that all hold the truth together with ``_CONFIDENCE`` or more.
+
+    A share is a product: in each period some of those who were still there left. A part is in their interval exactly
+    if what left, less that part of all, is no larger than its noise may be, whose law is exact (Fieller's argument).
+    It ends with what windows hold, or where fewer than 30 people were seen.
+    """
+    windows = [
+        one
+        for one in counts
+        if one.query["kind"] == "patterns"
+        and one.series is None
+        and isinstance(one.noise, NoiseSum)
+        and len(one.values) == 2 ** int(one.query.get("periods", 0))
+    ]
+    width = min((int(one.query["periods"]) for one in windows), default=0)
+    found: list[tuple[float, float, float]] = []
+    confidence = 1 - (1 - _CONFIDENCE) / max(1, width - 2)
+    for more in range(1, width - 1):
+        (left, noise), (stayed, other) = (_sum_of(windows, (0, *(1,) * more, end)) for end in (0, 1))
+        if left + stayed < _LEAST_JUDGED:
+            break
+        before = found[-1] if found else (1.0, 1.0, 1.0)
+        least, most = _part_in(left, noise, stayed, other, confidence)
+        part = min(most, max(least, left / (left + stayed)))
+        found.append((before[0] * (1 - part), before[1] * (1 - most), before[2] * (1 - least)))
+    return found
+
+
+def _sum_of(windows: Sequence[NoisyCounts], ending: tuple[int, ...]) -> tuple[float, _Draws]:
+    """People whose window ends so, over all windows, and the draws of noise that are in their number."""
+    total, parts = 0.0, list[tuple[Noise, int]]()
+    for one in windows:
+        cells = one.values.reshape(-1, 2 ** len(ending))[:, int("".join(map(str, ending)), 2)]
+        assert isinstance(one.noise, NoiseSum)
+        total += float(cells.sum())
+        parts += one.noise.times(len(cells)).parts
+    return total, tuple(parts)
+
+
+def _part_in(
+    left: float, noise: _Draws, stayed: float, other: _Draws, confidence: float
+) -> tuple[float, float]:
+    """The parts that those who left may be of all; from none to all where noise could have made all of them."""
+
+    def inside(part: float) -> bool:
+        weights = ((noise, 1 - part), (other, part))
+        parts = Counter[tuple[Noise, float]]()
+        for draws, weight in weights:
+            for draw, many in draws:
+                parts[draw, weight] += many
+        law = WeightedSum(tuple((draw, weight, many) for (draw, weight), many in parts.items() if weight))
+        return abs(left - part * (left + stayed)) <= law.half_width(confidence)
+
+    middle = min(1.0, max(0.0, left / (left + stayed)))
+    everything = NoiseSum((*noise, *other)).half_width(confidence)
+    if left + stayed <= everything or not inside(middle):
+        return 0.0, 1.0
+    ends = []
+    for end in (0.0, 1.0):
+        near, far = middle, end
+        if inside(end):
+            ends.append(end)
+            continue
+        while abs(far - near) > _FINE:
+            between = (near + far) / 2
+            near, far = (between, far) if inside(between) else (near, between)
+        ends.append(far)
+    return ends[0], ends[1]
+
+
+# Who moves between states from one period to the next.
+
+#: Names of the reported columns with the labels of their codes.
+Columns = Sequence[tuple[str, tuple[str, ...]]]
+
+#: States whose flows are listed, and flows.
+_MOST_STATES, _MOST_FLOWS = 6, 8
+
+
+@dataclass(frozen=True)
+class QuestionWords:
+    """How reports and periods are called in the words of the table.
+
+    Attributes:
+        states: of a report, by its code.
+        yes: what a report of 1 says, where a report is one of two.
+        period: ``months`` where the periods' names are, else ``periods``.
+    """
+
+    states: tuple[str, ...]
+    yes: str
+    period: str
+
+    @classmethod
+    def of(cls, run: Told, columns: Columns) -> QuestionWords:
+        """From the columns and the names of periods."""
+        names = run.manifest["mechanism"]["options"].get("period_names") or []
+        monthly = bool(names) and all(re.fullmatch(r"\d{4}-\d{2}", str(name)) for name in names)
+        period = "months" if monthly else "periods"
+        if len(columns) != 1:
+            return cls((), "1", period)
+        ((name, labels),) = columns
+        if labels == ("false", "true"):
+            return cls((f"not {name}", name), name, period)
+        return cls(labels, f"{name} = {labels[1]}" if len(labels) == 2 else "1", period)
+
+    def of_question(self, question: str) -> str:
+        """A manifest's words in the table's.
+
+        >>> QuestionWords((), "poor", "months").of_question("1 in at least 2 of the last 3 periods")
+        'poor in at least 2 of the last 3 months'
+        >>> QuestionWords((), "poor", "months").of_question("at least 2 so far")
+        'poor in at least 2 months so far'
+        """
+        words = re.sub(r"^(1 in )?at least", f"{self.yes} in at least", question)
+        words = re.sub(r"(at least \d+) so far", rf"\1 {self.period} so far", words)
+        return words.replace("periods", self.period)
+
+
+def columns_of(folder: Folder) -> Columns:
+    """The reported columns, from the codebook.
+
+    Errors:
+        StoreDamagedError: it cannot be read, or belongs to other releases.
+    """
+    path = folder.releases / "codebook.json"
+    try:
+        told = parse_json(path.read_bytes())["dpstream"]
+        if told["schema"] != folder.manifest["schema"]:
+            raise StoreDamagedError("the codebook belongs to other releases", where=str(path))
+        fields = [one for one in told["panel"]["fields"] if "dpstream" in one]
+        return [
+            (str(one["name"]), tuple(str(code["label"]) for code in one["dpstream"]["codes"]))
+            for one in fields
+        ]
+    except (OSError, InputError, KeyError, TypeError):
+        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
+
+
+def flows_section(run: Told, folder: Folder, words: QuestionWords, charts: Charts) -> Html | None:
+    """Flows between the last two periods, the flows over time, and how long people stay; None where none is known."""
+    if not 2 <= len(words.states) <= _MOST_STATES or not run.shown[-1].rows:
+        return None
+    moves = _moves(run, folder, len(words.states))
+    stay = staying(run, folder, words.yes, words.period) if len(words.states) == 2 else None
+    if not moves and stay is None:
+        return None
+    parts: list[Html | None] = []
+    if moves:
+        last = max(moves)
+        before, now = charts.dates.name(last - 1), charts.dates.name(last)
+        flows, error = moves[last]
+        parts = [
+            element(
+                "p",
+                f"People from {before} to {now}, as they were measured.",
+            ),
+            _list(flows, error, words.states),
+            _over_time(moves, words, charts),
+        ]
+    return element("section", element("h2", "Who moves, and who stays"), *parts, stay, id="flows")
+
+
+def _moves(run: Told, folder: Folder, states: int) -> dict[int, tuple[Floats, float]]:
+    """By period: people by their state one period before and now, and the standard error of one such number."""
+    found: dict[int, tuple[Floats, float]] = {}
+    shown = {facts.step for facts in run.shown}
+    for _, counts in measured_steps(folder.releases, run.shown[-1].step):
+        for one in counts:
+            width = one.query.get("periods", 0)
+            if one.query["kind"] != "patterns" or width < 2 or len(one.values) != states**width:
+                continue
+            if one.last in shown:
+                cells = one.values.reshape(-1, states, states)
+                found[one.last] = cells.sum(axis=0).astype(np.float64), math.sqrt(len(cells) * one.variance)
+    return found
+
+
+def _list(flows: Floats, error: float, states: Sequence[str]) -> Html:
+    order = np.argsort(-flows, axis=None)[:_MOST_FLOWS]
+    rows = []
+    for cell in order:
+        i, j = divmod(int(cell), len(states))
+        value = float(flows[i, j])
+        name = f"stayed {states[i]}" if i == j else f"{states[i]} → {states[j]}"
+        whole = f"{value:,.0f}".replace("-", "\N{MINUS SIGN}")
+        rows.append((name, f"{whole} ± {integer(2 * error)}", value, 2 * error))
+    return interval_table(rows, caption="People who stayed and who moved, with two standard errors")
+
+
+def _over_time(moves: dict[int, tuple[Floats, float]], words: QuestionWords, charts: Charts) -> Html | None:
+    if len(moves) < 2 or len(words.states) != 2:
+        return None
+    steps = sorted(moves)
+    figures = []
+    for title, (i, j) in ((f"became {words.states[1]}", (0, 1)), (f"no longer {words.states[1]}", (1, 0))):
+        values = np.array([moves[step][0][i, j] for step in steps])
+        errors = np.array([2 * moves[step][1] for step in steps])
+        line = ChartLine("people", values, style=1 + i, width=errors, named=False)
+        figures.append(charts.lines(title, steps, [line], Unit("people a period"), small=True))
+    return element("div", figures, class_="grid")
+
 
 #: Questions that get a chart; the others are in the table.
 _MOST_CHARTS = 12
@@ -94,7 +348,7 @@ def _answer(question: str, told: list[dict[str, Any] | None]) -> PanelAnswer:
     return PanelAnswer(question, share, values(key), values(measured), values(f"{measured}_standard_error"))
 
 
-def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = collect_panel(folder)
     columns = columns_of(folder)
     charts, last = charts_of(run), run.shown[-1]
@@ -102,7 +356,7 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     padding = ", padding among them," if _padded(run) else ""
     what = f"{integer(last.rows)} invented people{padding} for {integer(run.people[-1])}{kind}"
     words = QuestionWords.of(run, columns)
-    moves = flows_section(run, folder, columns, words, charts)
+    moves = flows_section(run, folder, words, charts)
     sections = [
         ("answers", "Answers", _answers(run, words, charts)),
         ("flows", "Who moves" if moves else "", moves),
@@ -115,7 +369,7 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
 PANEL_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
-        "a report about a panel has neither heat maps nor the private data",
+        "a report about a panel has no heat maps",
         "dpstream evaluate, which compares the usual questions",
     ),
 )

@@ -13,7 +13,7 @@ from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.report_tables import MARK_BYTES
 from dpstream.families.panel import CumulativeStreamPlan
 from dpstream.families.panel.people import PeoplePlan
-from dpstream.families.panel.weights import window_weights, zero_weights
+from dpstream.families.panel.people_release import window_weights, zero_weights
 from dpstream.io.sinks import read_table
 from dpstream.tools.errors.contract import (
     FamilySimulation,

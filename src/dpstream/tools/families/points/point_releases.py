@@ -1,30 +1,140 @@
-"""What a report about a point stream is made of: its public folder, and the private points if their owner asks."""
+"""What a report about a point stream is made of: its public folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import InputError, StepError, StoreDamagedError
 from dpstream.core.privacy import PureDP
+from dpstream.core.schema import Schema
+from dpstream.core.schema.fine import FineColumn
 from dpstream.families.points.points_plan import Points
+from dpstream.families.points.space import Space
 from dpstream.io.sinks import read_table, released_schema
-from dpstream.tools.evaluate.array_types import Codes
+from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder, Told, thin
-from dpstream.tools.families.points.point_truth import true_codes, uniform_places
-from dpstream.tools.families.points.point_view import PointView
-from dpstream.tools.families.points.transport import Distance, w1
+from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.project import Config
 
+
+@dataclass(frozen=True)
+class PointView:
+    """How codes are read: ``schema`` has a fine column for each coordinate, ``space`` its partition."""
+
+    schema: Schema
+    space: Space
+
+    @cached_property
+    def _first(self) -> NDArray[np.bool_]:
+        return np.array(self.space.categorical)
+
+    @cached_property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the coordinates, in the order of the cube's."""
+        return tuple(self.schema.names[i] for i in np.flatnonzero(~self._first))
+
+    @cached_property
+    def categorical(self) -> tuple[str, ...]:
+        """Names of the categorical columns."""
+        return tuple(self.schema.names[i] for i in np.flatnonzero(self._first))
+
+    @cached_property
+    def periodic(self) -> tuple[int, ...]:
+        """Coordinates that are circles."""
+        columns = (self.schema.columns[i] for i in np.flatnonzero(~self._first))
+        return tuple(
+            place for place, one in enumerate(columns) if isinstance(one, FineColumn) and one.periodic
+        )
+
+    def places(self, codes: Codes) -> Floats:
+        """Middles of the records' parts, shape (records, coordinates), from 0 to 1 on each column's own scale."""
+        sizes = np.array(self.space.sizes)[~self._first]
+        places: Floats = (codes[:, ~self._first] + 0.5) / sizes
+        return places
+
+    def categories(self, codes: Codes) -> Ints:
+        """The number of each record's combination of categorical values; 0 for all where there are none."""
+        sizes = tuple(int(size) for size in np.array(self.space.sizes)[self._first])
+        if not sizes:
+            return np.zeros(len(codes), np.int64)
+        return np.asarray(np.ravel_multi_index(tuple(codes[:, self._first].T), sizes), np.int64)
+
+    def category_codes(self, category: int) -> tuple[int, ...]:
+        """The combination of that number."""
+        sizes = tuple(int(size) for size in np.array(self.space.sizes)[self._first])
+        return tuple(int(code) for code in np.unravel_index(category, sizes)) if sizes else ()
+
+    def category_name(self, category: int) -> str:
+        """What people call a combination of categorical values."""
+        codes = self.category_codes(category)
+        columns = [self.schema.columns[i] for i in np.flatnonzero(self._first)]
+        return ", ".join(column.labels()[code] for column, code in zip(columns, codes, strict=True))
+
+    def scale_words(self, coordinate: int) -> str:
+        """What is special about a coordinate's scale, for people; empty for most."""
+        column = self.schema.columns[int(np.flatnonzero(~self._first)[coordinate])]
+        if not isinstance(column, FineColumn):
+            return ""
+        return " (logarithmic)" if column.scale == "log" else " (a circle)" if column.periodic else ""
+
+    def parts(self, coordinate: int, wanted: int) -> int:
+        """Into how many parts a picture cuts a coordinate: one for each value where there are few, else ``wanted``."""
+        size = self.space.sizes[int(np.flatnonzero(~self._first)[coordinate])]
+        return size if size <= 2 * wanted else wanted
+
+    def bounds(self, coordinate: int) -> tuple[float, float] | None:
+        """The first and the last value of a coordinate with an even scale of numbers; None for others."""
+        column = self.schema.columns[int(np.flatnonzero(~self._first)[coordinate])]
+        if isinstance(column, FineColumn) and column.scale == "log":
+            return None
+        low, high = self._values(coordinate)
+        numbers = isinstance(low, int | float) and not isinstance(low, bool)
+        return (float(low), float(high)) if numbers else None
+
+    def _values(self, coordinate: int) -> tuple[Any, Any]:
+        axis = int(np.flatnonzero(~self._first)[coordinate])
+        codes = np.zeros((2, len(self.schema)), np.int32)
+        codes[1, axis] = self.space.sizes[axis] - 1
+        low, high = self.schema.decode(codes, 0).column(axis).to_pylist()
+        return low, high
+
+    def ends(self, coordinate: int) -> tuple[str, str]:
+        """The first and the last value of a coordinate, as text."""
+        low, high = self._values(coordinate)
+        return (
+            (_rounded(low, high - low), _rounded(high, high - low))
+            if isinstance(low, float)
+            else (
+                str(low),
+                str(high),
+            )
+        )
+
+
+def _rounded(value: float, span: float) -> str:
+    """A number as precise as a thousandth of the span.
+
+    >>> _rounded(-73.9999999, 0.5), _rounded(3e-10, 1.0), _rounded(999999.9999, 1e6)
+    ('-74', '0', '1,000,000')
+    """
+    digits = 3 - math.floor(math.log10(span))
+    near = round(value, digits) + 0.0  # no -0
+    return f"{near:,.{max(0, digits)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{near:,.0f}"
+
+
 #: Tables that are read: points are many, and pictures few.
 MOST_TABLES = 8
-#: For the distances of a page: samples, and how many.
-_SAMPLE, _REPEATS = 500, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +168,6 @@ class PointRun(Told):
     def schema(self) -> Schema:
         """The columns."""
         return self.view.schema
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PointTruth:
-    """Private: the true records at each of a run's tables, and how far these and uniform points are from them."""
-
-    codes: tuple[Codes, ...]
-    distances: tuple[Distance, ...]
-    uniform: tuple[Distance, ...]
 
 
 def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointRun:
@@ -139,25 +240,44 @@ def _partition(folder: Folder, step: int) -> tuple[int, int]:
         ) from None
 
 
-def collect_point_truth(run: PointRun) -> PointTruth:
-    """The private points at the step of every table that was read, and their distances.
+# The true points of a stream, step by step, as it was fed them. Private: for evaluation only.
 
-    Guarantee: none; the result is private.
 
-    Cost: reads the data once; some seconds for each table.
+def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> list[Codes]:
+    """All records up to each of some steps, as codes of ``view``; private.
+
+    Args:
+        released: the steps, and how many points their releases say there were, which is public.
 
     Errors:
-        ConfigError: a run without any table.
-        StepError: data that end before the releases do. DataError, SchemaError: data that do not fit.
+        ConfigError: records that can be read only once. StepError: a source that ends before the last of these
+        steps, or has other numbers of records than the run read.
+        DataError, SchemaError: files that cannot be read, or records that do not fit.
+
+    Guarantee: none. Cost: one pass over the source; the records once for each of the steps.
     """
-    assert run.config is not None
-    if not run.tables:
-        raise ConfigError("no release has a table to compare with", where=str(run.releases))
-    codes = true_codes(run.config, run.view, {one.step: one.points for one in run.tables})
-    found: list[Distance] = []
-    even: list[Distance] = []
-    for table, own in zip(run.tables, codes, strict=True):
-        true = run.view.places(own)
-        for where, other in ((found, run.view.places(table.codes)), (even, uniform_places(*true.shape))):
-            where.append(w1(true, other, periodic=run.view.periodic, sample=_SAMPLE, repeats=_REPEATS))
-    return PointTruth(tuple(codes), tuple(found), tuple(even))
+    parts, found, at = [], [], 0
+    for entry, _, came, _ in encoded_steps(config, schema=view.schema):
+        parts.append(came)
+        at = entry.step
+        if at in released:
+            found.append(np.concatenate(parts))
+            # Late records may have been released in another step than the one of their time.
+            if config.source_options.late == "error" and len(found[-1]) != released[at]:
+                raise StepError(
+                    f"up to step {at} the source does not have the number of records that was released",
+                    where="source",
+                    allowed="the data that the run read",
+                )
+        if at == max(released):
+            return found
+    raise StepError(
+        f"the source ends at step {at}, and step {max(released)} is released",
+        where="source",
+        allowed="the data that the run read, or earlier steps",
+    )
+
+
+def uniform_places(points: int, dimension: int) -> NDArray[np.float64]:
+    """So many points spread over the whole space: what a release is worth that knows nothing. From a fixed seed."""
+    return np.random.default_rng(1).random((points, dimension))

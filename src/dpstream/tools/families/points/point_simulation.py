@@ -12,7 +12,6 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points.points_plan import PointsStreamPlan
 from dpstream.io.sinks import read_table
-from dpstream.tools.errors.additions import Grouping, choose, without
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -21,10 +20,17 @@ from dpstream.tools.errors.contract import (
     Observation,
     Released,
 )
-from dpstream.tools.errors.imagined_columns import Draw, uniform_columns
-from dpstream.tools.errors.invented_tables import imagined_changes, totals_of
+from dpstream.tools.errors.invented_tables import (
+    Draw,
+    Grouping,
+    choose,
+    imagined_changes,
+    totals_of,
+    uniform_columns,
+    without,
+)
 from dpstream.tools.evaluate.array_types import Codes, Ints
-from dpstream.tools.families.points.point_view import PointView
+from dpstream.tools.families.points.point_releases import PointView
 from dpstream.tools.families.points.transport import w1
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.families.points.partition import check_points
+from dpstream.core.foreign import from_extra
+from dpstream.families.points.online import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: Pairs of points that a linear program may have.
@@ -154,8 +155,9 @@ def grid_distance(a: Floats, b: Floats, side: int, *, periodic: Sequence[int] = 
     In the sup norm the distance of two squares is the number of a king's moves from one to the other. So the best
     transport is a cheapest flow from square to square, which a linear program finds.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
+    with from_extra("evaluate", "evaluate"):
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
 
     dimension = a.shape[1]
     squares = side**dimension
@@ -199,7 +201,8 @@ def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
     """
     costs = _costs(a, b, np.isin(np.arange(a.shape[1]), list(periodic)))
     if len(a) == len(b):
-        from scipy.optimize import linear_sum_assignment
+        with from_extra("evaluate", "evaluate"):
+            from scipy.optimize import linear_sum_assignment
 
         rows, columns = linear_sum_assignment(costs)
         return float(costs[rows, columns].mean())
@@ -316,8 +319,9 @@ def _costs(a: Floats, b: Floats, around: NDArray[np.bool_]) -> Floats:
 
 def _program(costs: Floats) -> float:
     """Optimal transport as a linear program, both masses uniform."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
+    with from_extra("evaluate", "evaluate"):
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
 
     m, n = costs.shape
     flow = np.arange(m * n)

@@ -10,7 +10,7 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, Baseline
 from dpstream.tools.evaluate.array_types import Codes
-from dpstream.tools.evaluate.called import OfflineCeiling
+from dpstream.tools.evaluate.measures import OfflineCeiling
 from dpstream.tools.evaluate.prediction import SEED
 
 if TYPE_CHECKING:

@@ -122,24 +122,21 @@
   // Heat maps
 
   const select = document.getElementById("heat-pair");
-  const heatMode = () => document.querySelector("input[name=heat]:checked")?.value ?? "v";
 
   function heat() {
     const place = document.getElementById("heat");
     const pair = data.heat.pairs[Number(select.value)];
     // The longer side goes down: a page scrolls that way by itself.
     let [a, b] = pair.c.map((c) => data.heat.columns[c]);
-    const mode = heatMode();
-    let cells = mode === "t" ? pair.t : mode === "v" ? pair.v : pair.v.map((row, i) => row.map((v, j) => v - pair.t[i][j]));
+    let cells = pair.v;
     if (b.groups.length > a.groups.length) {
       [a, b] = [b, a];
       cells = cells[0].map((_, j) => cells.map((row) => row[j]));
     }
-    const top = Math.max(1, ...cells.flat().map(Math.abs));
+    const top = Math.max(1, ...cells.flat());
     const table = make("table");
     table.className = "heat";
-    const what = { v: "synthetic: percent of all rows", t: "true: percent of all rows", d: "synthetic less true: percentage points of all rows" };
-    make("caption", what[mode], table);
+    make("caption", "synthetic: percent of all rows", table);
     const headings = make("thead", undefined, table);
     const over = make("tr", undefined, headings);
     make("td", undefined, over);
@@ -165,18 +162,17 @@
       name.title = a.groups[i];
       make("bdi", a.groups[i], name);
       row.forEach((v, j) => {
-        const cell = make("td", (mode === "d" && v > 0 ? "+" : "") + (v / 100).toFixed(1), line);
-        const depth = Math.sqrt(Math.abs(v) / top).toFixed(3);
-        cell.style.backgroundColor = `rgba(var(${v < 0 ? "--less-rgb" : "--accent-rgb"}), calc(0.04 + ${depth} * var(--deepest)))`;
+        const cell = make("td", (v / 100).toFixed(1), line);
+        const depth = Math.sqrt(v / top).toFixed(3);
+        cell.style.backgroundColor = `rgba(var(--accent-rgb), calc(0.04 + ${depth} * var(--deepest)))`;
         cell.title = `${a.name} = ${a.groups[i]}, ${b.name} = ${b.groups[j]}`;
       });
     });
     place.replaceChildren(table);
-    document.getElementById("heat-note").textContent = pair.e ?? `Total variation distance of this pair: ${(pair.d / 100).toFixed(1)} %.`;
+    document.getElementById("heat-note").textContent = pair.e;
   }
   if (select) {
     select.addEventListener("change", heat);
-    for (const input of document.querySelectorAll("input[name=heat]")) input.addEventListener("change", heat);
     heat();
   }
 

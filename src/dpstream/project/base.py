@@ -1,0 +1,859 @@
+"""``[base]``: the release of an earlier stream that a successor begins with.
+
+The declared rule says what becomes of the old columns. The facts (which release, by its hash; the rule; what both
+streams cost together) are pinned in the stream's plan and printed in its manifests. Once the stream is started they
+are taken from there, and the table is in its state: the predecessor's folder may go. Where it stays, each opening looks
+whether the earlier streams went on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import StreamPlan, shown
+from dpstream.core.errors import (
+    ConfigError,
+    DataError,
+    DpstreamError,
+    StoreDamagedError,
+    StoreError,
+    UnitError,
+)
+from dpstream.core.privacy import InsertedRecord, Record, User
+from dpstream.core.schema import Schema
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import count_marginals
+from dpstream.project.reader import Section, did_you_mean, exact_number
+from dpstream.stream.identity import require_same_unit, whose_unit
+from dpstream.stream.ledger.limit import budget_from_dict
+from dpstream.stream.predecessor_cost import Base, Broken, Together, own_budget, together
+from dpstream.stream.release.released_verdicts import number_of_records
+from dpstream.stream.stream import broken_border
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import StartTable
+    from dpstream.io.sources.source_options import SourceOptions
+
+
+#: New label -> share; the shares add up to 1, exactly.
+Shares = dict[str, Fraction]
+
+
+@dataclass(frozen=True)
+class BaseOptions:
+    """What the section says, read but not yet compared with any columns.
+
+    Attributes:
+        place: file and section, for messages.
+        releases: the predecessor's public folder.
+        step: which of its releases; None for its last one.
+        config: the predecessor's configuration, for evaluation only (private side).
+        rename: new column -> old column.
+        map: new column -> old label -> shares of its new labels.
+        fill: new column -> shares of its labels.
+        drop: old columns that are left out.
+    """
+
+    place: str
+    releases: Path
+    step: int | None
+    config: Path | None
+    rename: dict[str, str]
+    map: dict[str, dict[str, Shares]]
+    fill: dict[str, Shares]
+    drop: tuple[str, ...]
+
+    def rule(self) -> dict[str, Any]:
+        """The declared rule, JSON-able and exact: one spelling per meaning."""
+        return {
+            "rename": self.rename,
+            "map": {
+                column: {old: _texts(shares) for old, shares in rules.items()}
+                for column, rules in self.map.items()
+            },
+            "fill": {column: _texts(shares) for column, shares in self.fill.items()},
+            "drop": sorted(self.drop),
+        }
+
+
+def read_base(section: Section, folder: Path) -> BaseOptions:
+    """Read the section; paths are relative to ``folder``.
+
+    Errors:
+        ConfigError: a value that cannot be used, or shares that do not add up to 1.
+    """
+    releases = section.file_path("releases", folder, "folder")
+    step = section.count("step")
+    config = section.file_path("config", folder, "file") if section.has("config") else None
+    rename = {new: _text(section, "rename", old) for new, old in _table(section, "rename").items()}
+    maps = {
+        column: {
+            old: _shares(section, "map", value, f"{column!r}, {old!r}")
+            for old, value in _inner(section, column, rules).items()
+        }
+        for column, rules in _table(section, "map").items()
+    }
+    fill = {
+        column: _shares(section, "fill", value, repr(column))
+        for column, value in _table(section, "fill").items()
+    }
+    drop = section.raw("drop") if section.has("drop") else []
+    if not isinstance(drop, list) or not all(isinstance(name, str) for name in drop):
+        raise section.wrong("drop", f"{shown(drop)} is not a list of columns")
+    for key in ("rename", "map", "fill", "drop"):
+        if section.has(key):
+            section.note(key, ", ".join(section.raw(key)), default=False)
+    return BaseOptions(
+        section.place(),
+        releases,
+        step,
+        config,
+        rename,
+        maps,
+        fill,
+        tuple(drop),
+    )
+
+
+def _table(section: Section, key: str) -> Mapping[str, Any]:
+    value = section.raw(key) if section.has(key) else {}
+    if not isinstance(value, Mapping):
+        raise section.wrong(key, f"{shown(value)} is not a table")
+    return value
+
+
+def _inner(section: Section, column: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise section.wrong("map", f"the rule of column {column!r} ({shown(value)}) is not a table")
+    return value
+
+
+def _text(section: Section, key: str, value: Any) -> str:
+    """A label or a column; TOML's truth values and whole numbers have labels too."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) or (isinstance(value, str) and value):
+        return str(value)
+    raise section.wrong(key, f"{shown(value)} is not a label")
+
+
+def _shares(section: Section, key: str, value: Any, what: str) -> Shares:
+    """One label, a list of labels in even shares, or a table of labels with exact shares."""
+    if isinstance(value, list):
+        labels = [_text(section, key, item) for item in value]
+        if not labels or len(set(labels)) != len(labels):
+            raise section.wrong(key, f"{what}: {shown(value)} does not name each label once")
+        return dict.fromkeys(labels, Fraction(1, len(labels)))
+    if not isinstance(value, Mapping):
+        return {_text(section, key, value): Fraction(1)}
+    shares: Shares = {}
+    for label, given in value.items():
+        share = exact_number(given)
+        if share is None or not 0 < share <= 1:
+            raise section.wrong(key, f"{what}: {shown(given)} is not a share")
+        shares[label] = share
+    total = sum(shares.values(), Fraction(0))
+    if total != 1:
+        raise ConfigError(
+            f"the shares of {what} add up to {total}",
+            where=section.place(key),
+            allowed='exact shares that add up to 1, such as {A = "0.6", B = "0.4"}',
+        )
+    return shares
+
+
+def _texts(shares: Shares) -> dict[str, str]:
+    return {label: str(share) for label, share in shares.items()}
+
+
+#: Label of the nulls of a released column whose ``other`` and ``missing`` both show as null.
+NULL = "null"
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """How a new column follows from the released table.
+
+    Attributes:
+        old: the old column, as its released values can be read; None for a column that it does not have.
+        shares: shape (old labels, new labels), or (1, new labels); every row adds up to 1.
+    """
+
+    old: Column | None
+    shares: NDArray[np.float64]
+
+
+def readable(column: Column) -> Column:
+    """The column as a released table shows it.
+
+    Columns of numbers, dates and booleans show ``other`` as null. Where ``missing`` is declared besides, the two can
+    no longer be told apart: such a null has the label ``null``, and a rule has to say what becomes of it.
+    """
+    import pyarrow as pa
+
+    if column.other is None or pa.types.is_string(column.arrow_type()):
+        return column
+    return replace(column, other=None, missing=column.other if column.missing is None else NULL)
+
+
+def column_rules(options: BaseOptions, old: Schema, new: Schema) -> tuple[ColumnRule, ...]:
+    """One rule per new column: what is declared, and equal labels where nothing is.
+
+    Errors:
+        ConfigError: a label or a column that goes nowhere, a rule about something that is not there.
+    """
+    _check_names(options, old, new)
+    rules = []
+    for column in new.columns:
+        name = options.rename.get(column.name, column.name)
+        if name in old.names and name not in options.drop:
+            rules.append(_mapped(options, readable(old[name]), column))
+        else:
+            rules.append(_filled(options, column))
+    return tuple(rules)
+
+
+def _check_names(options: BaseOptions, old: Schema, new: Schema) -> None:
+    """Every name in the section is a column, and every old column goes somewhere."""
+    for key, names, known, whose in (
+        ("drop", options.drop, old.names, "predecessor"),
+        ("rename", options.rename.values(), old.names, "predecessor"),
+        ("rename", options.rename, new.names, "schema"),
+        ("map", options.map, new.names, "schema"),
+        ("fill", options.fill, new.names, "schema"),
+    ):
+        for name in names:
+            if name not in known:
+                raise _wrong(
+                    options, key, f"the {whose} has no column {name!r}{did_you_mean(name, known)}", known
+                )
+    used = {options.rename.get(name, name) for name in new.names}
+    for name in old.names:
+        if name in options.drop and name in options.rename.values():
+            raise _wrong(options, "drop", f"the column {name!r} is dropped and renamed", ("one of the two",))
+        if name not in used and name not in options.drop:
+            raise _wrong(
+                options,
+                "drop",
+                f"the predecessor's column {name!r} goes nowhere",
+                (f'drop = ["{name}"], or a column that it becomes under [base.rename]',),
+            )
+
+
+def _mapped(options: BaseOptions, old: Column, new: Column) -> ColumnRule:
+    if new.name in options.fill:
+        raise _wrong(
+            options,
+            "fill",
+            f"the column {new.name!r} is in the predecessor",
+            ("[base.map], or drop it there",),
+        )
+    declared = options.map.get(new.name, {})
+    labels = old.labels()
+    for label in declared:
+        if label not in labels:
+            what = f"the predecessor's column {old.name!r} has no value {label!r}"
+            raise _wrong(options, "map", f"{what}{did_you_mean(label, labels)}", labels)
+    rows = []
+    for label in labels:
+        if label not in declared and (label not in new.labels() or label == NULL):
+            what = f"nothing says what becomes of {label!r} of the predecessor's column {old.name!r}"
+            allowed = f"[base.map.{new.name}] with one or several of {_shown(new.labels())}"
+            raise ConfigError(what, where=options.place, allowed=allowed)
+        rows.append(
+            _row(options, "map", new, declared.get(label)) if label in declared else _same(new, label)
+        )
+    return ColumnRule(old, np.array(rows))
+
+
+def _filled(options: BaseOptions, new: Column) -> ColumnRule:
+    if new.name in options.map:
+        raise _wrong(options, "map", f"the predecessor has no column for {new.name!r}", ("[base.fill]",))
+    if new.name not in options.fill:
+        raise ConfigError(
+            f"the predecessor has no column {new.name!r}, and nothing says what its records get",
+            where=options.place,
+            allowed=f"[base.fill] {new.name} = one or several of {_shown(new.labels())}, or [base.rename]",
+        )
+    return ColumnRule(None, np.array([_row(options, "fill", new, options.fill[new.name])]))
+
+
+def _same(new: Column, label: str) -> NDArray[np.float64]:
+    row = np.zeros(new.size)
+    row[new.labels().index(label)] = 1.0
+    return row
+
+
+def _row(options: BaseOptions, key: str, new: Column, shares: Shares | None) -> NDArray[np.float64]:
+    """Shares of the new labels; the last one makes the row add up to 1."""
+    row, labels = np.zeros(new.size), new.labels()
+    for label, share in (shares or {}).items():
+        if label not in labels:
+            what = f"the column {new.name!r} has no value {label!r}"
+            raise _wrong(options, key, f"{what}{did_you_mean(label, labels)}", labels)
+        row[labels.index(label)] = float(share)
+    return row
+
+
+def _shown(labels: tuple[str, ...]) -> str:
+    return ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+
+
+def _wrong(options: BaseOptions, key: str, what: str, allowed: object) -> ConfigError:
+    names = tuple(str(name) for name in allowed)  # type: ignore[attr-defined]
+    return ConfigError(what, where=f"{options.place} {key}", allowed=_shown(names))
+
+
+@dataclass(frozen=True)
+class ColumnSource:
+    """Where one column comes from.
+
+    Attributes:
+        codes: of the old column, one per record; all 0 for a column that the old table does not have.
+        shares: row ``i`` says how the records with old code ``i`` are spread over the new codes; shape (old codes,
+            new codes), nothing below 0, every row adds up to 1.
+    """
+
+    codes: NDArray[np.int32]
+    shares: NDArray[np.float64]
+
+    @property
+    def certain(self) -> bool:
+        """Whether every old code becomes one new code."""
+        return bool((self.shares.max(axis=1) == 1.0).all())
+
+
+@dataclass(frozen=True)
+class MappedTable:
+    """The table with the declared shares: a ``StartTable``.
+
+    Marginals are exact linear maps of the released table's: a record whose value is split counts with its shares
+    in every cell, so that nothing is drawn. Splits of different columns are independent, given the old record.
+
+    Attributes:
+        domain: the new columns.
+        columns: one source per new column.
+        total, total_error: the number of records, and its standard error. The table may have been cut.
+        seed: public; ``records`` has to draw where a value is split.
+
+    >>> halves = ColumnSource(np.array([0, 0, 1], np.int32), np.array([[0.5, 0.5, 0], [0, 0, 1]]))
+    >>> table = MappedTable(Domain(("zip",), (3,)), (halves,), 3.0, None, 1)
+    >>> table.marginals([(0,)])[0].tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    domain: Domain
+    columns: tuple[ColumnSource, ...]
+    total: float
+    total_error: float | None
+    seed: int
+
+    @cached_property
+    def _codes(self) -> NDArray[np.int32]:
+        """The records: columns whose old codes each become one new code are mapped; the others keep their old codes."""
+        mapped = [
+            column.shares.argmax(axis=1)[column.codes] if column.certain else column.codes
+            for column in self.columns
+        ]
+        return np.asfortranarray(np.column_stack(mapped).astype(np.int32))
+
+    @cached_property
+    def _half(self) -> Domain:
+        """The domain of ``_codes``."""
+        sizes = (
+            size if column.certain else len(column.shares)
+            for column, size in zip(self.columns, self.domain.sizes, strict=True)
+        )
+        return Domain(self.domain.names, tuple(sizes))
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """See ``StartTable``. Cost: one count of the table, and a product per column that is split."""
+        rows = len(self._codes)
+        scale = self.total / rows if rows else 0.0
+        marginals = []
+        for clique, counted in zip(cliques, count_marginals(self._codes, self._half, cliques), strict=True):
+            values = counted.astype(np.float64).reshape(self._half.shape(clique))
+            for axis, position in enumerate(clique):
+                column = self.columns[position]
+                if not column.certain:
+                    values = np.moveaxis(np.tensordot(values, column.shares, axes=(axis, 0)), -1, axis)
+            marginals.append(scale * values.ravel())
+        return marginals
+
+    def records(self) -> NDArray[np.int32]:
+        """The table's records, split values drawn by their shares."""
+        generator = np.random.default_rng(self.seed)
+        codes = self._codes.copy()
+        for position, column in enumerate(self.columns):
+            if not column.certain:
+                ends = column.shares.cumsum(axis=1)
+                ends[:, -1] = np.inf  # sums of shares may end a rounding error below 1
+                places = generator.random(len(codes))
+                codes[:, position] = (places[:, None] >= ends[column.codes]).sum(axis=1)
+        return codes
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """What the folder says. All of it is public.
+
+    Attributes:
+        step: the release that the successor begins with.
+        manifest, digest: its manifest, and the manifest's hash.
+        last, last_digest: the manifest of the last step that was published, withdrawn or not, and its hash.
+        lost: later steps, all of them withdrawn: their events are in no table.
+        schema: the old columns.
+    """
+
+    folder: Path
+    step: int
+    manifest: dict[str, Any]
+    digest: str
+    last: dict[str, Any]
+    last_digest: str
+    lost: tuple[int, ...]
+    schema: Schema
+
+
+def read_predecessor(options: BaseOptions) -> Predecessor:
+    """Read and check everything but the table.
+
+    Errors:
+        ConfigError: no releases, no such step, or one that was withdrawn, dropped, or is not the last.
+        StoreDamagedError: files that differ from their hashes.
+    """
+    from dpstream.io.sinks import read_catalogue, read_manifest, released_schema
+
+    folder = options.releases
+    if not (folder / "catalogue.json").is_file():
+        raise ConfigError(
+            f"there are no releases in {str(folder)!r}",
+            where=f"{options.place} releases",
+            allowed="the folder of a stream that has published",
+        )
+    entries = {int(entry["step"]): entry for entry in read_catalogue(folder)["steps"]}
+    if not entries:
+        raise ConfigError("the predecessor has no release", where=options.place, allowed="one or more")
+    there = [step for step, entry in entries.items() if entry["state"] != "withdrawn"]
+    step = max(there, default=max(entries)) if options.step is None else options.step
+    if step not in entries:
+        raise ConfigError(
+            f"the predecessor has no published step {step}",
+            where=f"{options.place} step",
+            allowed=f"{max(there)}" if there else "a step that is published (a held one has to be approved)",
+        )
+    entry = entries[step]
+    if entry["state"] == "withdrawn" or not entry["kept"]:
+        why = "was withdrawn" if entry["state"] == "withdrawn" else "was dropped by the keep policy"
+        raise ConfigError(
+            f"the table of step {step} {why}", where=f"{options.place} step", allowed="a table that is there"
+        )
+    lost = tuple(sorted(number for number in entries if number > step))
+    later = [number for number in lost if number in there]
+    if later:
+        raise ConfigError(
+            f"step {step} is not the predecessor's last one: what came in step {later[0]} would be lost",
+            where=f"{options.place} step",
+            allowed=f"{max(there)}",
+        )
+    manifest = read_manifest(folder, step)
+    return Predecessor(
+        folder,
+        step,
+        manifest,
+        str(entry["manifest_sha256"]),
+        read_manifest(folder, max(entries)),
+        str(entries[max(entries)]["manifest_sha256"]),
+        lost,
+        released_schema(folder, manifest),
+    )
+
+
+def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str | None, str]:
+    """Where the old stream ends and the new one starts, if public facts show that no event is in both.
+
+    Args:
+        old: the manifest of the predecessor's last step.
+
+    Returns:
+        The first day (or number) of the new stream, and the reason why the border holds; or None, and why
+        nothing shows it.
+
+    Errors:
+        ConfigError: there is a border, and the successor does not begin at it.
+    """
+    cut, own = old["source"], new.pinned()
+    # A time column (or one and the same question for a period) decides about each record by itself.
+    same = cut is not None and _way(cut) == _way(own) and (cut["time_column"] or "query" in cut)
+    if not same or new.grid is None:
+        return None, "nothing public shows that the two streams cut the same records at one border in time"
+    if old["period"] is not None and isinstance(new.start, datetime.date):
+        last = datetime.date.fromisoformat(str(old["period"]).split("/")[1])
+        _require_start(new.start, last + datetime.timedelta(days=1), place)
+    elif old["period"] is None and isinstance(cut["start"], int) and isinstance(new.start, int):
+        _require_start(new.start, cut["start"] + int(old["step"]), place)
+    else:
+        return None, "one of the two streams has a calendar and the other has not"
+    return str(new.start), (
+        f"records before {new.start} are in the earlier stream only, and all others in this one only (as long as "
+        "the earlier one publishes no further step, and both write times alike: with an offset, or without one)"
+    )
+
+
+def _way(cut: Mapping[str, Any]) -> dict[str, Any]:
+    """How a source assigns records to steps, for comparison; files and standard input do it alike."""
+    kind = cut.get("kind", "files")
+    return {"kind": "files" if kind == "stdin" else kind, **{k: cut.get(k) for k in ("query", "time_column")}}
+
+
+def _require_form(cut: Mapping[str, Any], own: Mapping[str, Any], stream: str, place: str) -> None:
+    """In UTC and as it stands, one time may lie on both sides of a border."""
+    files = all(_way(one)["kind"] == "files" and one["time_column"] and one["every"] for one in (cut, own))
+    forms = [f"{'with' if one.get('offsets') else 'without'} an offset" for one in (own, cut)]
+    if files and forms[0] != forms[1]:
+        raise ConfigError(
+            f"this stream reads times {forms[0]}, and the stream {stream!r} read them {forms[1]}: a record could be "
+            "counted in both",
+            where=f"{place}, [source] time_column = {own['time_column']!r}",
+            allowed=f"times {forms[1]}, as there (cast the column), and offsets = "
+            f"{'true' if cut.get('offsets') else 'false'} in [source]",
+        )
+
+
+def _require_start(start: object, wanted: object, place: str) -> None:
+    if start != wanted:
+        raise ConfigError(
+            f"the stream starts at {start}, and its predecessor ends before {wanted}: what lies between would be in "
+            "both or in neither",
+            where=place,
+            allowed=f"[source] start = {wanted}",
+        )
+
+
+def base_facts(
+    options: BaseOptions,
+    predecessor: Predecessor,
+    plan: StreamPlan,
+    schema: Schema,
+    source: SourceOptions,
+    before: Sequence[Broken] | None = None,
+) -> dict[str, Any]:
+    """What the successor is pinned to, JSON-able; the columns and the border are checked.
+
+    Args:
+        before: the broken borders between the streams before this one; None: nobody can look at them.
+
+    Errors:
+        UnitError: the two streams protect different units. ConfigError: see ``column_rules`` and ``border``; an earlier
+        stream that has drawn a step again; times of another form than the predecessor's.
+    """
+    manifest = predecessor.manifest
+    if manifest["unit"]["name"] != plan.unit.name:
+        raise UnitError(
+            f"the predecessor protects the unit {manifest['unit']['name']!r} and this stream {plan.unit.name!r}: "
+            "what both cost together cannot be said",
+            where=options.place,
+            allowed="the same unit",
+        )
+    facts = {"unit": plan.unit.name, "source": source.pinned()}
+    if isinstance(plan.unit, Record):
+        facts["returns"] = plan.unit.returns
+    told = {**manifest["unit"], "unit": manifest["unit"]["name"], "source": manifest["source"]}
+    require_same_unit(facts, whose_unit(told), str(manifest["stream"]), options.place)
+    # What an earlier stream says of its unit and that of a still earlier one, readers of this one have to know.
+    if (manifest["source"] or {}).get("same_unit") and not source.same_unit:
+        raise UnitError(
+            f"the predecessor {manifest['stream']!r} says why its unit is that of the stream before it "
+            f"(same_unit = {manifest['source']['same_unit']!r}), and this stream does not",
+            where=options.place,
+            allowed="[stream] same_unit here, too",
+        )
+    again = [one.words for one in before or () if one.again is not None]
+    if again:
+        raise ConfigError(
+            f"{'; '.join(again)}: what all streams cost together cannot be said",
+            where=options.place,
+            allowed="another stream to begin with",
+        )
+    column_rules(options, predecessor.schema, schema)
+    if predecessor.last["source"] is not None:
+        _require_form(predecessor.last["source"], source.pinned(), str(manifest["stream"]), options.place)
+    starts, why = border(predecessor.last, source, options.place)
+    earlier = manifest.get("base", {}).get("composition")
+    if isinstance(plan.unit, InsertedRecord):
+        why = "a record's key may come on both sides of the border, and each stream counts it once"
+    elif isinstance(plan.unit, User):
+        why = "a user's events may lie on both sides of the border, and each stream has its own bound on them"
+    elif isinstance(plan.unit, Record):
+        why = (
+            "a record's stay may lie on both sides of the border, and each stream charges what it sees of it"
+        )
+    elif starts is not None and earlier is not None and (earlier["rule"] == "sum" or before):
+        starts, why = None, "not every border between the earlier streams is shown to hold"
+    elif starts is not None and earlier is not None and before is None:
+        starts, why = (
+            None,
+            "without [base] config nothing shows whether the streams before the earlier one go on",
+        )
+    rule: Together = "sum" if starts is None or isinstance(plan.unit, User | Record) else "parallel"
+    budget = dict(own_budget(manifest))
+    last = {"stream": manifest["stream"], "stream_id": manifest["stream_id"], "budget": budget}
+    periods = [*([] if earlier is None else earlier["periods"]), last]
+    budgets = [*(budget_from_dict(period["budget"]) for period in periods), plan.budget]
+    return {
+        "stream": manifest["stream"],
+        "stream_id": manifest["stream_id"],
+        "plan_hash": manifest["plan_hash"],
+        "step": predecessor.step,
+        "period": manifest["period"],
+        "manifest_sha256": predecessor.digest,
+        "total_standard_error": _total_error(manifest),
+        "made_with_test_seed": bool(manifest["made_with_test_seed"]),
+        "withdrawn_since": list(predecessor.lost),
+        "last_manifest_sha256": predecessor.last_digest,
+        "rule": options.rule(),
+        "composition": {
+            "rule": rule,
+            "border": starts,
+            "periods": periods,
+            "own": plan.budget.as_dict(),
+            "together": together(budgets, rule).as_dict(),
+            "why": why if rule == "parallel" else f"{why}, so that the budgets add up",
+        },
+    }
+
+
+def _total_error(manifest: Mapping[str, Any]) -> float | None:
+    """The standard error of the table's number of records; None where a negative estimate was shown as 0."""
+    number = number_of_records(manifest)
+    return None if not number.value and number.error else number.noise_error
+
+
+def base_table(options: BaseOptions, predecessor: Predecessor, schema: Schema) -> MappedTable:
+    """The table in the new columns. Checked against its published hashes.
+
+    Errors:
+        StoreDamagedError: files that differ from their hashes, or hold values without a code.
+    """
+    from dpstream.io.sinks import read_table
+
+    table = read_table(predecessor.folder, predecessor.step)
+    columns = []
+    for rule in column_rules(options, predecessor.schema, schema):
+        codes = np.zeros(table.num_rows, np.int32)
+        if rule.old is not None:
+            codes = _codes(rule, table, predecessor)
+        columns.append(ColumnSource(codes, rule.shares))
+    return MappedTable(
+        schema.domain,
+        tuple(columns),
+        float(predecessor.manifest["rows"]),
+        _total_error(predecessor.manifest),
+        int(predecessor.digest[:15], 16),
+    )
+
+
+def _codes(rule: ColumnRule, table: Any, predecessor: Predecessor) -> Any:
+    assert rule.old is not None
+    try:
+        return rule.old.encode(table.column(rule.old.name))
+    except DataError:
+        raise StoreDamagedError(
+            f"the released column {rule.old.name!r} holds values that its codebook does not declare",
+            where=f"{predecessor.folder}, step {predecessor.step}",
+        ) from None
+
+
+# A ``config`` here is a ``Config``, whose module imports this one.
+
+
+class PredecessorWarning(UserWarning):
+    """The borders between the streams before this one cannot be looked at."""
+
+
+def find_base(
+    config: Any,
+    options: BaseOptions,
+    state: str | Path | None = None,
+    told: Mapping[str, Any] | None = None,
+) -> Base:
+    """The base of a configuration's stream.
+
+    Args:
+        state: another place of the state than the file's.
+        told: the pinned plan of the started stream; None: its state or its releases say it.
+
+    Errors:
+        ConfigError: no release to begin with, columns that do not fit, a border that does not hold.
+        UnitError: the earlier stream protects another unit. StoreDamagedError: damaged releases.
+    """
+    if options.releases.resolve() == config.output.dir.resolve():
+        raise ConfigError(
+            "the stream would begin with its own releases",
+            where=f"{options.place} releases",
+            allowed="another [output] dir, or the folder of an earlier stream",
+        )
+
+    facts = _known(config, options, state) if told is None else told.get("base")
+    # Under another declared rule it is another base; the stream will say so.
+    known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
+    if facts is None or not known:
+        predecessor = read_predecessor(options)
+        before = None if options.config is None else _before(config, options, predecessor.manifest["stream"])
+        facts = base_facts(
+            options, predecessor, config.plan(), config.schema(), config.source_options, before
+        )
+    broken = broken_borders(config, options, facts, started=known)
+    return Base(facts, partial(_pinned_table, config, options, facts["manifest_sha256"]), known, broken)
+
+
+def _pinned_table(config: Any, options: BaseOptions, digest: str) -> StartTable:
+    """Read the table that the facts name; another release than theirs is refused."""
+    if options.config is not None:
+        require_all_published(type(config).load(options.config))
+    predecessor = read_predecessor(options)
+    if predecessor.digest != digest:
+        raise StoreDamagedError(
+            "the predecessor's last release is not the one that this stream begins with", where=options.place
+        )
+    return base_table(options, predecessor, config.schema())
+
+
+def require_all_published(old: Any) -> None:
+    """Refuse a predecessor that has steps which are not among its releases: published later, their records would be
+    in both streams.
+
+    Errors:
+        ConfigError: a step is held, or its publication was interrupted.
+    """
+    from dpstream.stream import read_status
+    from dpstream.stream.store.place import has_store
+
+    if not has_store(old.state_dir, server=old.server):
+        return
+    stored = read_status(old.state_dir, server=old.server)
+    waiting = sorted({*stored.held, *stored.unpublished})
+    if waiting:
+        raise ConfigError(
+            f"step {waiting[0]} of {old.name!r} is not published yet",
+            where=str(old.path),
+            allowed="approving it, or finishing the run",
+        )
+
+
+def broken_borders(
+    config: Any, options: BaseOptions, facts: Mapping[str, Any], *, started: bool
+) -> tuple[Broken, ...]:
+    """Why what ``facts`` say of this stream and the earlier ones together does not hold: an earlier stream has
+    published a step after a border, or has drawn again what a later one began with.
+
+    Public folders show that where they still are; those before the last one are found through ``[base] config``.
+    Without a folder there is nothing to compare. Nor is there where a later version, or a public file that has gone,
+    makes the earlier stream's file invalid: a stream that was ``started`` goes on then, with a warning.
+
+    Errors:
+        DpstreamError: the stream was not started, and ``[base] config`` is invalid or the file of another stream.
+    """
+    found = list(_since(options.releases, facts))
+    if options.config is not None and options.config.is_file():
+        try:
+            found += _before(config, options, facts["stream"])
+        except DpstreamError as error:
+            if not started:
+                raise
+            warnings.warn(
+                f"{options.place} config: what the streams before {facts['stream']!r} have published since cannot be "
+                f"looked at: {error}",
+                PredecessorWarning,
+                stacklevel=2,
+            )
+    # Where all budgets are added up, a record may be in all of the streams.
+    added = facts["composition"]["rule"] == "sum"
+    return tuple(one for one in found if one.again is not None or not added)
+
+
+def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...]:
+    """The broken borders between the streams before this one."""
+    old = type(config).load(options.config)
+    if old.name != stream:
+        raise ConfigError(
+            f"the file is that of the stream {old.name!r}, and this one begins with {stream!r}",
+            where=f"{options.place} config",
+            allowed=f"the configuration of {stream!r}",
+        )
+    # Where neither its state nor its releases are left, nothing says what it began with.
+    if old.base_options is None or _known(old, old.base_options, None) is None:
+        return ()
+    base = old.base()
+    return () if base is None else base.broken
+
+
+def _since(folder: Path, facts: Mapping[str, Any]) -> Iterator[Broken]:
+    """What has happened in the earlier stream's folder since."""
+    from dpstream.io.sinks import read_catalogue
+
+    if not (folder / "catalogue.json").is_file():
+        return
+    try:
+        catalogue = read_catalogue(folder)
+        steps = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue["steps"]}
+        same = catalogue["stream_id"] == facts["stream_id"]
+    except (StoreError, KeyError, TypeError, ValueError):
+        return  # damaged: the stream was started from it before
+    name, last = facts["stream"], max(int(facts["step"]), *facts["withdrawn_since"], 0)
+    again = budget_from_dict(facts["composition"]["periods"][-1]["budget"])
+    if not same:
+        # A folder may go, and another stream's may take its place.
+        if catalogue.get("stream") == name:
+            yield Broken(f"the stream {name!r} has begun anew in {str(folder)!r}", again)
+        return
+    # Whoever draws an earlier step again draws this one, too.
+    if steps.get(last) != facts["last_manifest_sha256"]:
+        yield Broken(
+            f"the stream {name!r} has drawn step {last} again, from an older copy of its state", again
+        )
+    later = [number for number in steps if number > last]
+    if later and facts["composition"]["rule"] == "parallel":
+        yield Broken(f"the stream {name!r} has published step {min(later)}, after the border")
+
+
+def require_border(config: Any, state: str | Path | None = None) -> None:
+    """Refuse a further step where a border between the streams is broken.
+
+    Errors:
+        ConfigError: see ``broken_borders``.
+    """
+    base = config.base(state)
+    if base is not None and base.broken:
+        raise broken_border(base.broken, config.base_options.place)
+
+
+def _known(config: Any, options: BaseOptions, state: str | Path | None) -> dict[str, Any] | None:
+    """What the started stream is pinned to, or what its releases say."""
+    from dpstream.io.sinks import read_catalogue, read_manifest
+    from dpstream.stream import read_status
+    from dpstream.stream.store.place import has_store
+
+    folder = config.state_dir if state is None else Path(state)
+    if has_store(folder, server=config.server):
+        stored = read_status(folder, server=config.server)
+        # Of a state without a step another plan may take the place: while the earlier folder is there, it is looked at.
+        if not stored.unspent or not (options.releases / "catalogue.json").is_file():
+            pinned: dict[str, Any] | None = stored.plan.get("base")
+            return pinned
+    if not (config.output.dir / "catalogue.json").is_file():
+        return None
+    steps = [int(entry["step"]) for entry in read_catalogue(config.output.dir)["steps"]]
+    told = read_manifest(config.output.dir, max(steps)).get("base") if steps else None
+    return None if told is None else {key: value for key, value in told.items() if key != "words"}

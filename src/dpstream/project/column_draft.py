@@ -1,0 +1,566 @@
+"""Drafts ``[schema]`` from data: what each column seems to hold, its bins, and what stands out about it.
+
+A draft reads private data, so whatever it says is private until the owner has confirmed it. Nothing else guesses.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError
+from dpstream.core.schema import arrow
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
+from dpstream.core.schema.discrete import Boolean, Categorical
+from dpstream.core.schema.numeric import Integer, Ordered, Real
+from dpstream.core.schema.toml import toml_key, toml_value
+
+#: Rows that are looked at.
+_ROWS = 100_000
+#: Columns with so many different values are compared in pairs, and so many columns.
+_VALUES, _COLUMNS = range(2, 1001), 40
+#: Rows for each value from which on a rule is no accident; the share of rows that keep to it; and the most that a
+#: column may be of one value, since everything seems to decide such a column.
+_ROWS_EACH, _KEEP, _COMMON = 10, 0.99, 0.95
+#: A column of fewer rows, or with a smaller share of different values, does not look like an identifier.
+_FEW, _UNIQUE = 100, 0.9
+#: Words for those who have records, and what goes with them in the name of a column.
+_PERSONS = (
+    *(
+        "account",
+        "citizen",
+        "client",
+        "customer",
+        "driver",
+        "employee",
+        "guest",
+        "household",
+        "member",
+        "participant",
+    ),
+    *(
+        "passenger",
+        "patient",
+        "person",
+        "pupil",
+        "respondent",
+        "student",
+        "subject",
+        "tenant",
+        "user",
+        "visitor",
+        "worker",
+    ),
+)
+_IDS = ("id", "key", "number", "no", "nr", "code")
+#: So many different values, rows for each of them, and pairs of rows at one time that would have one value by chance,
+#: are no accident.
+_NAMES, _EACH, _MEETINGS = 20, 2, 20
+_LATITUDE, _LONGITUDE = ("lat", "latitude", "y"), ("lon", "lng", "long", "longitude", "x")
+
+
+def words_in(name: str) -> list[str]:
+    """The words in the name of a column, in small letters.
+
+    >>> words_in("endYear"), words_in("pickup_lat")
+    (['end', 'year'], ['pickup', 'lat'])
+    """
+    spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return "".join(c if c.isalnum() else " " for c in spaced.lower()).split()
+
+
+def whose_column(table: Any, names: Sequence[str], time_column: str | None) -> str | None:
+    """A column that may say whose a record is: its name says so, or its values come again over time and never twice at
+    one time; None where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def may_be(name: str) -> bool:
+        column = table.column(name)
+        kind = column.type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if name == time_column or column.null_count or not (text or pa.types.is_integer(kind)):
+            return False
+        different = len(column.unique())
+        if different * _EACH > len(column):
+            return False
+        words = re.sub("id$", " id", " ".join(words_in(name))).split()
+        if set(words) & set(_PERSONS) and set(words) <= {*_PERSONS, *_IDS}:
+            return True
+        if "id" in words and different > _FEW:
+            return True
+        if time_column is None or different < _NAMES:
+            return False
+        times = np.asarray(pc.value_counts(table.column(time_column)).field(1), dtype=np.float64)
+        if (times * (times - 1)).sum() < 2 * _MEETINGS * different:
+            return False
+        pairs = table.select([name, time_column]).group_by([name, time_column]).aggregate([])
+        return bool(pairs.num_rows == table.num_rows)
+
+    return next((name for name in names if may_be(name)), None)
+
+
+def coordinates(table: Any, names: Sequence[str]) -> tuple[str, str] | None:
+    """A column of latitudes and one of longitudes, by their names and their values; None where there are none."""
+    found = [
+        next(
+            (name for name in names if set(words_in(name)) & set(words) and _lies(table.column(name), most)),
+            None,
+        )
+        for words, most in ((_LATITUDE, 90), (_LONGITUDE, 180))
+    ]
+    return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+
+def followers(table: Any, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of columns of which the second seems to follow from the first: nearly all rows with one value of the first
+    have one value of the second. Each column follows from one other at most, which follows from none itself."""
+    codes = {}
+    for name in list(names)[:_COLUMNS]:
+        own = _codes(table.column(name).slice(0, _ROWS))
+        if own is not None:
+            codes[name] = own
+    found: dict[str, str] = {}
+    # The coarser column first: a district follows from a ZIP code rather than from a street.
+    sizes = {name: int(own.max()) + 1 for name, own in codes.items()}
+    for whole, part in sorted(permutations(codes, 2), key=lambda pair: sizes[pair[0]]):
+        free = part not in found and _source(whole, found) != part and sizes[part] <= sizes[whole]
+        if free and _follows(codes[whole], codes[part], sizes[whole], sizes[part]):
+            found[part] = whole
+    return [(_source(whole, found), part) for part, whole in found.items()]
+
+
+def _source(name: str, follows: Mapping[str, str]) -> str:
+    """The column at the end of the chain: where a street follows from a house, and a district from the street."""
+    while name in follows:
+        name = follows[name]
+    return name
+
+
+def is_nearly_unique(column: Any) -> bool:
+    """Whether hardly a value occurs twice, as in a column of identifiers."""
+    import pyarrow.compute as pc
+
+    if len(column) < _FEW:
+        return False
+    return bool(pc.count_distinct(column).as_py() >= _UNIQUE * len(column))
+
+
+def _lies(column: Any, most: float) -> bool:
+    """Whether a column holds numbers with decimal places, of this size at most."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = column.slice(0, _ROWS)
+    if pa.types.is_string(numbers.type) or pa.types.is_large_string(numbers.type):
+        try:
+            numbers = pc.cast(numbers, pa.float64())
+        except pa.ArrowInvalid:
+            return False
+    if not pa.types.is_floating(numbers.type):
+        return False
+    values = numbers.drop_null().to_numpy()
+    values = values[np.isfinite(values)]
+    return bool(len(values) and np.abs(values).max() <= most and (values != np.round(values)).any())
+
+
+def _codes(column: Any) -> NDArray[np.int64] | None:
+    """The column's values by number; None where it has too many or too few for a rule, or is nearly all one value."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
+        return None
+    whole = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+    if len(whole.dictionary) not in _VALUES or len(whole) < _ROWS_EACH * len(whole.dictionary):
+        return None
+    own = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return None if np.bincount(own).max() > _COMMON * len(own) else own
+
+
+def _follows(whole: NDArray[np.int64], part: NDArray[np.int64], whole_size: int, part_size: int) -> bool:
+    """Whether the commonest value of ``part`` for each of ``whole`` is nearly always right."""
+    if whole_size <= 2:
+        return False  # two flags that exclude each other are no list
+    together = np.bincount(whole * part_size + part, minlength=whole_size * part_size)
+    return bool(together.reshape(whole_size, part_size).max(1).sum() >= _KEEP * len(whole))
+
+
+#: A text column with more different values than this is left out of the draft.
+MOST_VALUES = 100
+#: Whole numbers over a shorter span get one code each, longer spans get bins.
+MOST_NUMBERS = 100
+_BINS = 10
+_FEW_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A drafted column, or the reason why there is none."""
+
+    column: Column | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Bins:
+    """Labels of the bins that every drafted column gets, and whether its edges are the bounds alone."""
+
+    missing: str | None
+    other: str | None
+    bounds_only: bool
+
+    def edges(self, values: NDArray[np.float64], finest: int = -300) -> list[float]:
+        """Drafted edges; what is not needed is not read off the data."""
+        found = nice_edges(values, finest)
+        return [found[0], found[-1]] if self.bounds_only else found
+
+
+def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool = False) -> Guess:
+    """Declaration of one column of a sample (an Arrow chunked array).
+
+    Args:
+        bins: with bins for nulls and for other values, whether or not the sample has any: a later value would stop
+            the stream. Without: with a bin for nulls where the sample has some.
+        bounds_only: with no edges between the first and the last one.
+    """
+    import pyarrow as pa
+
+    chunks = [arrow.plain(chunk) for chunk in values.chunks]
+    flat = pa.concat_arrays([c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in chunks])
+    flat = flat if chunks else pa.nulls(0)
+    full = flat.drop_null()
+    if pa.types.is_floating(full.type):
+        full = pa.array(_finite(full))
+    missing = _label(full, "missing") if bins or len(full) < len(flat) else None
+    if not len(full):
+        return Guess(None, "it holds nothing")
+    return _by_type(name, full, _Bins(missing, _label(full, "other") if bins else None, bounds_only))
+
+
+def _finite(full: Any) -> NDArray[np.float64]:
+    values = arrow.floats_of(full)
+    return values[np.isfinite(values)]
+
+
+def _label(full: Any, word: str) -> str:
+    """The word. Where the data have it as a value, that value is the bin (labels in the data mean their bins), unless
+    there would be no other value."""
+    import pyarrow as pa
+
+    kind = full.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    words = {"missing", "other"}
+    return f"({word})" if text and set(full.unique().to_pylist()[:3]) <= words else word
+
+
+def _by_type(name: str, full: Any, bins: _Bins) -> Guess:
+    import pyarrow as pa
+
+    kind = full.type
+    if pa.types.is_boolean(kind):
+        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
+    if pa.types.is_integer(kind):
+        return _integer(name, arrow.integers_of(full), bins)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = arrow.floats_of(full)
+        if (np.trunc(values) == values).all() and np.abs(values).max() < arrow.INEXACT:
+            return _integer(name, values.astype(np.int64), bins)
+        return _real(name, values, bins)
+    if pa.types.is_date(kind):
+        return _dates(name, full.cast(pa.date32()).unique().to_pylist(), bins)
+    if pa.types.is_timestamp(kind):
+        return _times(name, full, bins)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _text(name, full.cast(pa.string()), bins)
+    return Guess(None, f"data of type {kind} have no column type")
+
+
+def _text(name: str, full: Any, bins: _Bins) -> Guess:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    distinct = full.unique()
+    words = distinct.to_pylist()
+    if {word.lower() for word in words} <= {"true", "false"}:
+        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
+    # A leading zero makes a number a code: ZIP codes, car plates, ids.
+    coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
+    if not coded:
+        whole, _, readable, floats = arrow.text_numbers(distinct)
+        if whole.all():
+            return _integer(name, arrow.text_numbers(full)[1], bins)
+        if readable.all() and np.isfinite(floats).all():
+            return _real(name, arrow.text_numbers(full)[3], bins)
+    days = [read_date(word) for word in words]
+    if None not in days:
+        return _dates(name, [day for day in days if day is not None], bins)
+    times = [read_time(word) for word in words]
+    if all(time is not None and time.tzinfo is None for time in times):
+        return _times(name, pa.array(times, pa.timestamp("us")), bins)
+    if len(words) > MOST_VALUES:
+        return Guess(None, f"it holds text with more than {MOST_VALUES} different values")
+    values = tuple(sorted(set(words) - {bins.missing, bins.other}, key=_order))
+    return Guess(Categorical(name, values, other=bins.other, missing=bins.missing))
+
+
+def _order(word: str) -> tuple[int, int, str]:
+    """Numbers by size, then other words by letter."""
+    return (0, len(word), word) if word.isdecimal() else (1, 0, word)
+
+
+def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
+    low, high = int(values.min()), int(values.max())
+    if low == 0 and high <= 1:
+        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
+    furthest = max(abs(low), abs(high))
+    if high - low < MOST_NUMBERS and furthest < arrow.INEXACT:
+        return Guess(Integer(name, min=low, max=high, other=bins.other, missing=bins.missing))
+    if len(values) > _FEW_ROWS and len(np.unique(values)) == len(values):
+        return Guess(None, "no whole number occurs twice: it looks like an identifier")
+    if furthest >= arrow.INEXACT // 2:
+        return Guess(None, "its numbers are too large for bins")
+    edges = tuple(int(edge) for edge in bins.edges(values.astype(np.float64), finest=0))
+    return Guess(Integer(name, edges=edges, other=bins.other, missing=bins.missing))
+
+
+def _real(name: str, values: NDArray[np.float64], bins: _Bins) -> Guess:
+    if np.abs(values).max() > 1e300:
+        return Guess(None, "its numbers are too large for bins")
+    return Guess(Real(name, tuple(bins.edges(values)), other=bins.other, missing=bins.missing))
+
+
+def nice_edges(values: NDArray[np.float64], finest: int = -300) -> list[float]:
+    """About ten bins near the deciles, with short decimal edges that hold every value.
+
+    An edge keeps two digits of itself or of the whole span, whichever is finer, and nothing below
+    ``10 ** finest``.
+
+    >>> nice_edges(np.linspace(3.07, 96.4, 1000))
+    [3.0, 12.0, 22.0, 31.0, 40.0, 50.0, 59.0, 68.0, 78.0, 87.0, 97.0]
+    """
+    low, high = float(values.min()), float(values.max())
+    inner = np.quantile(values, np.arange(1, _BINS) / _BINS).tolist()
+    edges = [_nice(edge, high - low, finest) for edge in inner]
+    first = _nice(low, high - low, finest, decimal.ROUND_FLOOR)
+    last = _nice(high, high - low, finest, decimal.ROUND_CEILING)
+    if 0 < first < (high - low) / 100:
+        first = 0.0
+    if first == last:
+        last = _next_nice(first, finest)
+    return [first, *sorted({edge for edge in edges if first < edge < last}), last]
+
+
+def _nice(value: float, span: float, finest: int, rounding: str = decimal.ROUND_HALF_EVEN) -> float:
+    sizes = [_exponent(x) - 1 for x in (value, span) if 0 < abs(x) < math.inf]
+    exponent = max(min(sizes, default=0), finest)
+    with decimal.localcontext(prec=400):
+        unit = decimal.Decimal(1).scaleb(exponent)
+        steps = (decimal.Decimal(repr(value)) / unit).to_integral_value(rounding)
+        return float(steps * unit)
+
+
+def _next_nice(value: float, finest: int) -> float:
+    """A short number above ``value``: the right end of a single bin."""
+    step = 10.0 ** max(_exponent(value) - 1 if value else 0, finest)
+    return float(decimal.Decimal(repr(value)) + decimal.Decimal(repr(step)))
+
+
+def _exponent(value: float) -> int:
+    return decimal.Decimal(repr(value)).adjusted()
+
+
+def _dates(name: str, days: list[dt.date], bins: _Bins) -> Guess:
+    start, end, every = _period(min(days), max(days))
+    return Guess(Date(name, start=start, end=end, every=every, other=bins.other, missing=bins.missing))
+
+
+def _times(name: str, full: Any, bins: _Bins) -> Guess:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    zone = full.type.tz
+    local = full.cast(pa.timestamp("us", zone), safe=False)
+    ends = pc.min_max(pc.local_timestamp(local) if zone else local).as_py()
+    if zone is None and not (arrow.integers_of(local) % 86_400_000_000).any():
+        return _dates(name, [ends["min"].date(), ends["max"].date()], bins)
+    start, end, every = _period(ends["min"].date(), ends["max"].date())
+    return Guess(
+        DateTime(
+            name, start=start, end=end, every=every, timezone=zone, other=bins.other, missing=bins.missing
+        )
+    )
+
+
+def _period(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date, str]:
+    """A start, an end and a period that give a few dozen bins on calendar borders."""
+    days = (last - first).days + 1
+    if days <= 31:
+        return first, last, "day"
+    if days <= 200:
+        return first - dt.timedelta(days=first.weekday()), last, "week"
+    every = "month" if days <= 1_000 else "quarter" if days <= 4_000 else "year"
+    return first.replace(month=1, day=1), last.replace(month=12, day=31), every
+
+
+#: What stands at the end of every line that was read off the data.
+TO_CONFIRM = "# CONFIRM"
+#: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
+SAMPLE_ROWS = 1_000_000
+#: Keys of a column whose values come from the data.
+_READ_OFF = ("values", "min", "max", "edges", "start", "end", "timezone")
+
+_BIN_WORDS = """\
+# `other` is a bin for all values that are not declared, and `missing` one for empty cells: with them no single cell can
+# stop the stream. Each is one more value with noise of its own: take out those that a public rule excludes. Columns of
+# numbers, dates, true and false are released with both as empty cells: take one out to tell the other one apart."""
+_NO_BIN_WORDS = """\
+# No column has a bin for other values (`other = "other"`), and one for empty cells (`missing = "missing"`) stands only
+# where a cell was empty: this mechanism takes no such bins, or pays for each with many patterns. Without them an empty
+# cell or another value is an error that stops the stream."""
+_BOUNDS = """\
+# Of the edges of a column of numbers this mechanism uses the first and the last one, its bounds. Edges between them
+# would be bins for questions only: draw them where readers want them, never where the data lie."""
+
+
+def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True, bounds_only: bool = False) -> str:
+    """``[schema]`` for some columns of an Arrow table.
+
+    Args:
+        bins: with bins for nulls and for other values.
+        bounds_only: with no edges between the first and the last one of a column.
+
+    Guarantee: none. The text is private until confirmed.
+    Errors: ``DataError`` for values that cannot be read as what the file says they are.
+    """
+    pairs = followers(table, names)
+    guesses = {name: _guessed(name, table, bins, bounds_only) for name in names}
+    return _schema_part(guesses, bins, pairs, bounds_only=bounds_only)
+
+
+def draft_reports(variable: str, values: Any) -> str:
+    """``[schema]`` for what people report, period by period: one column, with its values of all periods.
+
+    Guarantee: none. The text is private until confirmed.
+    """
+    return _schema_part({variable: guess_column(variable, values, bins=False)}, False)
+
+
+def _guessed(column: str, table: Any, bins: bool, bounds_only: bool) -> Guess:
+    import pyarrow as pa
+
+    if column.startswith("__"):
+        return Guess(None, "its name says that it is a change feed's own column")
+    try:
+        return guess_column(column, table.column(column), bins=bins, bounds_only=bounds_only)
+    except (pa.ArrowException, OverflowError):
+        # A time zone that nobody knows, a day that no calendar has: the reader's message quotes it.
+        place = table.column_names.index(column) + 1
+        raise DataError(
+            "its values cannot be read as what the file says they are",
+            where=f"column {place} of the file",
+            allowed="times of a known zone, days of the years 1 to 9999, texts, numbers",
+        ) from None
+
+
+def _schema_part(
+    guesses: dict[str, Guess],
+    bins: bool,
+    pairs: Sequence[tuple[str, str]] = (),
+    *,
+    bounds_only: bool = False,
+) -> str:
+    ignored = [name for name, guess in guesses.items() if guess.column is None]
+    lines = [
+        "",
+        "[schema]",
+        *_read_off(guesses),
+        "confirmed = false",
+        "",
+        *(_BIN_WORDS if bins else _NO_BIN_WORDS).splitlines(),
+        *(_BOUNDS.splitlines() if bounds_only else ()),
+    ]
+    if ignored:
+        lines += [
+            "",
+            "# Columns of the data that are no part of the stream. Each has its reason below.",
+            f"ignore = {toml_value(ignored)}  {TO_CONFIRM}",
+        ]
+    for name, guess in guesses.items():
+        lines.append("")
+        lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
+    if pairs:
+        lines += ["", *_followers(pairs)]
+    return "\n".join(lines) + "\n"
+
+
+def _read_off(guesses: dict[str, Guess]) -> list[str]:
+    """What there is to confirm, and the switch for all of it."""
+    lines = [
+        "# One switch for this section. Set it to true when you have replaced each of these by what is publicly known,",
+        "# or know that it is public. Read off the private data were: names and types of all columns, and",
+    ]
+    items = []
+    for name, guess in guesses.items():
+        if guess.column is None:
+            items.append(f"that {toml_key(name)} is left out")
+        elif keys := [key for key in guess.column.spec() if key in _READ_OFF]:
+            items.append(f"{' and '.join(keys)} of {toml_key(name)}")
+    listed = "; ".join(items) or "nothing else"
+    return lines + textwrap.wrap(
+        f"{listed}.", 110, initial_indent="#   ", subsequent_indent="#   ", break_on_hyphens=False
+    )
+
+
+def _column(column: Column) -> list[str]:
+    lines = [f"[schema.columns.{toml_key(column.name)}]"]
+    for key, value in column.spec().items():
+        mark = f"  {TO_CONFIRM}" if key in _READ_OFF else ""
+        lines.append(f"{key} = {toml_value(value)}{mark}")
+    if isinstance(column, Ordered):
+        clip = "or, in the place of other: what lies beyond the ends goes to the first or last bin"
+        lines.append(f'# outside = "clip"  # {clip}')
+    return lines
+
+
+def _left_out(name: str, reason: str) -> list[str]:
+    return [
+        f"# {json.dumps(name)} is ignored: {reason}.  {TO_CONFIRM}",
+        "# To use it, take it off the ignore list and declare what it may hold:",
+        f"# [schema.columns.{toml_key(name)}]",
+        '# type = "categorical"',
+        '# values = ["...", "..."]',
+        '# other = "other"',
+        '# missing = "missing"',
+    ]
+
+
+def _followers(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """One section, as a comment, for all columns that follow from others."""
+    seem = [
+        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete its lines"
+        for whole, part in pairs
+    ]
+    files = [(whole, part, f"{whole}-{part}.csv") for whole, part in pairs]
+    return [
+        *seem,
+        "# If a public list says which value belongs to which, tables can keep to it; never make it from these rows.",
+        "# [schema.constraints.derived]",
+        *(
+            f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}"
+            for whole, part, file in files
+        ),
+    ]

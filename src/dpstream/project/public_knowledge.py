@@ -1,0 +1,405 @@
+"""What the owner knows of the table in public: ``[expect]``, guesses of its size from which errors are predicted;
+``[prior]``, a public table that says what the private one may look like; and ``[stream] season``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import ExpectedTable, Given, PublicPrior, StreamRecipe, shown
+from dpstream.core.contracts.expectations import VARIES
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import Budget, Individual, InsertedRecord, Record, Unit
+from dpstream.core.schema import Schema
+from dpstream.io.sources.calendar import DayPeriods, MonthPeriods
+from dpstream.io.sources.source_options import SourceOptions
+from dpstream.project.reader import Section
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Column, Schema
+    from dpstream.core.schema.domain import Codes
+
+
+#: What is assumed of a table with keys of which its owner says nothing, and of one from which records leave.
+_SIZE, _STEPS = 1000, 10
+#: The largest share by which steps may be guessed to differ.
+_MOST_VARIES = 10.0
+#: Coarse guesses are three times too large or too small at most.
+_COARSE = 3
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The owner's public guesses: records in the table (or people), and records that come in a step.
+
+    ``size`` is None where the table grows without an end.
+    """
+
+    size: int | None
+    records_per_step: int
+    table: ExpectedTable
+
+    @property
+    def turnover(self) -> Fraction:
+        """Steps in which as many records come as the table holds."""
+        return Fraction(self.size or 0, self.records_per_step)
+
+
+def read_expected(
+    section: Section, unit: Unit, mechanism: Section, given: bool, *, deletions: bool, horizon: int | None
+) -> Expected | None:
+    """``[expect]``; None where the file has none and nothing rests on it.
+
+    Args:
+        given: whether the file has the section.
+        deletions: whether records leave the table.
+
+    Errors:
+        ConfigError: numbers that cannot be used, or that contradict each other.
+    """
+    ordered = given and section.choice("order", ("mixed", "sorted"), "mixed") == "sorted"
+    if ordered and isinstance(unit, Record | Individual):
+        raise section.wrong(
+            "order", "those who are followed are there in every step, in whatever order they came", "mixed"
+        )
+    varies = VARIES
+    if given and section.has("varies"):
+        varies = section.number("varies", VARIES)
+        if varies > _MOST_VARIES or isinstance(unit, Individual):
+            raise section.wrong("varies", f"varies = {varies:g} cannot be used")
+    if isinstance(unit, Record):
+        followed = _of_records(section, mechanism, given)
+        return None if followed is None else replace(followed, table=replace(followed.table, varies=varies))
+    if not given:
+        return None
+    size, coming = section.count("size"), section.count("records_per_step")
+    if isinstance(unit, Individual):
+        return _of_people(section, mechanism, size, coming)
+    if size is None and coming is None:
+        raise ConfigError(
+            "the section holds no guess",
+            where=section.place(),
+            allowed="size, records_per_step, or both; or a file without [expect]",
+        )
+    if deletions and not isinstance(unit, InsertedRecord):
+        found = _with_defaults(section, size, coming, "turns-over")
+    else:
+        found = _of_growing(section, size, coming, horizon)
+    return replace(found, table=replace(found.table, ordered=ordered, varies=varies))
+
+
+def facts_for(
+    schema: Schema,
+    unit: Unit,
+    budget: Budget,
+    expected: Expected | None,
+    *,
+    deletions: bool,
+    horizon: int | None,
+    **others: Any,
+) -> Given:
+    """What a recipe may take from the rest of a configuration, or from the arguments of ``dpstream.open``.
+
+    Args:
+        expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
+        others: further fields of ``Given``.
+    """
+    stays = expected if isinstance(unit, Record) else None
+    return Given(
+        schema.domain,
+        schema,
+        deletions,
+        turnover=None if stays is None else stays.turnover,
+        horizon=horizon,
+        budget=budget,
+        records_per_step=None if stays is None else stays.records_per_step,
+        first_records=None if expected is None else expected.records_per_step,
+        **others,
+    )
+
+
+def expected_words(expected: Expected | None) -> tuple[str, ...]:
+    """What of it is published, for plans and manifests."""
+    if expected is None:
+        return ()
+    order: tuple[str, ...] = ()
+    if expected.table.ordered:
+        order = ("the owner's guess order = sorted is published ([expect])",)
+    if expected.table.varies != VARIES:
+        order += (f"the owner's guess varies = {expected.table.varies:g} is published ([expect])",)
+    if expected.table.change == "grows":
+        return (
+            f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",
+            *order,
+        )
+    if not expected.table.records_per_step:
+        return (f"the owner's guess size = {expected.size} is published ([expect])",)
+    return (
+        f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
+        "([expect])",
+        *order,
+    )
+
+
+def _of_records(section: Section, mechanism: Section, given: bool) -> Expected | None:
+    if not mechanism.has("turnover"):
+        return _with_defaults(section, section.count("size"), section.count("records_per_step"), "steady")
+    if given:
+        raise ConfigError(
+            "turnover in [mechanism] says the same", where=section.place(), allowed="[expect], or turnover"
+        )
+    return None
+
+
+def _with_defaults(section: Section, size: int | None, coming: int | None, change: str) -> Expected:
+    if size is None:
+        size = _SIZE if coming is None else _STEPS * coming
+        section.note("size", str(size), default=True)
+    if coming is None:
+        coming = max(1, size // _STEPS)
+        section.note("records_per_step", str(coming), default=True)
+    steady = change == "steady"
+    table = ExpectedTable(size, coming, "steady" if steady else "turns-over")
+    return Expected(size, coming, table)
+
+
+def _of_people(section: Section, mechanism: Section, size: int | None, coming: int | None) -> Expected:
+    """Every person is there in every period."""
+    people = mechanism.raw("people")
+    if coming is not None:
+        raise section.wrong(
+            "records_per_step",
+            f"records_per_step = {coming} does not fit a panel, where everybody reports in every period",
+            "size alone, the number of people",
+        )
+    if size is None:
+        raise section.wrong("size", "the number of people is missing", "a whole number from 1")
+    if isinstance(people, int) and people != size:
+        raise _contradiction(section, f"[mechanism] declares {people} people", f"{people}, or no [expect]")
+    return Expected(size, size, ExpectedTable(size, 0, "steady"))
+
+
+def _of_growing(section: Section, size: int | None, coming: int | None, horizon: int | None) -> Expected:
+    """Nothing leaves, so the number of steps ties the two numbers to each other."""
+    if coming is None:
+        assert size is not None
+        if horizon is None:
+            raise section.wrong(
+                "records_per_step",
+                "records_per_step is missing: nothing leaves, so a stream without a horizon has no last size",
+                "a whole number from 1; or [budget] horizon, the number of steps",
+            )
+        coming = max(1, size // horizon)
+        section.note("records_per_step", str(coming), default=True, reason="size divided by the horizon")
+    elif size is not None:
+        if size < coming:
+            raise _contradiction(
+                section, f"{coming} records come in one step, and nothing leaves", "at least records_per_step"
+            )
+        whole = coming * (horizon or 0)
+        if horizon is not None and not whole <= _COARSE * size <= _COARSE**2 * whole:
+            raise _contradiction(
+                section,
+                f"nothing leaves, and {horizon} steps bring {whole} records",
+                f"about {whole}, or another records_per_step",
+            )
+    last = coming * horizon if horizon is not None else None
+    return Expected(last, coming, ExpectedTable(last or coming, coming, "grows"))
+
+
+def _contradiction(section: Section, why: str, allowed: str) -> ConfigError:
+    size = section.raw("size")
+    return section.wrong("size", f"size = {size} contradicts what else is said: {why}", allowed)
+
+
+#: The weights of several rows that add up to this or less are taken for shares.
+_SHARES_UP_TO = 1.000_001
+#: More records than anybody has; a column of such sums holds something else.
+_MOST_RECORDS = 1e12
+
+
+def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
+    """Read the section and its file.
+
+    Errors:
+        ConfigError: nobody confirmed that it is public; a file that cannot be read, has no column of the schema, holds
+        values that the schema does not, or no record.
+
+    Cost: the whole file is read.
+    """
+    path = section.file_path("file", base, "file")
+    if section.required("public") is not True:
+        raise section.wrong(
+            "public",
+            f"{shown(section.raw('public'))} does not confirm that the prior is public",
+            "true, as your word that everybody may know this file",
+        )
+    section.note("public", "true", default=False)
+    schema.require_exact(f"{section.file} [schema]")
+    weight = section.text("weight") if section.has("weight") else None
+    if weight is None:
+        section.note("weight", "every row is one record", default=True)
+    elif weight in schema.names:
+        raise section.wrong("weight", f"column {weight!r} is declared in the schema as well")
+    table, digest = _read(section, path)
+    # Arrow's tables may name a column twice; whoever reads by name would get either.
+    names = [name for name in schema.names if table.column_names.count(name) == 1]
+    if not names:
+        raise section.wrong(
+            "file",
+            f"{path.name!r} has none of the schema's columns",
+            f"a table with one or more of {', '.join(schema.names)}",
+        )
+    columns = tuple(schema.names.index(name) for name in names)
+    # Constraints may read columns that the prior does not have; the model gives their cells no mass anyway.
+    columns_only = tuple(schema.columns[i] for i in columns)
+    own = replace(schema, columns=columns_only, ignore=(), constraints=None)
+    try:
+        # The prior is public: its values may be shown.
+        codes = own.encode(table.select(names), where=path.name, reveal=True)
+    except DpstreamError as error:
+        raise ConfigError(
+            error.what,
+            where=f"{section.place('file')}, {path.name}",
+            allowed=error.allowed or "values that the schema declares, in their columns",
+        ) from None
+    weights = np.ones(len(codes)) if weight is None else _weights(section, table, weight)
+    if not weights.sum() > 0.0:
+        raise section.wrong("file", f"{path.name!r} holds no record", "one record or more")
+    if weight is not None:
+        _check_records(section, weight, weights)
+    facts: dict[str, Any] = {"sha256": digest, "columns": names, "records": float(weights.sum())}
+    if weight is not None:
+        facts["weight"] = weight
+    return PublicPrior(schema.domain, columns, codes, weights, facts, _unnamed(columns_only, codes, weights))
+
+
+def check_prior_taken(section: Section, prior: PublicPrior | None, recipe: StreamRecipe) -> None:
+    """ConfigError where the mechanism takes no prior."""
+    if prior is not None and getattr(recipe, "prior", None) is not prior:  # of the baseline, it is a word
+        raise ConfigError(
+            "the mechanism of this file takes no prior",
+            where=section.place(),
+            allowed='a file without [prior], or [mechanism] name = "pooled" or "census"',
+        )
+
+
+def _check_records(section: Section, name: str, weights: NDArray[np.float64]) -> None:
+    """ConfigError where the weights can be no numbers of records."""
+    total, allowed = (
+        float(weights.sum()),
+        f"numbers of records, more than 1 and at most {_MOST_RECORDS:.0e} together",
+    )
+    if total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1):
+        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}, as shares do", allowed)
+    if total > _MOST_RECORDS:
+        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}", allowed)
+
+
+def _unnamed(columns: Sequence[Column], codes: Codes, weights: NDArray[np.float64]) -> dict[str, float]:
+    """The share of the prior's records in the bin ``other`` of each column that has any there."""
+    found = {
+        column.name: float(weights[codes[:, i] == column.other_code].sum() / weights.sum())
+        for i, column in enumerate(columns)
+        if column.other_code is not None
+    }
+    return {name: share for name, share in found.items() if share > 0.0}
+
+
+def _read(section: Section, path: Path) -> tuple[Any, str]:
+    """The file as a table, and the SHA-256 of its bytes."""
+    from dpstream.io.sources.formats import read_table
+
+    try:
+        before = _digest(path)
+        table = read_table(path)
+        digest = _digest(path)
+    except DpstreamError as error:
+        raise section.wrong("file", f"{path.name!r}: {error.what}", error.allowed) from None
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        raise section.wrong("file", f"{path.name!r}: {reason}", "a file that can be read") from None
+    if digest != before:
+        raise section.wrong("file", f"{path.name!r} changed while it was read", "a file that stays as it is")
+    return table, digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _weights(section: Section, table: Any, name: str) -> NDArray[np.float64]:
+    """The numbers of records that rows stand for."""
+    import pyarrow as pa
+
+    if table.column_names.count(name) != 1:
+        raise section.wrong("weight", f"the file has no column {name!r}", "a column of the file")
+    try:
+        weights = np.asarray(table.column(name).cast(pa.float64()).to_numpy(), dtype=np.float64)
+    except (pa.ArrowException, ValueError):
+        raise section.wrong("weight", f"column {name!r} holds what is no number") from None
+    if not np.isfinite(weights).all() or (weights < 0.0).any():
+        raise section.wrong("weight", f"column {name!r} holds numbers below 0, or none where one is needed")
+    return weights
+
+
+_DAYS = {"year": Fraction(1461, 4), "week": Fraction(7)}
+_MONTHS = 12
+#: A year of minutes has 525,960.
+MOST_STEPS = 1_000_000
+
+
+def read_season(section: Section, options: SourceOptions) -> Fraction | None:
+    """How many steps a season has; None where the file names none.
+
+    Errors:
+        ConfigError: no season; one of a calendar, where steps are no periods of one; or of fewer than two steps.
+    """
+    if not section.has("season"):
+        return None
+    value = section.raw("season")
+    if isinstance(value, int) and not isinstance(value, bool):
+        steps = Fraction(value)
+    elif isinstance(value, str) and value in _DAYS:
+        steps = _of_calendar(section, value, options)
+    else:
+        raise section.wrong("season", f"{value!r} is no season")
+    if steps < 2:
+        raise section.wrong("season", "a season is shorter than two steps", "a longer season, or none")
+    if steps > MOST_STEPS:
+        raise section.wrong("season", f"a season of {value} steps", f"2 to {MOST_STEPS:,} steps, or none")
+    section.note("season", value if isinstance(value, str) else f"{value} steps", default=False)
+    return steps
+
+
+def _of_calendar(section: Section, word: str, options: SourceOptions) -> Fraction:
+    grid = options.grid
+    if isinstance(grid, DayPeriods):
+        return _DAYS[word] / grid.days
+    if isinstance(grid, MonthPeriods):
+        # A week is a part of a step then: whatever is below two is refused.
+        return Fraction(_MONTHS if word == "year" else 0, grid.months)
+    raise section.wrong(
+        "season",
+        f"season = {word!r} means nothing where steps are no periods of a calendar",
+        "the number of steps of a season, such as 12; or [source] every with a time column",
+    )
+
+
+def check_season_taken(section: Section, recipe: StreamRecipe) -> None:
+    """ConfigError where the mechanism knows no seasons."""
+    if section.has("season") and not hasattr(recipe, "season"):
+        raise ConfigError(
+            "the mechanism of this file knows no seasons",
+            where=section.place("season"),
+            allowed='no season, or [mechanism] name = "pooled"',
+        )

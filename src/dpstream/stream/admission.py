@@ -1,0 +1,446 @@
+"""What a stream takes in.
+
+A batch in any form is read as its plan declares (frames of this process, or what another engine grants); events of
+users are admitted up to their bound; a fingerprint tells a repetition from other records; and what is present of keyed
+records is kept between steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import (
+    CounterShards,
+    EngineBatch,
+    Granted,
+    PresentShards,
+    PrivateBatch,
+    ShardedEvents,
+    StreamPlan,
+    UserCounters,
+    UserEvents,
+    Wanted,
+)
+from dpstream.core.contracts.engine_frames import engine_batch, engine_keyed
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.unit import Record, User
+from dpstream.core.schema import arrow
+from dpstream.core.schema.code_blocks import CodeBlocks
+from dpstream.core.schema.domain import Codes
+from dpstream.core.tables import (
+    EncodedBatch,
+    EncodedRecords,
+    EncodedReports,
+    KeyedBatch,
+    KeyedChanges,
+    MultisetHash,
+    PresentBatch,
+    PresentTable,
+    PresentView,
+    Snapshot,
+)
+from dpstream.core.tables.contribution import (
+    ID_BYTES,
+    Columns,
+    Owners,
+    admit,
+    read_owners,
+)
+from dpstream.core.tables.keyed_reading import read_keyed
+from dpstream.io.sources.counted_file import CountedFile
+from dpstream.stream.store.present_rows import PresentChange
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import EngineBatch, StreamPlan
+    from dpstream.core.schema import Schema
+    from dpstream.core.schema.domain import Codes, Domain
+    from dpstream.stream.store.store import Store
+
+
+@dataclass(frozen=True, repr=False)
+class Batch:
+    """The private records of one step.
+
+    Args:
+        inserts: records that arrive: a dict of arrays, a pyarrow table, a pandas, Polars or DuckDB frame,
+            or an int32 array of codes (records x columns) that is already encoded. None: no record.
+        deletes: records that leave, in the same form. None: no record.
+        users: whose records they are, with the unit ``user`` only: the name of a column of both frames, or the ids
+            of the inserts (texts or whole numbers, one for each record), or a pair of those of the inserts and
+            those of the deletes.
+
+    Both may be empty. The representation never shows a value or a number of records.
+
+    >>> Batch({"zip": ["94102"], "paid": [True]})
+    Batch(records hidden)
+    """
+
+    inserts: Any = None
+    deletes: Any = None
+    users: Any = None
+
+    def __repr__(self) -> str:
+        return "Batch(records hidden)"
+
+
+def as_batch(
+    given: Any, deletes: Any = None, users: Any = None
+) -> Batch | EngineBatch | KeyedBatch | Snapshot:
+    """A batch as it is; or a batch made of a frame of inserts, by the engine whose frame it is.
+
+    Errors:
+        ConfigError: a batch, and deletes or users beside it.
+    """
+    # By its class: a frame may have a column of any name.
+    engine = callable(getattr(type(given), "grant", None))
+    if not engine and not isinstance(given, (Batch, KeyedBatch, Snapshot)):
+        return engine_batch(given, deletes, users) or Batch(given, deletes, users)
+    if deletes is not None or users is not None:
+        raise ConfigError(
+            "deletes or users are given beside a batch, which has its own",
+            where="step",
+            allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
+        )
+    if isinstance(given, (KeyedBatch, Snapshot)):
+        return engine_keyed(given, given.events if isinstance(given, KeyedBatch) else given.rows) or given
+    return cast("Batch | EngineBatch", given)
+
+
+def encode_batch(
+    batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
+) -> tuple[EncodedBatch, Codes, Codes]:
+    """The batch as a plan reads it, and its codes as int32 arrays.
+
+    Errors:
+        DataError: values that do not fit the schema (columns are named, no values). Nothing was spent.
+    """
+    encoded, inserts, deletes = encode_blocks(batch, schema, where=where, kind=kind)
+    return encoded, inserts.whole(), deletes.whole()
+
+
+def encode_blocks(
+    batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
+) -> tuple[EncodedBatch, CodeBlocks, CodeBlocks]:
+    """As ``encode_batch``, with codes in blocks of their narrowest type."""
+    inserts = _codes(batch.inserts, schema, f"{where}, inserts")
+    deletes = _codes(batch.deletes, schema, f"{where}, deletes")
+    # "None" and "no rows" differ: a source without deletions declares none, whatever the step holds.
+    declared = None if batch.deletes is None else deletes
+    if kind is not EncodedBatch:  # who reads records reads them as one array
+        inserts = CodeBlocks(inserts.columns, [inserts.whole()])
+    return kind(schema.domain, inserts, declared), inserts, deletes
+
+
+def _codes(frame: Any, schema: Schema, where: str) -> CodeBlocks:
+    if frame is None:
+        return CodeBlocks(len(schema.domain), ())
+    if not isinstance(frame, np.ndarray):
+        return schema.encode_blocks(frame, where=where)
+    if frame.ndim != 2 or frame.dtype != np.int32:
+        raise DataError(
+            "an array of codes needs type int32 and two dimensions",
+            where=where,
+            allowed="records x columns",
+        )
+    if frame.shape[1] == len(schema.domain):  # whoever counts says it of another number of columns
+        schema.require_possible(frame, where)
+    return CodeBlocks(len(schema.domain), [frame])
+
+
+def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tuple[Batch, Columns]:
+    """Split a batch into the batch without its user ids, and the ids of its inserts and deletes as Arrow columns.
+
+    Errors:
+        DataError: the batch does not say whose records they are.
+        ConfigError: the column of the user ids is an attribute of the schema.
+    """
+    users = batch.users
+    if users is None:
+        raise DataError(
+            f"the unit is {unit!r}, and the batch does not say whose records they are",
+            where=where,
+            allowed="Batch(..., users=...)",
+        )
+    if not isinstance(users, str):
+        pair = users if isinstance(users, tuple) else (users, None)
+        if len(pair) != 2:
+            raise DataError(
+                "users is a tuple, and not a pair",
+                where=where,
+                allowed="(ids of the inserts, ids of the deletes)",
+            )
+        first, second = (
+            None if ids is None else arrow.to_table({"ids": ids}, where).column("ids") for ids in pair
+        )
+        return batch, (first, second)
+    if users in schema.names:
+        raise ConfigError(
+            f"the column {users!r} of the user ids is declared in the schema as well",
+            where=where,
+            allowed=f"another column, or a copy of {users!r} under another name",
+        )
+    inserts, first = _split(batch.inserts, users, where)
+    deletes, second = _split(batch.deletes, users, where)
+    return Batch(inserts, deletes), (first, second)
+
+
+def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
+    if frame is None:
+        return None, None
+    if isinstance(frame, np.ndarray):
+        raise DataError("an array of codes has no column of user ids", where=where, allowed="users as arrays")
+    table = arrow.to_table(frame, where)
+    if name not in table.column_names:
+        raise DataError(f"there is no column {name!r}", where=where, allowed="the column of the user ids")
+    return table.drop_columns([name]), table.column(name)
+
+
+# The store keeps a keyed fingerprint (``MultisetHash``) of a batch, so that a repetition can be told from other
+# records. A batch is a multiset: a retry that reads the same records in another order is the same batch.
+
+#: What the key of the fingerprint is derived for.
+ROWS = b"rows"
+
+RowWords = NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class RecordRows:
+    """The records of frames as a multiset; a ``BatchRows``. Private.
+
+    Attributes:
+        inserts, deletes: the records as codes, whose type changes nothing.
+        owners: whose records they are, in integers (records x words) of the inserts and of the deletes; part of the
+            content. None: nobody's.
+    """
+
+    domain: Domain
+    inserts: Codes | CodeBlocks
+    deletes: Codes | CodeBlocks
+    owners: tuple[RowWords, RowWords] | None = None
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``. Cost: linear in the records."""
+        first, second = (None, None) if self.owners is None else self.owners
+        here = MultisetHash.of(self.inserts, first, key)
+        gone = MultisetHash.of(self.deletes, second, key, deletes=True)
+        return here.merge(gone).finish(self.domain.sizes, key)
+
+
+def grant_batch(
+    batch: Batch | EngineBatch | KeyedBatch | Snapshot,
+    plan: StreamPlan,
+    schema: Schema,
+    store: Store,
+    where: str,
+) -> Granted:
+    """Give a plan what it reads of a batch, and, where the unit is a user, whose records they are.
+
+    Errors:
+        ConfigError: keyed records for a plan that reads what a step brings, or the reverse.
+        DataError, SchemaError: records, keys or users that do not fit, or users that the unit does not use.
+    """
+    unit = plan.unit
+    key = store.derived_key(b"record keys" if plan.reads == "present" else b"user ids")
+    most = unit.max_events if isinstance(unit, User) else None
+    asked = tuple(plan.asked_cliques())
+    wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where, asked)
+    if isinstance(batch, (KeyedBatch, Snapshot)):
+        _require_kind(plan, where, keyed=True)
+        return read_keyed(batch, wanted)
+    if isinstance(batch, CountedFile) and (plan.reads != "counts" or most is not None):
+        batch = Batch(batch.whole())  # who reads more than counts has the records in memory
+    if isinstance(batch, EngineBatch):
+        granted = batch.grant(wanted)
+        _require_kind(plan, where, keyed=(granted.keyed or granted.sharded) is not None)
+        return granted
+    _require_kind(plan, where, keyed=False)
+    if not isinstance(batch, Batch):
+        raise DataError(f"a {type(batch).__name__} is not a batch", where=where, allowed="dpstream.Batch")
+    if wanted.reads == "reports":
+        return _reports(batch, wanted)
+    if most is not None:
+        return _bounded(batch, wanted, most)
+    if batch.users is not None:
+        # The records are read first: what is wrong with them is said first.
+        encode_batch(batch, wanted.schema, where=where)
+        raise DataError(
+            f"the batch says whose records they are, and the unit is {unit.name!r}, which does not use it",
+            where=where,
+            allowed="a plan with the unit user, or a batch without users",
+        )
+    kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
+    encoded, inserts, deletes = encode_blocks(batch, wanted.schema, where=where, kind=kind)
+    return Granted(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+
+
+def admitted(granted: Granted, store: Store) -> tuple[PrivateBatch, UserEvents | ShardedEvents | None]:
+    """What a mechanism may see of a batch, and the counters of users that its step commits, where users are bounded.
+
+    Errors:
+        ConfigError: the counters are kept where this batch cannot read them. DataError: an engine's records changed
+            since their hash was made.
+    """
+    if granted.bounded is not None:
+        return granted.bounded.admit(_Counters(store))
+    assert granted.view is not None
+    return granted.view, None
+
+
+@dataclass(frozen=True)
+class _Counters:
+    """The committed counters of a stream's users; a ``UserCounters``."""
+
+    _store: Store
+
+    def __call__(self, ids: list[bytes]) -> NDArray[np.int64]:
+        return self._store.user_events(ids)
+
+    def in_files(self) -> tuple[Path, CounterShards | None]:
+        return self._store.counter_files()
+
+
+def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
+    """The batch has keys where the plan reads the records that are present, and has none elsewhere."""
+    if keyed and plan.reads != "present":
+        raise ConfigError(
+            f"the batch holds keyed records, and the mechanism {plan.name!r} reads what a step brings",
+            where=where,
+            allowed="dpstream.Batch(inserts, deletes), or a mechanism with the unit record",
+        )
+    if not keyed and plan.reads == "present":
+        raise ConfigError(
+            f"the mechanism {plan.name!r} reads the records that are present, and the batch has no keys",
+            where=where,
+            allowed="dpstream.KeyedBatch(events, key=...) or dpstream.Snapshot(rows, key=...)",
+        )
+
+
+def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:
+    """Grant the records together with their users."""
+    batch, columns = separate(batch, wanted.schema, wanted.where)
+    encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=wanted.where)
+    lengths, what = (len(inserts), len(deletes)), "key" if wanted.unit == "record" else "user id"
+    owners = read_owners(columns, lengths, key=wanted.key, where=wanted.where, what=what)
+    rows = RecordRows(wanted.schema.domain, inserts, deletes, owners.words())
+    return Granted(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key))
+
+
+def _reports(batch: Batch, wanted: Wanted) -> Granted:
+    """Grant one period of a panel: the reports, with a keyed mark of each person."""
+    domain, where = wanted.schema.domain, wanted.where
+    if batch.deletes is not None:
+        raise DataError(
+            "the batch of a panel has deletes", where=where, allowed="reports of people, one a person"
+        )
+    batch, columns = separate(batch, wanted.schema, where, wanted.unit)
+    _, codes, none = encode_batch(batch, wanted.schema, where=where)
+    owners = read_owners(columns, (len(codes), 0), key=wanted.key, where=where)
+    if len(owners.ids) != len(codes):
+        raise DataError(
+            "a person has two reports in one period", where=where, allowed="one report a person and period"
+        )
+    ordered = np.empty_like(codes)
+    ordered[owners.inserts] = codes
+    marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
+    return Granted(EncodedReports(domain, ordered, marks), RecordRows(domain, codes, none, owners.words()))
+
+
+@dataclass(frozen=True, repr=False)
+class _Owned:
+    """A batch's records and their users, before it is decided which records are admitted. Private."""
+
+    batch: EncodedBatch
+    owners: Owners
+    inserts: Codes
+    deletes: Codes
+    max_events: int
+    key: bytes
+
+    def admit(self, counters: UserCounters, /) -> tuple[EncodedBatch, UserEvents]:
+        """See ``BoundedBatch``."""
+        before = counters(self.owners.ids)
+        admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
+        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped)
+        return admission.bounded(self.batch, self.inserts, self.deletes), changes
+
+
+class KeyedRecords:
+    """What a stream of keyed records knows between its steps.
+
+    The table is read from the store at the first step, and kept while it is the committed one: whatever stops a step,
+    the next one reads it again.
+
+    Where no key may come back, what counts is that a key was there at the end of a step: one that came and went within
+    a step was in no table, and nothing is kept of it.
+
+    Records of an engine that keeps the present ones in files are never here.
+    """
+
+    def __init__(self, plan: StreamPlan, schema: Schema, store: Store) -> None:
+        self._domain = plan.reading_schema(schema).domain
+        self._store = store
+        self._final = isinstance(plan.unit, Record) and plan.unit.returns == "refuse"
+        self._table: PresentTable | None = None
+
+    def change(
+        self, granted: Granted, where: str
+    ) -> tuple[PresentChange | ShardedEvents | None, PrivateBatch]:
+        """What the next step changes (None where records have no keys), and what its mechanism reads.
+
+        Errors:
+            DataError: events that the declared rules refuse, or a key that came back where none may. Nothing was
+                spent. StoreDamagedError: the stored records do not hold together. ConfigError: they are kept where
+                this batch cannot read them.
+        """
+        if granted.sharded is not None:
+            folder, shards = self._store.present_files()
+            key, step = self._store.derived_key(ROWS), self._store.last_step + 1
+            present, files = granted.sharded.apply(PresentShards(folder, shards, step, self._final, key))
+            return files, PresentBatch(present)
+        if granted.keyed is None:
+            assert granted.view is not None
+            return None, granted.view
+        if self._table is None:
+            self._table = self._store.present(self._domain)
+        before = self._table
+        effect = granted.keyed.changes(before)
+        changes = KeyedChanges(effect.keys, effect.present, effect.codes)
+        if self._final:
+            self._refuse_returns(before, changes, where)
+        after, departed = before.after(changes, self._store.last_step + 1)
+        self._table = None
+        return PresentChange(before, after, changes, self._final), PresentBatch(PresentView(after, departed))
+
+    def committed(self, change: PresentChange | ShardedEvents | None) -> None:
+        """The step is in the store."""
+        self._table = change.after if isinstance(change, PresentChange) else None
+
+    def _refuse_returns(self, before: PresentTable, changes: KeyedChanges, where: str) -> None:
+        _, there = before.find(changes.keys)
+        if self._store.any_departed(changes.keys[changes.present & ~there]):
+            raise DataError(
+                'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
+                where=where,
+                allowed='a new key for a new record, or a stream with returns = "new"',
+            )
+
+
+def require_record(plan: StreamPlan) -> None:
+    """Present records are protected as whole stays, and by mechanisms that read them.
+
+    Errors:
+        ConfigError: the unit is another one, or the mechanism reads what a step brings.
+    """
+    if (plan.reads == "present") != isinstance(plan.unit, Record):
+        reads = "the records that are present" if plan.reads == "present" else "what a step brings"
+        raise ConfigError(
+            f"the mechanism {plan.name!r} reads {reads}, and the unit is {plan.unit.name!r}",
+            where="stream",
+            allowed="the unit record where a mechanism reads present records, and another unit elsewhere",
+        )

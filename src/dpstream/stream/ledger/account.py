@@ -1,0 +1,663 @@
+"""An account: what several streams on one private source cost together, in one small file of its own; and a stream's
+membership in it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpstream.core import durable
+from dpstream.core.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError, StoreFormatError
+from dpstream.core.paths import parse_json, read_bytes, shown_path
+from dpstream.core.privacy.budget import Budget
+from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
+from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
+from dpstream.stream.store.lock import repair_mode
+from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
+from dpstream.stream.store.sqlite import DATABASE, SQLiteDatabase, create_file
+from dpstream.stream.store.store_database import file_errors
+
+# An account: what several streams on one private source cost together, in one small file of its own.
+#
+# Guarantee: a stream is charged its plan's whole budget, in a durable commit, before its store exists; a charge
+# that would pass the limit is refused, also where several processes start streams at the same time; nothing is
+# ever given back. Entries are chained (HMAC-SHA256 with a key of the account's own), so that a changed or missing one
+# is found, and every stream's sealed store remembers its own entry, so that an account that was rolled back or
+# replaced is found by the streams in it.
+#
+# Neighbours, conversions and composition: ``limit.py``. Limits of what can be seen: docs/guide/ledger.md.
+
+ACCOUNT_FORMAT = 1
+_APPLICATION_ID = 0x64706163  # "dpac"
+#: How a file of SQLite begins, and where it says whose it is.
+_SQLITE, _ID_AT = b"SQLite format 3\0", 68
+_KEY_BYTES = 32
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
+"""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A stream's entry in an account, as the stream's own store remembers it, and whether it was closed there."""
+
+    account_id: str
+    entry: int
+    seal: str
+    closed: bool = False
+
+    def to_bytes(self) -> bytes:
+        """For the store."""
+        return canonical_json(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Pin:
+        """The inverse of ``to_bytes``; StoreDamagedError for anything else."""
+        try:
+            stored = parse_json(data)
+            closed = bool(stored["closed"])
+            return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]), closed)
+        except (ValueError, KeyError, TypeError):
+            raise StoreDamagedError(
+                "the stream's record of its charge in an account cannot be read", where=where
+            ) from None
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one stream was charged: its plan's whole budget, once.
+
+    ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
+    account's unit.
+    """
+
+    entry: int
+    stream_id: str
+    stream: str
+    plan_hash: str
+    unit: str
+    whose: dict[str, Any]
+    budget: Budget
+    charged: Budget
+    time: str
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class AccountEntry:
+    """One line of the account: what was done, and the seal of it and of everything before."""
+
+    number: int
+    content: dict[str, Any]
+    seal: bytes
+
+
+@dataclass(frozen=True)
+class AccountState:
+    """An account as it follows from its entries; it holds no private value."""
+
+    account_id: str
+    unit: str
+    limit: Limit
+    charges: tuple[Charge, ...]
+    entries: tuple[AccountEntry, ...]
+
+    @property
+    def total(self) -> Total:
+        """What all charges cost together."""
+        return compose(charge.charged for charge in self.charges)
+
+    def find(self, stream_id: str) -> Charge | None:
+        """The charge of a stream."""
+        return next((charge for charge in self.charges if charge.stream_id == stream_id), None)
+
+    def pin(self, charge: Charge) -> Pin:
+        """What the stream has to remember."""
+        return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex(), charge.closed)
+
+    def knows(self, pin: Pin) -> bool:
+        """Whether the charge that a stream remembers is there, and closed if it remembers that."""
+        found = [self.pin(charge) for charge in self.charges if charge.entry == pin.entry]
+        return found in ([pin], [replace(pin, closed=True)])
+
+
+class Account:
+    """The account file at ``path``. Holds no connection between calls: any number of processes may use it.
+
+    Errors (all methods):
+        ConfigError: there is no account. StoreDamagedError: its entries contradict each other.
+        StoreFormatError: written by a newer version. StoreError: the disk fails, or others kept it locked.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        # A link would have a head of its own beside it, which knows nothing of entries made under another name.
+        self.path = Path(path).resolve()
+
+    @classmethod
+    def create(cls, path: str | Path, limit: Limit, unit: str = "event") -> Account:
+        """Make an account that no stream is in yet; it is there whole, or not at all.
+
+        Errors:
+            ConfigError: the file exists, the folder does not, or the unit is unknown.
+        """
+        if unit not in UNITS:
+            raise ConfigError(f"unknown unit {unit!r}", where="unit", allowed=", ".join(UNITS))
+        if Path(path).is_symlink():
+            raise ConfigError("a link is there already", where=shown_path(path), allowed="another name")
+        account = cls(path)
+        folder = account.path.absolute().parent
+        if not folder.is_dir():
+            raise ConfigError("the folder does not exist", where=str(folder), allowed="a folder that exists")
+        with file_errors("the account could not be created", account.path):
+            with _only_one(folder):
+                entry = account._build(limit, unit)
+            account._write_head(entry)
+        return account
+
+    def read(self) -> AccountState:
+        """Check the whole file and tell what it says."""
+        with self._open(read_only=True) as db:
+            db.begin(read_only=True)
+            return self._read(db)
+
+    def charge(self, stream_id: str, facts: dict[str, Any], plan_hash: str, *, again: bool) -> Pin:
+        """Charge a stream its plan's whole budget, durably, or refuse.
+
+        Args:
+            facts: what the stream is pinned to (``plan_facts``).
+            again: whether the stream may have been charged before (its start was interrupted): then the pin of
+                the charge that is there is given, and nothing is added.
+
+        Errors:
+            BudgetError: the limit would be passed, or the definition of privacy does not fit.
+            UnitError: the stream's unit cannot be converted, or is about others. ConfigError: the id is charged
+            already.
+        """
+        budget = budget_from_dict(facts["budget"])
+        with self._writing() as (db, state):
+            known = state.find(stream_id)
+            if known is not None:
+                if again and known.plan_hash == plan_hash:
+                    return state.pin(known)
+                raise ConfigError(f"stream {stream_id} is charged already", where=str(self.path))
+            charged = self.require_room(state, facts)
+            content = {
+                "kind": "charge",
+                "stream_id": stream_id,
+                "stream": facts["stream"],
+                "plan_hash": plan_hash,
+                "unit": facts["unit"],
+                "whose": whose_unit(facts),
+                "budget": budget.as_dict(),
+                "charged": charged.as_dict(),
+            }
+            if "base" in facts:
+                # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
+                content["begins_with"] = facts["base"]["stream_id"]
+            entry = self._append(db, state, content)
+        self._write_head(entry)
+        return Pin(state.account_id, entry.number, entry.seal.hex())
+
+    def require_room(self, state: AccountState, facts: dict[str, Any]) -> Budget:
+        """What a stream that is pinned to ``facts`` would be charged, where the limit allows it; writes nothing.
+
+        Errors: those of ``charge``.
+        """
+        charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        if state.charges and not any(is_same_unit(facts, charge.whose) for charge in state.charges):
+            first = state.charges[0]
+            require_same_unit(facts, first.whose, first.stream, str(self.path))
+        self._admit(state, charged)
+        return charged
+
+    def raise_limit(self, limit: Limit) -> None:
+        """Raise the limit: an act of the owner's that stays on record. From then on only the raised limit is
+        promised, for the earlier streams too.
+
+        Errors:
+            ConfigError: another kind of limit, or no larger one.
+        """
+        with self._writing() as (db, state):
+            state.limit.require_larger(limit)
+            entry = self._append(db, state, {"kind": "raise", "limit": limit.as_dict()})
+        self._write_head(entry)
+
+    def close_stream(self, stream_id: str) -> None:
+        """Forbid every further step of a stream; its charge stays. Closing it again changes nothing.
+
+        Errors:
+            ConfigError: no such stream.
+        """
+        with self._writing() as (db, state):
+            known = state.find(stream_id)
+            if known is None:
+                raise ConfigError(
+                    f"there is no stream {stream_id!r} in this account",
+                    where=str(self.path),
+                    allowed=", ".join(charge.stream_id for charge in state.charges) or "none yet",
+                )
+            if known.closed:
+                return
+            entry = self._append(db, state, {"kind": "close", "stream_id": stream_id})
+        self._write_head(entry)
+
+    # Inside
+
+    @property
+    def _head(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.head")
+
+    def _build(self, limit: Limit, unit: str) -> AccountEntry:
+        if self.path.exists() or self._head.exists():
+            raise ConfigError(
+                "is there already: an account is never replaced, because its charges would be forgotten",
+                where=str(self.path),
+                allowed="another file, or raising the limit of this one",
+            )
+        key, account_id = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(16)
+        content = {"kind": "create", "unit": unit, "limit": limit.as_dict()}
+        entry = _entry(key, _first_seal(key, account_id), 1, content)
+
+        def fill(db: SQLiteDatabase) -> None:
+            db.run(_TABLES)
+            db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {ACCOUNT_FORMAT}")
+            db.executemany("INSERT INTO meta VALUES (?, ?)", [("account_id", account_id), ("key", key)])
+            db.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, _text(entry.content), entry.seal))
+
+        create_file(self.path, fill)
+        return entry
+
+    @contextmanager
+    def _open(self, *, read_only: bool = False) -> Iterator[SQLiteDatabase]:
+        if not self.path.is_file():
+            raise ConfigError(
+                "there is no account here",
+                where=str(self.path),
+                allowed="a file that dpstream ledger account create made",
+            )
+        with file_errors("the account could not be opened", self.path):
+            # Before anything is done to the file: it may be anybody's.
+            with self.path.open("rb") as file:
+                head = file.read(_ID_AT + 4)
+            if head[:16] != _SQLITE or int.from_bytes(head[_ID_AT:], "big") != _APPLICATION_ID:
+                raise StoreDamagedError("is not an account, or was cut short", where=str(self.path))
+            for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", self._head.name):
+                repair_mode(self.path.with_name(name), 0o600)
+            db = SQLiteDatabase(self.path, read_only=read_only)
+        try:
+            with db.errors():
+                yield db
+        finally:
+            db.rollback()
+            db.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[SQLiteDatabase, AccountState]]:
+        """One transaction that locks the file at once: nobody reads a total that another is about to raise."""
+        with self._open() as db:
+            self._tidy()
+            db.begin()
+            state = self._read(db)
+            yield db, state
+            durable.commit(db)
+
+    def _tidy(self) -> None:
+        """Remove the temporary file that an interrupted replacement of the head has left."""
+        left = self._head.with_name(f".{self._head.name}.tmp")
+        if left.exists():
+            with (
+                file_errors("the account could not be opened", self.path),
+                _only_one(self.path.absolute().parent),
+            ):
+                durable.unlink(left)
+
+    def _append(self, db: SQLiteDatabase, state: AccountState, content: dict[str, Any]) -> AccountEntry:
+        key = _meta(db, str(self.path))[1]
+        last = state.entries[-1]
+        if not self._head.exists():
+            self._write_head(last)
+        entry = _entry(key, last.seal, last.number + 1, content)
+        db.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, _text(entry.content), entry.seal))
+        return entry
+
+    def _admit(self, state: AccountState, charged: Budget) -> None:
+        state.limit.check_definition(charged)
+        after = compose([*(charge.charged for charge in state.charges), charged])
+        if not state.limit.admits(after):
+            raise BudgetError(
+                f"with this stream ({charged} in the account's unit {state.unit!r}) all streams together would "
+                f"cost {after}, and the limit is {state.limit}",
+                where=str(self.path),
+                allowed="a smaller budget; or a higher limit (dpstream ledger account raise), which stays on record",
+            )
+
+    def _read(self, db: SQLiteDatabase) -> AccountState:
+        where = str(self.path)
+        # Before the first look at the file: whoever commits in between may write a newer head.
+        head = self._read_head(where)
+        _check_kind(db, where)
+        account_id, key = _meta(db, where)
+        entries: list[AccountEntry] = []
+        seal = _first_seal(key, account_id)
+        for expected, (number, text, stored) in enumerate(
+            db.execute("SELECT number, content, seal FROM entries ORDER BY number"), start=1
+        ):
+            seal = _seal(key, seal, expected, text)
+            if number != expected or not hmac.compare_digest(seal, stored):
+                raise StoreDamagedError(f"entry {expected} was changed or is missing", where=where)
+            entries.append(AccountEntry(number, parse_json(text), seal))
+        self._check_head(head, entries, where)
+        return _replay(account_id.hex(), entries, where)
+
+    def _read_head(self, where: str) -> tuple[int, bytes] | None:
+        if not self._head.exists():
+            return None
+        try:
+            head = parse_json(read_bytes(self._head))
+            return int(head["entry"]), bytes.fromhex(head["seal"])
+        except (ValueError, KeyError, TypeError):
+            raise StoreDamagedError(f"{self._head.name} cannot be read", where=where) from None
+
+    def _check_head(self, head: tuple[int, bytes] | None, entries: list[AccountEntry], where: str) -> None:
+        """The witness beside the file: an account that was restored from an older copy is behind it."""
+        if head is None:
+            # Killed while the account was made; nothing is added before there is a head.
+            if len(entries) > 1:
+                raise StoreDamagedError(f"{self._head.name} is missing", where=where)
+            return
+        number, seal = head
+        if number > len(entries):
+            raise StoreDamagedError(
+                f"{self._head.name} knows entry {number}, the account ends at entry {len(entries)}: it was rolled "
+                "back, and going on would spend a budget twice",
+                where=where,
+            )
+        if number < 1 or not hmac.compare_digest(seal, entries[number - 1].seal):
+            raise StoreDamagedError(f"{self._head.name} belongs to another account", where=where)
+
+    def _write_head(self, entry: AccountEntry) -> None:
+        where = str(self.path)
+        folder = self.path.absolute().parent
+        with file_errors("the account's head could not be written", self.path), _only_one(folder):
+            before = self._read_head(where)
+            if before is None or before[0] < entry.number:
+                head = canonical_json({"format": 1, "entry": entry.number, "seal": entry.seal.hex()})
+                durable.replace_file(self._head, head, mode=0o600)
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """One process at a time, waiting for its turn; the kernel lets go when a process dies."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _check_kind(db: SQLiteDatabase, where: str) -> None:
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION_ID or version < 1:
+        raise StoreDamagedError("is not an account, or was cut short", where=where)
+    if version > ACCOUNT_FORMAT:
+        raise StoreFormatError(
+            f"was written in format {version} by a newer version",
+            where=where,
+            allowed=f"up to {ACCOUNT_FORMAT}",
+        )
+    wrong = db.verify_all()
+    if wrong is not None:
+        raise StoreDamagedError(wrong, where=where)
+
+
+def _meta(db: SQLiteDatabase, where: str) -> tuple[bytes, bytes]:
+    meta = {str(name): bytes(value) for name, value in db.execute("SELECT key, value FROM meta")}
+    if set(meta) != {"account_id", "key"} or len(meta["key"]) != _KEY_BYTES:
+        raise StoreDamagedError("the account's key is missing", where=where)
+    return meta["account_id"], meta["key"]
+
+
+def _first_seal(key: bytes, account_id: bytes) -> bytes:
+    return hmac.new(key, b"account" + account_id, hashlib.sha256).digest()
+
+
+def _seal(key: bytes, previous: bytes, number: int, text: str) -> bytes:
+    return hmac.new(
+        key, b"entry" + previous + number.to_bytes(8, "little") + text.encode(), hashlib.sha256
+    ).digest()
+
+
+def _text(content: dict[str, Any]) -> str:
+    return canonical_json(content).decode()
+
+
+def _entry(key: bytes, previous: bytes, number: int, content: dict[str, Any]) -> AccountEntry:
+    timed = {**content, "time": utc_now()}
+    return AccountEntry(number, timed, _seal(key, previous, number, _text(timed)))
+
+
+def _replay(account_id: str, entries: list[AccountEntry], where: str) -> AccountState:
+    """The account that follows from its entries. Entries that no sequence of charges can have left are damage."""
+    try:
+        if not entries or entries[0].content["kind"] != "create":
+            raise StoreDamagedError("the account's first entry is missing", where=where)
+        unit, limit = str(entries[0].content["unit"]), Limit.from_dict(entries[0].content["limit"])
+        charges: dict[str, Charge] = {}
+        for entry in entries[1:]:
+            content = entry.content
+            match content["kind"]:
+                case "charge":
+                    charges[content["stream_id"]] = _charge_of(entry)
+                case "raise":
+                    limit = Limit.from_dict(content["limit"])
+                case "close":
+                    known = charges[content["stream_id"]]
+                    charges[known.stream_id] = replace(known, closed=True)
+                case _:
+                    raise StoreFormatError(
+                        f"entry {entry.number} is of an unknown kind, written by a newer version", where=where
+                    )
+        state = AccountState(account_id, unit, limit, tuple(charges.values()), tuple(entries))
+        if not limit.admits(state.total):
+            raise StoreDamagedError("the account's charges pass its limit", where=where)
+    except (KeyError, ValueError, TypeError, ZeroDivisionError):
+        raise StoreDamagedError("the account's entries cannot be read", where=where) from None
+    return state
+
+
+def _charge_of(entry: AccountEntry) -> Charge:
+    content = entry.content
+    return Charge(
+        entry=entry.number,
+        stream_id=str(content["stream_id"]),
+        stream=str(content["stream"]),
+        plan_hash=str(content["plan_hash"]),
+        unit=str(content["unit"]),
+        whose=dict(content["whose"]),
+        budget=budget_from_dict(content["budget"]),
+        charged=budget_from_dict(content["charged"]),
+        time=str(content["time"]),
+    )
+
+
+# One stream's side of an account: charged before its store exists, and checked against the account ever after.
+#
+# Order at the start: note the stream's id in the state directory, charge that id in the account, create the store
+# with the charge in its sealed facts, forget the note. A stop in between leaves at most a charge without a stream,
+# and the next start finds the note and goes on with the same charge; a stream without a charge cannot come about.
+# A stream that was started without an account and charged later remembers its charge from its next opening on.
+
+#: The note's name begins like the database's: the state directory holds no other files.
+_NOTE = f"{DATABASE}.charge"
+_ID_BYTES = 16
+
+
+class Membership:
+    """A stream in an account.
+
+    Args:
+        account: the account's file.
+        state: the stream's state directory, which the caller has locked.
+        facts, plan_hash: what the stream is pinned to.
+
+    Errors:
+        ConfigError: the account lies inside the state, whose files are the stream's own.
+    """
+
+    def __init__(self, account: str | Path, state: Path, facts: dict[str, Any], plan_hash: str) -> None:
+        self._account = Account(account)
+        if state.resolve() in self._account.path.resolve().parents:
+            raise ConfigError(
+                f"the account {str(account)!r} lies inside the state {str(state)!r}",
+                where="account",
+                allowed="a place outside of all states and releases",
+            )
+        self._note = state.absolute() / _NOTE
+        self._facts = facts
+        self._plan_hash = plan_hash
+
+    def begin(self, stream_id: bytes) -> dict[str, bytes]:
+        """Charge a stream that is about to be started, and give what its store has to remember, its id included.
+
+        ``stream_id`` gives way to the id of an interrupted start under the same plan.
+
+        Errors:
+            BudgetError: the account's limit would be passed. UnitError: its unit cannot be converted.
+        """
+        notes = self._notes()
+        noted = notes.get(self._plan_hash)
+        name = noted or stream_id.hex()
+        if noted is None:
+            self._write_notes({**notes, self._plan_hash: name})
+        try:
+            pin = self._account.charge(name, self._facts, self._plan_hash, again=noted is not None)
+        except RefusedError:
+            # Nothing was charged under the new id; an older one may have been, here or in another account.
+            if noted is None:
+                self._write_notes(notes)
+            raise
+        return {"stream_id": bytes.fromhex(name), PINNED: pin.to_bytes()}
+
+    def check(self, meta: dict[str, bytes]) -> Pin:
+        """Compare an opened store with the account, forget the note of its start, and give the pin to remember.
+
+        Errors:
+            ConfigError: the stream was never charged in this account, or is in another one.
+            StoreDamagedError: the account does not know the charge that the store remembers.
+        """
+        state = self._account.read()
+        charge = self._charge(state, meta)
+        if self._note.exists():
+            with file_errors("the state could not be opened", self._note):
+                durable.unlink(self._note)
+        return state.pin(charge)
+
+    def allow_step(self, meta: dict[str, bytes], step: int) -> None:
+        """Refuse further steps of a stream that its owner closed.
+
+        Errors:
+            BudgetError: it was closed. And those of ``check``.
+        """
+        if self._charge(self._account.read(), meta).closed:
+            raise BudgetError(
+                "the stream was closed in its account: its budget stays spent, and it takes no further step",
+                where=f"step {step}",
+            )
+
+    def preview(self, meta: dict[str, bytes] | None, step: int) -> None:
+        """Refuse what ``begin`` (before there is a store, without ``meta``) or ``allow_step`` would; writes nothing.
+
+        Errors: those of ``begin`` and of ``allow_step``.
+        """
+        if meta is not None:
+            self.allow_step(meta, step)
+            return
+        state = self._account.read()
+        noted = self._notes().get(self._plan_hash)
+        if noted is None or state.find(noted) is None:
+            self._account.require_room(state, self._facts)
+
+    def _charge(self, state: AccountState, meta: dict[str, bytes]) -> Charge:
+        where = str(self._account.path)
+        charge = state.find(meta["stream_id"].hex())
+        remembered = account_pin(meta, where)
+        if remembered is None:
+            # Started before it was in an account: the owner charged it later.
+            if charge is None:
+                raise ConfigError(
+                    "this stream was started without an account and was not charged in this one",
+                    where=where,
+                    allowed="charging it there (dpstream ledger account charge), or no account",
+                )
+            return charge
+        pin = Pin.from_bytes(remembered, where)
+        if pin.account_id != state.account_id:
+            raise ConfigError(
+                "this stream was charged in another account",
+                where=where,
+                allowed="the account that it was charged in",
+            )
+        if charge is None or not state.knows(pin):
+            what = "that the stream was closed" if pin.closed else "the stream's charge"
+            raise StoreDamagedError(
+                f"the account does not know {what} (entry {pin.entry}): it was rolled back or changed, "
+                "and other streams could spend this budget again",
+                where=where,
+            )
+        return charge
+
+    def _notes(self) -> dict[str, str]:
+        """The ids of interrupted starts by the hash of their plan: whoever goes back to a plan finds its charge."""
+        if not self._note.exists():
+            return {}
+        try:
+            stored = parse_json(read_bytes(self._note))
+            # Of one plan only, as the first versions wrote it.
+            notes = stored["starts"] if "starts" in stored else {stored["plan_hash"]: stored["stream_id"]}
+            sound = all(len(bytes.fromhex(stream_id)) == _ID_BYTES for stream_id in notes.values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            sound = False
+        if not sound:
+            raise StoreDamagedError("the note of an interrupted start cannot be read", where=str(self._note))
+        return dict(notes)
+
+    def _write_notes(self, notes: dict[str, str]) -> None:
+        with file_errors("the state could not be opened", self._note):
+            if notes:
+                durable.replace_file(self._note, canonical_json({"starts": notes}), mode=0o600)
+            else:
+                durable.unlink(self._note)
+
+
+def check_account(membership: Membership | None, meta: dict[str, bytes], where: str) -> bytes | None:
+    """Refuse to open a stream without the account that it is charged in; see ``Membership.check``.
+
+    Gives what a store has to remember from now on, as it was charged after its start, or closed since; None where
+    there is nothing.
+
+    Errors:
+        ConfigError: it is in one, and none is given.
+    """
+    remembered = account_pin(meta, where)
+    if membership is not None:
+        pin = membership.check(meta).to_bytes()
+        return pin if pin != remembered else None
+    if remembered is not None:
+        raise ConfigError(
+            "this stream is charged in an account, and none is given",
+            where=where,
+            allowed='[budget] account = "..." as it was when the stream was charged',
+        )
+    return None

@@ -1,0 +1,396 @@
+"""The files of one release: a table drawn anew, or the last one changed as little as possible; and the files of
+published steps, made again from the stored model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import Synthesis
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.tables.change_tables import content_sha256
+from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS
+from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
+from dpstream.stream.release import table_blocks
+from dpstream.stream.release.manifest import DRAWN, Label, labelled
+from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
+from dpstream.stream.release.publishing import (
+    MAX_ROWS,
+    MAX_ROWS_WHOLE,
+    Publishing,
+    keep_for_changes,
+    record_facts,
+)
+from dpstream.stream.release.sink import Sink
+from dpstream.stream.release.table_blocks import decoded_blocks, drawing, write_blocks
+from dpstream.stream.store.store import Store
+from dpstream.stream.store.store_database import file_errors
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a release hands on to the next one: the records, where they persist, and the first free id."""
+
+    records: PersistentRecords | None = None
+    next_id: int = 1
+
+
+@dataclass(frozen=True)
+class ReleaseFiles:
+    """The released files of a step.
+
+    Attributes:
+        carried: for the next step.
+        facts: about persistent records, for the manifest.
+        keep: how many of the last steps keep their files; None for all.
+        block: rows of a block, where the table was drawn in blocks.
+    """
+
+    files: dict[str, Content]
+    carried: Carried
+    facts: dict[str, Any] | None
+    keep: int | None
+    block: int | None = None
+
+
+def steps_to_keep(policy: Publishing, store: Store) -> int | None:
+    """How many of the last committed steps ``policy`` keeps. Changes are kept with the tables that they change."""
+    if policy.keep is None or policy.publish != "changes":
+        return policy.keep
+    return keep_for_changes(store.last_step, policy.keep, _names_around(store, policy, store.last_step))
+
+
+def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[str]]:
+    """The files of the steps that decide what ``step`` publishes and keeps: the last ones, and those around the oldest
+    one that is kept. What is between them grows with ``keep``, and is not looked at."""
+    names = store.file_names_of(step - policy.full_every, step)
+    if policy.keep is not None:
+        oldest = step - policy.keep + 1
+        names |= store.file_names_of(oldest - 1 - policy.full_every, oldest)
+    return names
+
+
+def _readers_follow(store: Store, policy: Publishing, sink: Sink | None, step: int) -> bool:
+    """Whether readers have the table of the step before, or get it before this one. Changes since any other table
+    would publish that table: it is this one less the inserts plus the deletes."""
+    if sink is None or step == 1:
+        return True
+    before = store.find(step=step - 1)
+    known = ("pending", "published", "expiring", "expired", *(("held",) if policy.approve else ()))
+    return before is not None and before.publication in known
+
+
+def measurement_file(policy: Publishing, sink: Sink | None, synthesis: Synthesis) -> dict[str, bytes]:
+    """What the step measured, one JSON object a line; no file where it measured nothing, or nobody may read it.
+
+    Nothing is taken out of it again: sums of later steps rest on it. It stays when a table expires or is withdrawn; a
+    step that is held publishes it with its table, and a rejected step never does.
+    """
+    if sink is None or not policy.measurements or not synthesis.noisy_counts:
+        return {}
+    return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
+
+
+def rows_of(synthesis: Synthesis, schema: Schema, policy: Publishing, sink: Sink | None) -> int:
+    """Rows of the released table, cut by a public rule."""
+    if policy.max_rows is not None:
+        return synthesis.rows(schema, policy.max_rows)
+    most = synthesis.rows(schema, MAX_ROWS)
+    whole = synthesis.rows(schema, MAX_ROWS_WHOLE)
+    if most == whole:
+        return most
+    persists = policy.records != "fresh" and synthesis.answers is not None
+    if sink is None or sink.reads_whole or persists or synthesis.grows is not None:
+        return whole
+    return whole if synthesis.blocks(most, 0, table_blocks.BLOCK) is None else most
+
+
+def make_files(
+    policy: Publishing,
+    store: Store,
+    sink: Sink | None,
+    schema: Schema,
+    before: tuple[Carried, Callable[[int], Synthesis | None]],
+    synthesis: Synthesis,
+    *,
+    step: int,
+    rows: int,
+    seed: int,
+    label: Label,
+    keyed: bool,
+) -> ReleaseFiles:
+    """Render what ``policy`` publishes of a step.
+
+    Args:
+        keyed: whether the private records have keys, and are updated.
+        before: what the step before carried over, and what gives the synthesis of an earlier step.
+    """
+    carried, synthesis_of = before
+    added_to, after = synthesis.grows, synthesis.answers
+    follows = _readers_follow(store, policy, sink, step)
+    if added_to is not None:
+        table = added_to.table(schema)
+        facts = {**added_to.facts(), "content_sha256": content_sha256(table)}
+        additions = (lambda: added_to.additions(schema)) if follows else None
+        files, keep = _rendered(policy, store, sink, step, table, label, additions)
+        return ReleaseFiles(files, Carried(), facts, keep)
+    if policy.records == "fresh" or after is None:
+        carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
+        if sink is None:
+            return ReleaseFiles({}, carries, None, policy.keep)
+        if sink.draws_tables:
+            # Not before the step is committed: what is drawn elsewhere could be read there.
+            size = block if rows > block and synthesis.blocks(rows, seed, block) is not None else None
+            told = {DRAWN_TABLE: drawn_table(step, rows, seed, size)}
+            return ReleaseFiles({**told}, carries, None, policy.keep, size)
+        blocks = None
+        if rows > block:
+            blocks = table_blocks.decoded_blocks(synthesis, schema, rows, seed, block, dictionaries=True)
+        if blocks is None:
+            whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
+            return ReleaseFiles({**whole}, carries, None, policy.keep)
+        with file_errors("the released table could not be written", store.path):
+            files = table_blocks.write_blocks(
+                sink, store.staging, step, schema, label, blocks, sealing=store.sealing
+            )
+        return ReleaseFiles(files, carries, None, policy.keep, block)
+    start = records_before(carried.records, synthesis_of, step)
+    may_change = _columns_that_change(policy, store, schema, step, keyed if start is None else None)
+    made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
+    if not follows:
+        made = replace(made, changes=None, deletes=0, inserts=rows, updates=0)
+    changes = None if made.changes is None else lambda: made.changes
+    files, keep = _rendered(policy, store, sink, step, made.records.with_ids, label, changes)
+    return ReleaseFiles(
+        files, Carried(made.records, made.records.next_id), record_facts(made, step, may_change), keep
+    )
+
+
+def _columns_that_change(
+    policy: Publishing, store: Store, schema: Schema, step: int, begins: bool | None
+) -> tuple[str, ...]:
+    """The columns in which a record may change and keep its id, by a public rule: readers of a feed that has had no
+    updates get none unless the owner says so.
+
+    Args:
+        begins: where records begin to persist with this step, whether they may change; else None.
+    """
+    if policy.may_change is not None:
+        return schema.names if policy.may_change == "any" else policy.may_change
+    if begins is not None:
+        return schema.names if begins else ()
+    before = store.find(step=step - 1)
+    facts = {} if before is None else json.loads(before.manifest).get("records") or {}
+    return tuple(facts.get("may_change", ()))
+
+
+def _rendered(
+    policy: Publishing,
+    store: Store,
+    sink: Sink | None,
+    step: int,
+    table: Any,
+    label: Label,
+    changes: Callable[[], Any] | None,
+) -> tuple[dict[str, Content], int | None]:
+    """The files of a table that follows from the one before it, and how many steps keep theirs.
+
+    Args:
+        changes: since the table before; None where there is none that readers have.
+    """
+    files: dict[str, Content] = {}
+    keep = policy.keep
+    if sink is None:
+        return files, keep
+    names = _names_around(store, policy, step)
+    if changes is None or policy.full_table(step, names):
+        files |= sink.render(labelled(table, label))
+    if changes is not None and policy.publish != "full":
+        files |= sink.render_changes(labelled(changes(), label))
+    if keep is not None and policy.publish == "changes":
+        keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    return files, keep
+
+
+# Released files that wait on the disk, or are made again from what the store keeps, byte for byte.
+#
+# Once a step is published its bytes leave the store; those of a large table were never in it. What they were made from
+# stays, as long as the keep policy keeps the table: model, seed and number of rows are public. A file whose hash is not
+# the committed one is never given.
+
+
+class NotMadeError(StoreError):
+    """A file of a committed step is gone, and cannot be made again with the committed bytes."""
+
+
+class RemadeFiles:
+    """Makes files of committed steps again; quickest where steps are asked for in their order.
+
+    Args:
+        schema: the released columns.
+        synthesis_of: the stored model of a step; None where it was dropped.
+        last: the records of the last step, where records persist.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        schema: Schema,
+        synthesis_of: Callable[[int], Synthesis | None],
+        last: PersistentRecords | None,
+    ) -> None:
+        self._store = store
+        self._sink = sink
+        self._schema = schema
+        self._synthesis_of = synthesis_of
+        self._last = last
+        #: The step made last, its files and its table; where records persist, also the records and the first free id.
+        self._step = 0
+        self._files: Mapping[str, Content] = {}
+        self._table: Any = None
+        self._records: PersistentRecords | None = None
+        self._next_id = 1
+
+    def file(self, step: int, name: str) -> Content:
+        """One file of a committed step; also its whole table where it was published as changes. A file that waits on
+        the disk stays there until the store is swept.
+
+        Errors:
+            NotMadeError: it cannot be made again with the committed bytes.
+        """
+        if name == MANIFEST:
+            return self._manifest(step)
+        if name == self._sink.table_name and name not in self._store.file_names(step):
+            return self.whole(step)[name]
+        digest, remembered = self._store.remembered_file(step, name)
+        content: Content | None = remembered
+        if content is None:
+            content = self._store.staging.find(step, name, digest, self._store.sealing)
+        if content is None:
+            if step != self._step or isinstance(self._files.get(name), StagedFile):
+                self._make(step)
+            content = self._files.get(name)
+        if content is None or sha256_of(content) != digest:
+            raise NotMadeError(
+                f"{name} of step {step} is missing, and cannot be made again with the bytes that were committed",
+                where=str(self._sink.directory),
+                allowed="the file from a copy of the releases; the [output] format and the program's version that it "
+                "was made with (a keep policy may have dropped what it followed from); or dpstream withdraw, which "
+                "tells readers that it is gone",
+            )
+        return content
+
+    def drawing(self, step: int) -> Drawing:
+        """What the table of a committed step is drawn from.
+
+        Errors:
+            NotMadeError: its model is gone.
+        """
+        facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
+        if synthesis is None:
+            raise NotMadeError(
+                f"the model of step {step} is gone, and its table cannot be drawn again",
+                where=str(self._sink.directory),
+                allowed="the partition from a copy of the table; or dpstream withdraw, which tells readers that it is "
+                "gone",
+            )
+        label = facts.get("label")
+        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
+        return drawing(synthesis, self._schema_of(label), rows, seed, facts.get(DRAWN), label)
+
+    def whole(self, step: int) -> dict[str, bytes]:
+        """The files of the table that a step's changes led to; its manifest has the hash of the content.
+
+        Errors:
+            NotMadeError: it cannot be made again.
+        """
+        if step == self._store.last_step and self._last is not None:
+            table = self._last.with_ids
+        else:
+            if step != self._step:
+                self._make(step)
+            table = self._table
+        facts = json.loads(self._manifest(step))
+        records = facts.get("records") or {}
+        if table is None or content_sha256(table) != records.get("content_sha256"):
+            raise NotMadeError(
+                f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
+                where=str(self._sink.directory),
+                allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
+                "may have dropped what it followed from)",
+            )
+        return self._sink.render(labelled(table, facts.get("label")))
+
+    def _make(self, step: int) -> None:
+        facts = json.loads(self._manifest(step))
+        kind = (facts.get("records") or {}).get("kind")
+        if kind == "persistent":
+            self._follow(step)
+            return
+        synthesis = self._synthesis_of(step)
+        self._step, self._files, self._table = step, {}, None
+        if synthesis is not None:
+            rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
+            schema = self._schema_of(label)
+            if self._sink.draws_tables:
+                self._files = {DRAWN_TABLE: drawn_table(step, rows, seed, facts.get(DRAWN))}
+                return
+            if (size := facts.get(DRAWN)) is not None:
+                blocks = decoded_blocks(synthesis, schema, rows, seed, size, dictionaries=True)
+                assert blocks is not None
+                self._files = write_blocks(self._sink, self._store.staging, step, schema, label, blocks)
+                return
+            self._table = synthesis.released(schema, rows, seed)
+            self._files = self._sink.render(labelled(self._table, label))
+            if synthesis.grows is not None:
+                additions = synthesis.grows.additions(schema)
+                self._files = {**self._files, **self._sink.render_changes(labelled(additions, label))}
+
+    def _follow(self, step: int) -> None:
+        """Make tables of persistent records, from the first step on: each follows from the one before."""
+        if step < self._step:
+            self._step, self._records, self._next_id = 0, None, 1
+        while self._step < step:
+            self._step += 1
+            self._advance(self._step)
+        if self._records is None and step == self._store.last_step and self._last is not None:
+            label = json.loads(self._manifest(step)).get("label")
+            self._files = self._sink.render(labelled(self._last.with_ids, label))
+
+    def _advance(self, step: int) -> None:
+        facts = json.loads(self._manifest(step))
+        synthesis, records = self._synthesis_of(step), self._records
+        self._files, self._table, self._records = {}, None, None
+        told = facts.get("records") or {}
+        after = None if synthesis is None else synthesis.answers
+        if after is None or told.get("kind") != "persistent":
+            return
+        before = records_before(records, self._synthesis_of, step)
+        rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
+        schema, may_change = self._schema_of(label), told.get("may_change", ())
+        made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
+        if before is None and content_sha256(made.records.with_ids) != told["content_sha256"]:
+            return  # what it follows from was dropped
+        self._records, self._next_id = made.records, made.records.next_id
+        self._table = made.records.with_ids
+        self._files = self._sink.render(labelled(self._table, label))
+        if made.changes is not None:
+            self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
+
+    def _schema_of(self, label: Label | None) -> Schema:
+        """Before there were labels, real numbers were released with all their digits."""
+        return self._schema if label is not None else replace(self._schema, exact=True)
+
+    def _manifest(self, step: int) -> bytes:
+        committed = self._store.find(step=step)
+        if committed is None:
+            raise StoreDamagedError(f"the store knows no step {step}", where=str(self._store.path))
+        return committed.manifest
