@@ -201,7 +201,9 @@ def test_samplers_are_compared_with_their_laws(noise, size):
     assert law_fault(noise, size, randomness, 1.0)[1] == ""
     assert law_fault(noise, size, QuietNoise(randomness), 1.0)[1]
     if isinstance(noise, CubeNoise | HistogramsNoise):
-        assert "cells of two draws" in law_fault(noise, size, Twice(randomness), 1.0)[1]
+        # How many draws there are depends on the CPU: of many, what comes twice spoils the frequencies as well.
+        wrong = law_fault(noise, size, Twice(randomness), 1.0)[1]
+        assert "cells of two draws" in wrong or "frequencies" in wrong
 
 
 def test_a_choice_is_compared_with_its_law():

@@ -301,7 +301,7 @@ def test_arrow_reads_through_one_door() -> None:
         for path in source.rglob("*.py")
     }
     # Records' segments are read as a stream in one thread, which ends with the reading.
-    assert {name for name, uses in found.items() if uses} == {"stream/release/record_segments.py"}
+    assert {name for name, uses in found.items() if uses} == {"stream/release/persistent_records.py"}
 
 
 @pytest.mark.parametrize("name", ["bad.csv", "bad.csv.gz"])

@@ -1,7 +1,7 @@
 """Records that stay: the table of a step from the table before it, by as few deletes and inserts as the law allows.
 
 Where a record that leaves and one that comes agree in most columns, they may be one record that is updated: it keeps
-its id and the cells that do not change (``alike_records.py``). The table as a multiset of codes is the same.
+its id and the cells that do not change. The table as a multiset of codes is the same.
 
 Public post-processing: it reads the previous table, the previous model and the new one, which are released, and
 a public seed. The guarantee is that of the models.

@@ -68,7 +68,7 @@ def warn_of_network(path: Path) -> None:
 
 #: The folder of large files that wait to be published (``staging.py``).
 STAGED = "staged"
-#: The folder of users' counters, where they are files (``sharded_users.py``); it may be a link to another one.
+#: The folder of users' counters, where they are files (``users.py``); it may be a link to another one.
 USERS = "users"
 
 

@@ -93,7 +93,7 @@ STORE_FORMAT = 13
 # would say (``users.events``, ``contribution.dropped``), which are 0 there.
 # ``present``, ``departed``, ``present_sum``: only with the unit ``record`` (``present_rows.py``): the records that are
 # present, the keys that left where none may come back, and what the rows of both add up to after ``step``.
-# ``state_parts``: large public arrays of the state, by a keyed hash of their content (``state_parts.py``).
+# ``state_parts``: large public arrays of the state, by a keyed hash of their content (``step_rows.py``).
 # ``files``: a file of a step that waits to be published may have no bytes here (``staging.py``).
 DEFINITIONS = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
