@@ -63,9 +63,10 @@ def test_pooled_predicts_the_noise_that_its_epochs_then_have(
             assert len(mine) == len(own.records), "measured in every epoch"
             error = one.of(names)
             assert error is not None
-            # Epochs follow the noisy size of the one before, and designs change with it a little.
-            assert error.error == pytest.approx(math.sqrt(sum(mine)), rel=0.1)
-            assert error.error != pytest.approx(math.sqrt(sum(mine) * 2 / 3), rel=0.1)
+            # Epochs follow the noisy size of the one before, and designs change with it a little. Chosen pairs say
+            # something of their columns as well: what is measured may be nearer than a plan can know, and not farther.
+            measured = math.sqrt(sum(mine))
+            assert 0.95 * measured < error.error < 1.5 * measured
         assert one.total == pytest.approx(release.total_error or 0.0, rel=0.1)
         assert one.size == step * EACH
 
