@@ -35,7 +35,6 @@ min = 0
 max = 9
 [mechanism]
 workload = "all-1-way"
-iterations = 5
 [expect]
 size = 30
 records_per_step = 10
