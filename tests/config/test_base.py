@@ -14,7 +14,7 @@ import pytest
 from config_files import write
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError, UnitError
 from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
@@ -196,7 +196,10 @@ def test_a_record_may_stay_over_the_border(tmp_path: Path) -> None:
     found = read_predecessor(options)
     found = replace(found, manifest={**found.manifest, "unit": {"name": "record", "returns": "new"}})
     kept = SimpleNamespace(unit=Record(), budget=plan.budget)
-    facts = base_facts(options, found, kept, config.schema(), config.source_options)  # type: ignore[arg-type]
+    with pytest.raises(UnitError, match="same_unit"):  # no column says that both have the same keys
+        base_facts(options, found, kept, config.schema(), config.source_options)  # type: ignore[arg-type]
+    source = replace(config.source_options, same_unit="the keys are those of the register")
+    facts = base_facts(options, found, kept, config.schema(), source)  # type: ignore[arg-type]
     assert facts["composition"]["rule"] == "sum"
     assert facts["composition"]["together"] == PureDP.of(1000).as_dict()
     assert "a record's stay may lie on both sides" in facts["composition"]["why"]

