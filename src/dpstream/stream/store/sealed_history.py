@@ -38,7 +38,6 @@ PINNED, PINNED_LATER = "account", "account later"
 _SEAL_BYTES = 32
 #: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
 _LATER_FACTS = ("declared_public", "source")
-_LATER_SOURCE = ("line_breaks",)
 
 
 @dataclass(frozen=True)
@@ -144,11 +143,6 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
 def as_written_now(facts: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Facts that a stream is pinned to, as this version would have written them; ``given``: those of now."""
     facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
-    source, own = facts.get("source"), given.get("source")
-    if isinstance(source, dict) and isinstance(own, Mapping):
-        # The first versions always read in this way.
-        later = {name: own[name] for name in _LATER_SOURCE if name in own and name not in source}
-        facts["source"] = {**source, **later}
     schema, now = facts.get("schema", {}), given.get("schema", {})
     if "constraints" in schema and schema.get("fingerprint") == now.get("fingerprint"):
         # The first versions pinned the bytes of the files; the fingerprint pins what they say.

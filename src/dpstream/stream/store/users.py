@@ -69,7 +69,7 @@ def pack_shards(shards: CounterShards) -> bytes:
     files = [(shard, file) for shard in sorted(shards.files) for file in shards.files[shard]]
     keys = sorted({file.key for _, file in files})
     meta = {"format": _FORMAT, "shards": shards.number, "names": [file.name for _, file in files]}
-    # Of counters it is left out, as in older versions, which take other files for damage.
+    # The width of counters is the usual one, and left out.
     widths = {file.width for _, file in files} - {COUNTER}
     meta |= {"width": widths.pop()} if widths else {}
     arrays: dict[str, NDArray[Any]] = {
