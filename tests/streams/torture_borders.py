@@ -144,7 +144,7 @@ def other_unit(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
         return sum((len({units(row, j) for row in mine}) * budgets[j][1] for j in added), Fraction())
 
     true = max(loss(units(row, i), i) for row in people for i in added)
-    if after and set(kinds) == {"event"}:  # the border puts each record into one of them
+    if after and {kinds[i] for i in added} == {"event"}:  # the border puts each record into one of them
         true = max(budgets[i][1] for i in added)
     if total >= true or told:
         return len(set(kinds)) > 1, []
