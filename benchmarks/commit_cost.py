@@ -38,7 +38,7 @@ from dpstream.core import durable
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, open_stream
-from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.store import container
 from dpstream.stream.store.store import Store
 
@@ -124,7 +124,7 @@ def instrument(meter: Meter) -> None:
     meter.wrap(container, "dump", "pack")
     meter.wrap(Store, "commit_step", "commit")
     meter.wrap(Store, "write_head", "head")
-    meter.wrap(Outlet, "publish", "files")
+    meter.wrap(ReleasePublisher, "publish", "files")
     meter.wrap(Store, "mark_published", "mark")
 
 

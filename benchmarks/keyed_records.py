@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"
 from made_by import write_result
 from toy_keyed import KeyedPlan
 
-from dpstream.core.contracts import Wanted
+from dpstream.core.contracts import ReadRequest
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import PresentTable
 from dpstream.core.tables.keyed_reading import read_keyed
@@ -123,7 +123,7 @@ def size(records: int, encrypted: bool) -> list[str]:
 def snapshot(records: int) -> list[str]:
     """A table that is compared with itself but for 10^4 records."""
     rng = np.random.default_rng(2)
-    wanted = Wanted("present", SCHEMA, "record", None, b"k" * 32, "benchmark")
+    wanted = ReadRequest("present", SCHEMA, "record", None, b"k" * 32, "benchmark")
     given = rows(np.arange(records), rng)
     empty = PresentTable.empty(SCHEMA.domain)
     table, _ = empty.after(read_keyed(Snapshot(given, "id"), wanted).keyed.changes(empty), 1)  # type: ignore[union-attr]

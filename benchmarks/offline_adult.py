@@ -41,7 +41,7 @@ LONG = "about 5 minutes"
 
 EPSILONS = ("1/2", "1", "2", "4")
 DELTA = "1e-9"
-MOST_TRIPLES = 300
+MAX_TRIPLES = 300
 #: Steps and records a step of the simulated tables.
 SIMULATED = {"census": (20, 1500), "evictions": (150, 200)}
 
@@ -58,7 +58,7 @@ class Table:
         self.codes, self.batch = replay.codes, EncodedBatch(replay.domain, replay.codes)
         self.workload = Workload.all_k_way(replay.domain, 2)
         triples = list(itertools.combinations(range(len(replay.domain)), 3))
-        drawn = np.random.default_rng(0).permutation(len(triples))[:MOST_TRIPLES]
+        drawn = np.random.default_rng(0).permutation(len(triples))[:MAX_TRIPLES]
         self.triples = tuple(triples[i] for i in sorted(drawn))
         self.pairs_true = self.batch.count(self.workload.cliques, "inserts")
         self.triples_true = self.batch.count(self.triples, "inserts")

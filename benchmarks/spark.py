@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from made_by import write_result
 
-from dpstream.core.contracts import Wanted
+from dpstream.core.contracts import ReadRequest
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.spark import batch, session
@@ -84,7 +84,7 @@ def measured(action: Callable[[], Any]) -> tuple[float, float, Any]:
 
 def in_spark(frame: Any) -> tuple[bytes, list[Any]]:
     """One pass: the content's hash and all pairs."""
-    granted = batch(frame).grant(Wanted("counts", SCHEMA, "event", None, KEY, "step", PAIRS))
+    granted = batch(frame).grant(ReadRequest("counts", SCHEMA, "event", None, KEY, "step", PAIRS))
     assert granted.view is not None
     return granted.rows.fingerprint(KEY), granted.view.count(PAIRS)
 

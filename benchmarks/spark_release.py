@@ -24,7 +24,7 @@ from spark import cpu
 from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.families.tabular.table_release import ModelSynthesis
-from dpstream.io.sinks.feed import Piece
+from dpstream.io.sinks.feed import FeedRelease
 from dpstream.spark import session
 from dpstream.spark.release_tables import SparkTables
 from dpstream.stream.release.table_blocks import BLOCK, drawing
@@ -62,7 +62,7 @@ def measure(rows: int) -> str:
         sink = SparkTables(folder)
         manifest = json.dumps({"stream": "x", "stream_id": "y"}).encode()
         made = synthesis(rows)
-        piece = Piece(
+        piece = FeedRelease(
             1, {"manifest.json": manifest}, (), lambda: drawing(made, SCHEMA, rows, 7, BLOCK, LABEL)
         )
         before, began = cpu(os.getpid()), time.monotonic()

@@ -35,7 +35,7 @@ from dpstream.core.schema import Boolean, Categorical
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.stream import StateKey, Stream, open_stream
-from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.store import encryption
 from dpstream.stream.store.encryption import write_key
 from dpstream.stream.store.upkeep import rekey_store
@@ -64,11 +64,11 @@ def opened(home: Path, key: StateKey | None) -> Stream:
 def build(home: Path, steps: int, key: StateKey) -> dict[str, Path]:
     """The stream, and its encrypted copy."""
     places = {"plain": home / "plain", "encrypted": home / "encrypted"}
-    write = Outlet._write_catalogue
+    write = ReleasePublisher._write_catalogue
     with opened(places["plain"], None) as stream:
         for step in range(stream.last_step + 1, steps + 1):
             # The catalogue lists all steps; once is enough here.
-            Outlet._write_catalogue = write if step == steps else lambda *arguments: None  # type: ignore[method-assign]
+            ReleasePublisher._write_catalogue = write if step == steps else lambda *arguments: None  # type: ignore[method-assign]
             stream.step(Batch(ROWS), f"b{step}", position={"rows": step})
     shutil.copytree(places["plain"], places["encrypted"])
     encryption._VALUES = 1

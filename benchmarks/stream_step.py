@@ -38,7 +38,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import DPStabs, DPStabsPlan
-from dpstream.families.tabular.limits import Room
+from dpstream.families.tabular.limits import TreeCapacity
 from dpstream.io.sinks import Publisher
 from dpstream.lab.experiments import Replay, data_folder, kumar_stream
 from dpstream.stream import Batch, open_stream
@@ -176,7 +176,7 @@ class MbiLoop:
         """Permute-and-flip (as the largest of scores with exponential noise) among what fits."""
         expected = self.pairs()
         remaining = [i for i in range(len(PAIRS)) if i not in chosen]
-        allowed = Room(self.recipe.workload, self.recipe.max_cells, chosen).within(remaining).tolist()
+        allowed = TreeCapacity(self.recipe.workload, self.recipe.max_cells, chosen).within(remaining).tolist()
         scores = [float(np.abs(counts[i] - BATCH * expected[i]).sum()) - len(counts[i]) for i in allowed]
         noisy = np.array(scores) + self.rng.exponential(2 / self.select, len(scores))
         return allowed[int(noisy.argmax())]

@@ -19,7 +19,7 @@ OUT = Path(__file__).parent / "images" / "gallery"
 #: Width and height of the window, and width of the picture.
 VIEWS = {"light": (1100, 1900, 760), "dark": (1100, 1900, 760), "phone": (390, 1500, 390)}
 #: No picture is larger.
-MOST_BYTES = 58_000
+MAX_BYTES = 58_000
 STATEMENT = """
 [statement]
 title = "Eviction notices"
@@ -116,7 +116,7 @@ def picture(page: Path, out: Path, view: str) -> None:
     image = image.resize((shown, round(high * shown / wide)), Image.Resampling.LANCZOS)
     for quality in range(80, 10, -10):
         image.save(out, "WEBP", quality=quality, method=6)
-        if out.stat().st_size < MOST_BYTES:
+        if out.stat().st_size < MAX_BYTES:
             return
 
 

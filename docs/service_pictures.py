@@ -30,7 +30,7 @@ PICTURES = (
     ("held", "/held?stream=evictions&step=12", 390, 1500, False),
     ("board", "/board?stream=evictions&amount=0.5&wish=total+within+2+%25", 1100, 1000, True),
 )
-MOST_BYTES = 58_000
+MAX_BYTES = 58_000
 PASSWORD = "only for pictures"
 
 
@@ -99,7 +99,7 @@ def save(image: Image.Image, out: Path) -> None:
         image = image.resize((760, round(image.height * 760 / image.width)), Image.Resampling.LANCZOS)
     for quality in range(80, 10, -10):
         image.save(out, "WEBP", quality=quality, method=6)
-        if out.stat().st_size < MOST_BYTES:
+        if out.stat().st_size < MAX_BYTES:
             return
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from census_stays import SMALL
 
-from dpstream.core.contracts import Given, build
+from dpstream.core.contracts import RecipeContext, build
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import PureDP
 from dpstream.families.census import Census
@@ -19,7 +19,7 @@ def read(expected: Fraction | None = None, coming: int | None = None, **table: A
     section = Section("dpstream.toml", "mechanism", {"name": "census", **table})
     section.variant = "census"
     recipe: Census = build(
-        section, Census, Given(SMALL, turnover=expected, budget=PureDP.of(1), records_per_step=coming)
+        section, Census, RecipeContext(SMALL, turnover=expected, budget=PureDP.of(1), records_per_step=coming)
     )
     return recipe
 

@@ -20,10 +20,10 @@ from dpstream.families.census.cohorts import (
     projected,
     raked,
 )
-from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_run import MeasuredCells
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
-FOLLOWED = Followed(Workload.all_k_way(DOMAIN, 2))
+FOLLOWED = MeasuredCells(Workload.all_k_way(DOMAIN, 2))
 CELLS = FOLLOWED.cells
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load
 
-from dpstream.core.contracts import Given, Nested, Option, build, option, registry
+from dpstream.core.contracts import Nested, Option, RecipeContext, build, option, registry
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
@@ -128,7 +128,7 @@ class Loose(Section):
         self._rows = {key.name: key for key in keys_of_recipes("mechanism", {"outer": Outer})}
 
 
-GIVEN = Given(Schema([Boolean("a")]).domain, Schema([Boolean("a")]))
+GIVEN = RecipeContext(Schema([Boolean("a")]).domain, Schema([Boolean("a")]))
 
 
 def read(**table: Any) -> Outer:
@@ -181,7 +181,7 @@ def test_methods_that_are_compared_are_streams_of_tables(name: str) -> None:
 def test_where_only_the_domain_is_known_a_classifier_says_what_it_needs() -> None:
     options = {"name": "scheduler", "first_run": 8, "black_box": "erm", "target": "a"}
     with pytest.raises(ConfigError, match=r"file \[mechanism\] target: a classifier needs a schema"):
-        read_recipe(Section("file", "mechanism", options), Given(GIVEN.domain))
+        read_recipe(Section("file", "mechanism", options), RecipeContext(GIVEN.domain))
 
 
 def test_a_workload_of_groups_is_in_the_plan_as_it_was_written(tmp_path: Path) -> None:

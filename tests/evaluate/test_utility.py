@@ -16,7 +16,7 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate import association, cramers_v, total_variation, train_and_test, utility
-from dpstream.tools.evaluate.prediction import MOST_ROWS, _score, _split
+from dpstream.tools.evaluate.prediction import MAX_ROWS, _score, _split
 from dpstream.tools.evaluate.utility import pairwise
 
 DOMAIN = Domain(("a", "b", "c", "fixed"), (2, 3, 4, 2))
@@ -126,7 +126,7 @@ def test_pairwise_looks_at_every_column_and_every_pair(monkeypatch, at_once):
 
 
 def test_pairs_that_are_too_large_and_single_columns_have_no_number(monkeypatch):
-    monkeypatch.setattr(utility, "_LARGEST_PAIR", 7)
+    monkeypatch.setattr(utility, "_MAX_PAIR", 7)
     found = pairwise(DOMAIN, counting(tables()), counting(tables(1)))
     assert np.isnan(found.two_way[1, 2])
     assert not np.isnan(found.two_way[0, 1])
@@ -221,11 +221,11 @@ def test_scores_are_those_of_the_definitions():
 def test_long_training_tables_are_cut_by_a_fixed_draw(monkeypatch):
     from dpstream.tools.evaluate import prediction
 
-    monkeypatch.setattr(prediction, "MOST_ROWS", 300)
+    monkeypatch.setattr(prediction, "MAX_ROWS", 300)
     found = train_and_test(people(1000), people(800, seed=1), SCHEMA, "paid")
     assert (found.synthetic_rows, found.real_rows, found.test_rows) == (300, 300, 300)
     assert found == train_and_test(people(1000), people(800, seed=1), SCHEMA, "paid")
-    assert MOST_ROWS == 50_000
+    assert MAX_ROWS == 50_000
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitE
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, SparseRun
+from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, _whole_cost, hard_limit, published_noise
 from dpstream.families.growing.pmwg_plan import PMWGPlan
@@ -117,7 +117,7 @@ def test_replacing_a_record_moves_what_is_tested_by_no_more_than_is_charged(
     """One record's weight goes from ``old`` to ``new``, early or late: the tested integer moves by at most D."""
     c = data.draw(st.fractions(min_value=Fraction(1, 10**6), max_value=100, max_denominator=10**6))
     sparse = NumericSparse(PureDP.of(1000), PowerNoise(c), Fraction(1, 15))
-    run = sparse.start(Books(), t, silent).run
+    run = sparse.start(SpentAmounts(), t, silent).run
     assert run is not None
     now = t + later
     share = data.draw(st.integers(-(2**20) * now, 2**20 * (now - 1)))

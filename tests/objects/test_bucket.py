@@ -14,7 +14,7 @@ import dpstream as dp
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.io.objects import ObjectPath, object_path
-from dpstream.io.sinks import Bucket, Mirrored, Publisher
+from dpstream.io.sinks import Bucket, FolderAndBucket, Publisher
 from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
@@ -171,7 +171,7 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     tmp_path: Path, bucket: Place
 ) -> None:
     place = root(bucket)
-    sink = Mirrored(Publisher(tmp_path / "releases"), Bucket(f"{bucket[0]}/shop{bucket[1]}"))
+    sink = FolderAndBucket(Publisher(tmp_path / "releases"), Bucket(f"{bucket[0]}/shop{bucket[1]}"))
     large = tmp_path / "large"
     large.write_bytes(b"rows" * 1000)
     staged = StagedFile(hashlib.sha256(large.read_bytes()).hexdigest(), 4000, large)

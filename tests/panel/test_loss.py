@@ -166,12 +166,12 @@ def test_a_reading_of_what_is_private_after_the_noise_is_caught():
     """Not only the splits: any private bit in a release makes the loss infinite."""
     plan = FixedWindow(3, 1).calibrate(1, REPLACE)
 
-    class Told(type(plan)):
+    class PublishedRun(type(plan)):
         def step(self, state, reports, randomness):
             release = super().step(state, reports, randomness)
             return replace(release, clipped=release.clipped + int(reports[-1]))
 
-    told = Told(plan.recipe, plan.budget, plan.unit)
+    told = PublishedRun(plan.recipe, plan.budget, plan.unit)
     base, neighbour = np.zeros((3, 3), np.int64), np.array([[0] * 3, [0] * 3, [0, 0, 1]])
     assert history_loss(plan, base, neighbour, Randomness.seeded(1)) <= 1
     assert history_loss(told, base, neighbour, Randomness.seeded(1)) == math.inf

@@ -19,7 +19,14 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
 from dpstream.core.tables.change_tables import apply_changes, content_sha256
-from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee, database_feed
+from dpstream.io.sinks import (
+    DuckDBFeed,
+    FolderAndFeed,
+    PostgresFeed,
+    Publisher,
+    StandardOutput,
+    database_feed,
+)
 from dpstream.io.sinks.database_feed import DatabaseFeed
 from dpstream.stream import Sink
 
@@ -69,7 +76,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
         return Case(lambda: Publisher(tmp_path / "releases", format=form), lambda: None)
     if kind == "stdout":
         out = io.BytesIO()
-        return Case(lambda: Tee(folder, StandardOutput(out), FIELDS), lambda: None, out)
+        return Case(lambda: FolderAndFeed(folder, StandardOutput(out), FIELDS), lambda: None, out)
     if kind.startswith("duckdb"):
         duckdb = pytest.importorskip("duckdb")
         path = tmp_path / "releases.duckdb"
@@ -78,7 +85,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
             with duckdb.connect(str(path)) as db:
                 return sorted(db.execute("SELECT * FROM synthetic").fetchall())
 
-        return Case(lambda: Tee(folder, DuckDBFeed(path), FIELDS), look)
+        return Case(lambda: FolderAndFeed(folder, DuckDBFeed(path), FIELDS), look)
     psycopg = pytest.importorskip("psycopg")
     conninfo = request.getfixturevalue("postgres")
     with psycopg.connect(conninfo) as db:
@@ -88,7 +95,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
         with psycopg.connect(conninfo) as db:
             return sorted(db.execute("SELECT * FROM synthetic").fetchall())
 
-    return Case(lambda: Tee(folder, PostgresFeed(conninfo), FIELDS), ask)
+    return Case(lambda: FolderAndFeed(folder, PostgresFeed(conninfo), FIELDS), ask)
 
 
 def table(ids: list[int], later: int = 0) -> Any:
@@ -367,11 +374,13 @@ def test_tables_expire_and_are_withdrawn(case: Case, tmp_path: Path) -> None:
 def test_standard_output_is_whole_steps_in_order(tmp_path: Path) -> None:
     out = io.BytesIO()
     folder = Publisher(tmp_path / "releases")
-    sink = Tee(folder, StandardOutput(out), FIELDS)
+    sink = FolderAndFeed(folder, StandardOutput(out), FIELDS)
     sink.publish(1, files(sink, 1, full=FIRST))
     sink.publish(2, files(sink, 2, full=SECOND, change=CHANGE))
     after_crash = io.BytesIO()
-    Tee(folder, StandardOutput(after_crash), FIELDS).publish(2, files(sink, 2, full=SECOND, change=CHANGE))
+    FolderAndFeed(folder, StandardOutput(after_crash), FIELDS).publish(
+        2, files(sink, 2, full=SECOND, change=CHANGE)
+    )
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["event"] for line in lines if "event" in line] == ["begin", "end"] * 2
     assert [line["kind"] for line in lines if "event" in line] == ["table"] * 2 + ["changes"] * 2
@@ -447,7 +456,7 @@ def test_what_readers_made_of_a_table_stays(
     import psycopg
 
     monkeypatch.setattr(database_feed, "LOCK_SECONDS", 1)
-    sink = Tee(Publisher(tmp_path / "releases"), PostgresFeed(postgres, table="kept"), FIELDS)
+    sink = FolderAndFeed(Publisher(tmp_path / "releases"), PostgresFeed(postgres, table="kept"), FIELDS)
     first, second = (rows.drop_columns(["record_id"]) for rows in (FIRST, SECOND))
     sink.publish(1, files(sink, 1, full=first))
     reader_url = postgres.replace("user=dpstream", "user=reader")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import Wanted
+from dpstream.core.contracts import ReadRequest
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import PresentTable
 from dpstream.core.tables.keyed_reading import read_keyed
@@ -101,7 +101,7 @@ def outcome(entries: Iterable[Any], returns: str = "new") -> list[tuple[Any, ...
     """What each step changes: its keys, which are there, their values; as the stream computes it."""
     table, found = PresentTable.empty(SCHEMA.domain), []
     for entry in entries:
-        wanted = Wanted("present", SCHEMA, "record", None, SECRET, f"step {entry.step}")
+        wanted = ReadRequest("present", SCHEMA, "record", None, SECRET, f"step {entry.step}")
         granted = read_keyed(entry.keyed, wanted)
         assert granted.keyed is not None
         changes: Any = granted.keyed.changes(table)

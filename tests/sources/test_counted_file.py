@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpstream.core.contracts import Granted, Wanted
+from dpstream.core.contracts import BatchAccess, ReadRequest
 from dpstream.core.errors import DataError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
@@ -97,13 +97,13 @@ def test_messages_are_the_same(tmp_path: Path) -> None:
     assert len(taken(config, tmp_path / "b", large=True)) > 3
 
 
-def granted(folder: Path, monkeypatch: pytest.MonkeyPatch, *cliques: tuple[int, int]) -> Granted:
+def granted(folder: Path, monkeypatch: pytest.MonkeyPatch, *cliques: tuple[int, int]) -> BatchAccess:
     monkeypatch.setattr(counted_file, "_LARGE", 0)
     options = SourceOptions(path=("*.parquet",), every="files")
     (entry,) = open_source(options, base=folder, columns=SCHEMA.names, schema=SCHEMA).steps()
     assert entry.engine is not None
     assert entry.inserts is None
-    return entry.engine.grant(Wanted("counts", SCHEMA, "event", None, b"", "step 1", cliques))
+    return entry.engine.grant(ReadRequest("counts", SCHEMA, "event", None, b"", "step 1", cliques))
 
 
 def test_counts_and_hash_are_those_of_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from dpstream.io.sources import (
     open_source,
 )
 from dpstream.io.sources import files as files_module
-from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.pieces import StepRows
 
 ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 START = datetime.date(1997, 1, 2)
@@ -292,12 +292,12 @@ def test_sorted_files_are_read_with_little_memory(tmp_path: Path, monkeypatch: p
         write(tmp_path / f"{part}.parquet", [(part * 50 + i // 100, "insert", "v") for i in range(5000)])
     waiting: list[int] = []
 
-    class Watched(Pieces):
+    class Watched(StepRows):
         def add(self, table: Any, deletes: Any, *, steps: Any, source: int = 0) -> None:
             super().add(table, deletes, steps=steps, source=source)
             waiting.append(sum(t.num_rows for tables in self._waiting.values() for _, t in tables))
 
-    monkeypatch.setattr(files_module, "Pieces", Watched)
+    monkeypatch.setattr(files_module, "StepRows", Watched)
     sizes = [s.inserts.num_rows for s in FileSource(numbered(start=0), base=tmp_path).steps()]
     assert sizes == [100] * 200
     assert len(waiting) >= 40

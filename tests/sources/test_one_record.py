@@ -320,7 +320,7 @@ def test_files_that_are_taken_read_as_before(parts: list[bytes]) -> None:
 
 
 def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MOST_BYTES", 200)
+    monkeypatch.setattr(formats, "MAX_BYTES", 200)
     head, good = ",".join(NAMES).encode(), csv_line(RECORDS[0])
     long = b"x" * 1000 + b"," * 6
     for block in (32, 2**22):
@@ -343,7 +343,7 @@ def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPa
 def test_blocks_hold_the_lines_whatever_their_size(parts: list[bytes], size: int) -> None:
     """A line that is too long stays too long, all others are whole, and no line is in two blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "MOST_BYTES", 5)
+        patch.setattr(formats, "MAX_BYTES", 5)
 
         def cut(text: bytes) -> list[bytes]:
             found = re.findall(rb"([^\r\n]*)(?:\r\n|\r|\n)|([^\r\n]+)$", text)

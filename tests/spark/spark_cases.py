@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpstream.core.contracts import Granted, Wanted
+from dpstream.core.contracts import BatchAccess, ReadRequest
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.stream.admission import RecordRows
@@ -27,7 +27,7 @@ SCHEMA = Schema(
     )
 )
 CLIQUES = ((), (0,), (0, 1), (1, 2), (0, 1, 2))
-WANTED = Wanted("counts", SCHEMA, "event", None, KEY, "step 'x'", CLIQUES)
+WANTED = ReadRequest("counts", SCHEMA, "event", None, KEY, "step 'x'", CLIQUES)
 
 
 def stops(calls: list[str], stride: int) -> list[int]:
@@ -50,15 +50,15 @@ def table(rows: int, seed: int = 1) -> pa.Table:
 KINDS = pa.schema([("zip", pa.string()), ("paid", pa.bool_()), ("rent", pa.int64())])
 
 
-def in_process(inserts: pa.Table, deletes: pa.Table | None = None, schema: Schema = SCHEMA) -> Granted:
+def in_process(inserts: pa.Table, deletes: pa.Table | None = None, schema: Schema = SCHEMA) -> BatchAccess:
     """What frames grant."""
     came = schema.encode(inserts)
     went = None if deletes is None else schema.encode(deletes)
     batch = EncodedBatch(schema.domain, came, went)
-    return Granted(batch, RecordRows(schema.domain, came, came[:0] if went is None else went))
+    return BatchAccess(batch, RecordRows(schema.domain, came, came[:0] if went is None else went))
 
 
-def same(one: Granted, two: Granted, cliques: Any = CLIQUES) -> None:
+def same(one: BatchAccess, two: BatchAccess, cliques: Any = CLIQUES) -> None:
     """Counts of all parts, and the content, are equal."""
     assert one.rows.fingerprint(KEY) == two.rows.fingerprint(KEY)
     assert one.view is not None

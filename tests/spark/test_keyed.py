@@ -15,7 +15,7 @@ import pytest
 from local_frames import LocalFrame, LocalSession
 from spark_cases import CLIQUES, EVERY_CALL, KEY, KINDS, SCHEMA, SECRET, WANTED, table
 
-from dpstream.core.contracts import CounterShards, PresentShards, Wanted
+from dpstream.core.contracts import CounterShards, PresentShards, ReadRequest
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable, Snapshot
 from dpstream.core.tables.counter_files import read_present_shard, shard_of, sweep_files
@@ -27,7 +27,7 @@ from dpstream.stream.admission import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")
-PRESENT: Wanted = replace(WANTED, reads="present", unit="record", key=b"k" * 32, cliques=())
+PRESENT: ReadRequest = replace(WANTED, reads="present", unit="record", key=b"k" * 32, cliques=())
 LENIENT = KeyRules(unknown="drop")
 
 

@@ -22,7 +22,7 @@ import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables import Workload
-from dpstream.io.sinks import Publisher, Tee, read_manifest, read_table
+from dpstream.io.sinks import FolderAndFeed, Publisher, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.spark import release_tables
 from dpstream.spark.release_tables import SparkTables
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 
 def opened(home: Path, *, blocks: int = 20, seed: int | None = 1, **policy: Any) -> Stream:
     keep, max_rows = policy.pop("keep", "all"), policy.pop("max_rows", None)
-    sink = Tee(Publisher(home / "releases"), SparkTables(home / "tables", blocks=blocks), ())
+    sink = FolderAndFeed(Publisher(home / "releases"), SparkTables(home / "tables", blocks=blocks), ())
     return open_stream(
         PLAN,
         SCHEMA,
@@ -92,7 +92,7 @@ def test_small_tables_and_kinds_that_only_one_process_draws_are_one_part(tmp_pat
     """The toy's blocks cannot be sent anywhere; a small table is drawn at once, as ever. No session is needed."""
     for name, rows in (("small", 20), ("toy", 0)):
         home = tmp_path / name
-        sink = Tee(Publisher(home / "releases"), SparkTables(home / "tables", blocks=2), ())
+        sink = FolderAndFeed(Publisher(home / "releases"), SparkTables(home / "tables", blocks=2), ())
         plan, schema = (PLAN, SCHEMA) if rows else (ToyPlan(), TOY)
         with open_stream(
             plan,
@@ -278,7 +278,7 @@ def test_what_a_table_of_spark_cannot_be_is_said_before_anything_starts(
     path.write_text(FILE.replace("step_column", "time_column").replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ConfigError, match=words):
         Config.load(path).publisher()
-    sink = Tee(Publisher(tmp_path / "releases"), SparkTables(tmp_path / "tables"), ())
+    sink = FolderAndFeed(Publisher(tmp_path / "releases"), SparkTables(tmp_path / "tables"), ())
     with pytest.raises(ConfigError, match="draws each table anew"):
         open_stream(
             PLAN, SCHEMA, tmp_path / "s", publish_to=sink, publishing=Publishing(records="persistent")

@@ -16,7 +16,7 @@ import pytest
 from local_frames import LocalFrame, LocalSession
 from spark_cases import KEY, SECRET, WANTED, same, table
 
-from dpstream.core.contracts import CounterShards, Granted
+from dpstream.core.contracts import BatchAccess, CounterShards
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.contribution import as_ids, hash_ids, id_bytes
 from dpstream.core.tables.counter_files import read_shard, shard_of, sweep_files
@@ -74,7 +74,7 @@ def owned(rows: int, seed: int, users: int = 40) -> pa.Table:
 
 def step_both(
     came: pa.Table, went: pa.Table | None, split: Callable[[pa.Table], Any], files: InFiles, rows: InRows
-) -> Granted:
+) -> BatchAccess:
     """One step in both engines, compared; commits the counters."""
     plain = _bounded(Batch(came, went, users="who"), USERS, BOUND)
     found = batch(split(came), None if went is None else split(went), users="who").grant(USERS)
@@ -83,9 +83,9 @@ def step_both(
     assert found.bounded is not None
     view, changes = plain.bounded.admit(rows)
     other, sharded = found.bounded.admit(files)
-    same(Granted(other, found.rows), Granted(view, plain.rows))
+    same(BatchAccess(other, found.rows), BatchAccess(view, plain.rows))
     if len(came) == 90:  # not asked before: another pass
-        same(Granted(other, found.rows), Granted(view, plain.rows), [(2,), (0, 2)])
+        same(BatchAccess(other, found.rows), BatchAccess(view, plain.rows), [(2,), (0, 2)])
     assert sharded.dropped == changes.dropped
     rows.update({user: n for user, n in zip(changes.ids, changes.after.tolist(), strict=True) if n})
     files.shards = sharded.shards

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from dpstream.core.errors import StoreError
-from dpstream.io.sinks import Bucket, Mirrored, Publisher
+from dpstream.io.sinks import Bucket, FolderAndBucket, Publisher
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.table_files import Format
 
 
 class SecondFolder(Publisher):
-    """What ``Mirrored`` wants of a bucket. It is away while the file ``away`` is there."""
+    """What ``FolderAndBucket`` wants of a bucket. It is away while the file ``away`` is there."""
 
     def __init__(self, directory: Path, away: Path, form: Format) -> None:
         super().__init__(directory, format=form)
@@ -30,10 +30,10 @@ class SecondFolder(Publisher):
         return super().__getattribute__(name)
 
 
-def mirrored(home: Path, form: Format = "parquet") -> Mirrored:
+def mirrored(home: Path, form: Format = "parquet") -> FolderAndBucket:
     """The folder ``releases``, and ``second`` beside it, which is away while ``away`` is there."""
     second = SecondFolder(home / "second", home / "away", form)
-    return Mirrored(Publisher(home / "releases", format=form), cast(Bucket, second))
+    return FolderAndBucket(Publisher(home / "releases", format=form), cast(Bucket, second))
 
 
 __all__ = ["SecondFolder", "mirrored"]

@@ -22,7 +22,7 @@ from dpstream.core.errors import ConfigError, StepError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.threads import in_order
 from dpstream.io.sinks import Publisher, read_manifest, read_table
-from dpstream.io.sinks.feed import StandardOutput, Tee
+from dpstream.io.sinks.feed import FolderAndFeed, StandardOutput
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import render, table_blocks
 from dpstream.stream.store import staging
@@ -229,7 +229,7 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
         path.unlink()
     made, write = list[int](), table_blocks.write_blocks
     monkeypatch.setattr(render, "write_blocks", lambda *given: made.append(1) or write(*given))
-    sink = Tee(Publisher(tmp_path / "releases"), StandardOutput(io.BytesIO()), ())
+    sink = FolderAndFeed(Publisher(tmp_path / "releases"), StandardOutput(io.BytesIO()), ())
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
         remade = stream._outlet._remade()  # type: ignore[union-attr]
         first = remade.file(1, "table.parquet")
@@ -377,7 +377,7 @@ def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_take
     monkeypatch.setattr(render, "MAX_ROWS_WHOLE", 20)
     folder = Publisher(tmp_path / "releases")
     feeds = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
-    sink = Tee(folder, feeds[what], ()) if what in feeds else None if what == "nowhere" else folder
+    sink = FolderAndFeed(folder, feeds[what], ()) if what in feeds else None if what == "nowhere" else folder
     policy = Publishing(records="persistent" if what == "persistent" else "fresh")
     options: dict[str, Any] = {"publish_to": sink, "publishing": policy, "randomness": Randomness.seeded(1)}
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Granted, PrivateBatch, StreamPlan, UserEvents, Wanted
+from dpstream.core.contracts import BatchAccess, PrivateBatch, ReadRequest, StreamPlan, UserEvents
 from dpstream.core.errors import DataError, StepError
 from dpstream.core.privacy import Event, Individual, Randomness, User
 from dpstream.core.schema import Boolean, Real, Schema
@@ -36,7 +36,9 @@ Row = tuple[int, ...]
 class ToyView:
     """Counts of lists of tuples, in plain Python."""
 
-    def __init__(self, wanted: Wanted, inserts: list[Row], deletes: list[Row], marks: list[bytes]) -> None:
+    def __init__(
+        self, wanted: ReadRequest, inserts: list[Row], deletes: list[Row], marks: list[bytes]
+    ) -> None:
         self._sizes, self._inserts, self._deletes = wanted.schema.domain.sizes, inserts, deletes
         self.declares_deletes = False
         width = len(self._sizes)
@@ -69,7 +71,7 @@ class ToyView:
 class ToyBounded:
     """Takes the first events of each user that there is room for."""
 
-    wanted: Wanted
+    wanted: ReadRequest
     rows: list[tuple[bytes, Row]]
 
     def admit(self, events: Callable[[list[bytes]], NDArray[np.int64]]) -> tuple[PrivateBatch, UserEvents]:
@@ -103,9 +105,9 @@ class ToyBatch:
 
     rows: list[Row]
     users: list[str] | None = None
-    granted: Granted | None = None
+    granted: BatchAccess | None = None
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
         marks = [
             hashlib.blake2b(user.encode(), digest_size=16, key=wanted.key).digest()
             for user in self.users or []
@@ -116,7 +118,7 @@ class ToyBatch:
         rows = [row for _, row in owned] if marks else self.rows
         view = ToyView(wanted, rows, [], sorted(marks))
         bounded = None if wanted.max_events is None else ToyBounded(wanted, owned)
-        self.granted = Granted(view, ToyRows(owned), bounded)
+        self.granted = BatchAccess(view, ToyRows(owned), bounded)
         return self.granted
 
 
@@ -194,7 +196,7 @@ def test_a_plan_refuses_what_grants_too_little(name: str, tmp_path: Path) -> Non
     case = CASES[name]
 
     class Stingy(ToyBatch):
-        def grant(self, wanted: Wanted) -> Granted:
+        def grant(self, wanted: ReadRequest) -> BatchAccess:
             granted = super().grant(wanted)
             granted.view.records = granted.view.marks = None  # type: ignore[misc]
             return granted

@@ -14,7 +14,7 @@ from toy_keyed import NAMES, KeyedPlan, Values, batch, events, frame, start
 from toy_stream import SCHEMA, ToyPlan, ToyState, ToySynthesis
 from toy_stream import batch as plain_batch
 
-from dpstream.core.contracts import Granted, PrivateBatch, Wanted
+from dpstream.core.contracts import BatchAccess, PrivateBatch, ReadRequest
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, UnconfirmedError, UnitError
 from dpstream.core.privacy import Event, PureDP, Randomness, Record
 from dpstream.core.tables import EncodedBatch
@@ -216,11 +216,11 @@ class Engine:
     def __init__(self, given: KeyedBatch | Snapshot, *, keyed: bool = True) -> None:
         self.given, self.keyed = given, keyed
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
         granted = read_keyed(self.given, wanted)
         if self.keyed:
             return granted
-        return Granted(EncodedBatch(wanted.schema.domain, np.zeros((0, 3), np.int32), None), granted.rows)
+        return BatchAccess(EncodedBatch(wanted.schema.domain, np.zeros((0, 3), np.int32), None), granted.rows)
 
 
 def test_an_engine_gives_keyed_changes_where_they_are_read(tmp_path: Path) -> None:

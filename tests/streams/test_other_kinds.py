@@ -258,7 +258,11 @@ def released_panel(
     )
     plan = recipe.calibrate(rho=40, unit=unit, horizon=4)
     with open_stream(
-        plan, schema, home / "state", publish_to=Publisher(home / "releases"), randomness=Randomness.seeded(1)
+        plan,
+        schema,
+        home / "state",
+        publish_to=Publisher(home / "releases"),
+        randomness=Randomness.seeded(1),
     ) as stream:
         for step, codes in enumerate(people, start=1):
             users = [str(person) for person in range(40)]

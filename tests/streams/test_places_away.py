@@ -11,7 +11,7 @@ from second_place import mirrored
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import StoreError
-from dpstream.io.sinks import DuckDBFeed, Publisher, Tee, read_catalogue
+from dpstream.io.sinks import DuckDBFeed, FolderAndFeed, Publisher, read_catalogue
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing, Sink, Stream, open_stream
 from dpstream.stream.store.store_status import read_status
@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[], 
     path, readers = tmp_path / "releases.duckdb", list[Any]()
 
     def sink() -> Sink:
-        return Tee(Publisher(tmp_path / "releases"), DuckDBFeed(path), FIELDS)
+        return FolderAndFeed(Publisher(tmp_path / "releases"), DuckDBFeed(path), FIELDS)
 
     # A reader who has the file open keeps everybody from writing.
     return (

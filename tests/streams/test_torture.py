@@ -18,7 +18,7 @@ from dpstream.io.sources.files import FilesAsFound
 from dpstream.project import base
 from dpstream.stream.ledger import account, reading
 from dpstream.stream.release import render
-from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.store import sealed_history, store_status, upkeep
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def test_without_its_mend_each_is_found(
     if mend == "no changes after it":
         monkeypatch.setattr(render, "_readers_follow", lambda *_: True)
     elif mend == "its successor's changes go":
-        monkeypatch.setattr(Outlet, "_instead_of_changes", lambda *_: None)
+        monkeypatch.setattr(ReleasePublisher, "_instead_of_changes", lambda *_: None)
     else:
-        monkeypatch.setattr(Outlet, "begin", lambda self: self.publish(skip=True))
+        monkeypatch.setattr(ReleasePublisher, "begin", lambda self: self.publish(skip=True))
     found = next(
         (point.violations for point in torture(5, range(1, 41), kinds=(kind,)) if point.violations), []
     )

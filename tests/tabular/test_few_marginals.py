@@ -52,5 +52,5 @@ def test_the_page_of_constants_names_all_of_them() -> None:
             names, equals, value = line.partition(" = ")
             if equals and re.fullmatch(r"_?[A-Z_]+(, _?[A-Z_]+)*", names) and re.search(r"\d", value):
                 found.update(names.split(", "))
-    assert {"_RECORDS_PER_NOISE", "_MOST_FITS", "VOLATILE_DRIFT", "_DRIFTS"} <= found
+    assert {"_RECORDS_PER_NOISE", "_MAX_FITS", "VOLATILE_DRIFT", "_DRIFTS"} <= found
     assert not [name for name in sorted(found) if f"`{name}`" not in page]

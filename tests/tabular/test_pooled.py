@@ -27,7 +27,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.families.tabular.pooled_run import Design, Followed, Runner, Signs
+from dpstream.families.tabular.pooled_run import Design, MeasuredCells, Runner, Signs
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
 from dpstream.lab.audits.pooled_audit import audit_pooled
@@ -57,7 +57,7 @@ def test_borders_keep_to_the_staleness_and_are_as_rare_as_that_allows(
 
 def pair_cells() -> Cells:
     """A pair and its columns."""
-    return Followed(Workload.parse(Domain(("a", "b"), (6, 8)), [["a", "b"]])).cells
+    return MeasuredCells(Workload.parse(Domain(("a", "b"), (6, 8)), [["a", "b"]])).cells
 
 
 def marginals_of(shape: np.ndarray) -> np.ndarray:
@@ -183,7 +183,7 @@ def test_a_run_spends_its_budget_and_no_more(unit: Event, k: int, fixed: int) ->
     if fixed + k == 0:
         return  # no run measures nothing
     tape = Tape()
-    runner = Runner(Followed(PAIRS), PureDP.of("2"), unit, Fraction(1, 4), 10, 1000)
+    runner = Runner(MeasuredCells(PAIRS), PureDP.of("2"), unit, Fraction(1, 4), 10, 1000)
     counts = histograms(PAIRS, np.random.default_rng(3).integers(0, DOMAIN.sizes, (100, 3)))
     outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 100.0), tape, None)
     drawn = sum(map(histograms_in, tape.noises))
@@ -199,7 +199,7 @@ SIGN_PAIRS = Workload.all_k_way(SIGNS, 2)
 
 def histograms(workload: Workload, rows: np.ndarray) -> np.ndarray:
     """Counts of all followed marginals."""
-    cells = Followed(workload).cells
+    cells = MeasuredCells(workload).cells
     return np.concatenate(
         EncodedBatch(workload.domain, rows.astype(np.int32)).count(cells.cliques, "inserts")
     )
@@ -212,7 +212,7 @@ def drawn_rows(generator: np.random.Generator, number: int) -> np.ndarray:
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_record_moves_every_sum_of_signs_by_at_most_what_is_declared(replaced: bool) -> None:
     """And reaches it in each of them: there is no slack."""
-    generator, followed = np.random.default_rng(12), Followed(SIGN_PAIRS)
+    generator, followed = np.random.default_rng(12), MeasuredCells(SIGN_PAIRS)
     signs = Signs(followed.cells, followed.columns)
     assert len(signs.singles) == len(signs.pairs) == 3
     wanted, reached = [*signs.singles, *signs.pairs], np.zeros(6)
@@ -233,7 +233,7 @@ def test_a_record_moves_every_sum_of_signs_by_at_most_what_is_declared(replaced:
 def test_a_run_with_signs_spends_its_budget_and_no_more(unit, budget, pairs, k, max_cells) -> None:
     """Exact; and without noise it measures the true histograms, pairs that do not fit into its model included."""
     tape, public = Tape(), unit.relation == "replace"
-    runner = Runner(Followed(SIGN_PAIRS), budget, unit, Fraction(1, 7), 5, max_cells)
+    runner = Runner(MeasuredCells(SIGN_PAIRS), budget, unit, Fraction(1, 7), 5, max_cells)
     counts = histograms(SIGN_PAIRS, drawn_rows(np.random.default_rng(13), 200))
     design = Design(5, k, 200.0, pairs)
     known = Model.uniform(SIGNS, 1.0)
@@ -266,7 +266,7 @@ def test_a_run_with_signs_spends_its_budget_and_no_more(unit, budget, pairs, k, 
 
 def test_the_claimed_variances_of_signs_are_those_of_their_errors() -> None:
     """400 runs with a seed: the mean of squares within a third (six of its standard deviations)."""
-    runner = Runner(Followed(SIGN_PAIRS), PureDP.of("1"), Event(), Fraction(1, 7), 2, 1000)
+    runner = Runner(MeasuredCells(SIGN_PAIRS), PureDP.of("1"), Event(), Fraction(1, 7), 2, 1000)
     counts = histograms(SIGN_PAIRS, drawn_rows(np.random.default_rng(14), 500))
     cells, ratios = runner.followed.cells, []
     own = [*runner.signs.singles, *runner.signs.pairs]
@@ -279,7 +279,7 @@ def test_the_claimed_variances_of_signs_are_those_of_their_errors() -> None:
 
 
 def test_pairs_of_signs_are_measured_by_turns_and_where_noise_is_below_a_sample() -> None:
-    runner = Runner(Followed(SIGN_PAIRS), PureDP.of("1"), Event(), Fraction(1, 10), 5, 1000)
+    runner = Runner(MeasuredCells(SIGN_PAIRS), PureDP.of("1"), Event(), Fraction(1, 10), 5, 1000)
     designs = [runner.design(n, drifts=False) for n in (0.0, 10.0, 1e3)]
     assert [d.pairs for d in designs] == [0, 0, 3]
     assert all(d.fixed == 5 for d in designs)  # three of five columns are signs: they are always measured
@@ -318,7 +318,7 @@ WEIGHTED = Workload(DOMAIN, ((0, 1), (1, 2), (0, 1, 2)), (Fraction(3), Fraction(
 def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed, k, max_cells, taken) -> None:
     """Also where the model is full before all selections are made. Exact."""
     tape = Tape()
-    runner = Runner(Followed(WEIGHTED), budget, unit, Fraction(1, 7), 5, max_cells)
+    runner = Runner(MeasuredCells(WEIGHTED), budget, unit, Fraction(1, 7), 5, max_cells)
     counts = histograms(WEIGHTED, np.random.default_rng(3).integers(0, DOMAIN.sizes, (50, 3)))
     outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 50.0), tape, None)
     chosen = taken
@@ -338,7 +338,7 @@ def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed,
 def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_holds(unit, many, taken) -> None:
     """Also of columns, with weights; and no private number of records is refused."""
     generator = np.random.default_rng(9)
-    runner = Runner(Followed(WEIGHTED), PureDP.of("1"), unit, Fraction(1, 10), 3, 1000)
+    runner = Runner(MeasuredCells(WEIGHTED), PureDP.of("1"), unit, Fraction(1, 10), 3, 1000)
     cells = runner.followed.cells
 
     def counted(record, sign):
@@ -456,7 +456,7 @@ def test_what_manifests_say_of_the_budget() -> None:
 
 
 def test_runs_of_few_marginals_grow_with_the_epoch_and_always_measure_something() -> None:
-    runner = Runner(Followed(PAIRS), PureDP.of("1"), Event(), Fraction(1, 4), 10, 1000)
+    runner = Runner(MeasuredCells(PAIRS), PureDP.of("1"), Event(), Fraction(1, 4), 10, 1000)
     few = [runner.design(n, drifts=False) for n in (-5.0, 0.0, 100.0, 1e3, 1e4, 1e6)]
     assert {one.fixed for one in few} == {0}
     assert [one.k for one in few] == sorted(one.k for one in few)

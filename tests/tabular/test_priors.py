@@ -141,8 +141,8 @@ class Unpaid(Runner):
 @pytest.mark.parametrize("unit", [Event(), Event("replace")])
 def test_no_transcript_with_tests_costs_more_than_the_budget(amount, unit, monkeypatch) -> None:
     """The exact loss; a run whose test is paid from nothing must be caught."""
-    monkeypatch.setattr(prior_choice, "_LEAST_APART", 0.0)
-    monkeypatch.setattr(prior_choice, "_LEAST_FREEDOM", 1)
+    monkeypatch.setattr(prior_choice, "_MIN_APART", 0.0)
+    monkeypatch.setattr(prior_choice, "_MIN_FREEDOM", 1)
     prior = PublicPrior(SMALL, (0, 1, 2), _SHAPE, np.full(3, 100.0), {"sha256": "0"})
     recipe = Pooled(Workload.all_k_way(SMALL, 2), prior=prior, iterations=5)
     plan = recipe.calibrate(amount, unit=unit, horizon=4)

@@ -16,7 +16,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
-from dpstream.families.tabular.pooled_run import Followed, with_margins
+from dpstream.families.tabular.pooled_run import MeasuredCells, with_margins
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.lab.audits.pooled_audit import exact_pooled
@@ -43,7 +43,7 @@ def test_waves_vanish_over_whole_seasons_and_have_one_length_at_every_single_ste
 
 def seasonal(season: float | None, noise: float) -> tuple[Estimates, np.ndarray, np.ndarray]:
     """One column of three values and a rate that swing over 12 steps, for four seasons; the truth of 6 steps more."""
-    cells = Followed(Workload.parse(Domain(("a",), (3,)), [["a"]])).cells
+    cells = MeasuredCells(Workload.parse(Domain(("a",), (3,)), [["a"]])).cells
     generator, estimates = np.random.default_rng(8), Estimates.fresh(cells, season)
     turn = 2 * np.pi * (np.arange(54) + 0.5) / 12
     shares = np.column_stack([0.4 + 0.2 * np.cos(turn), 0.3 - 0.2 * np.cos(turn), np.full(54, 0.3)])
@@ -96,7 +96,7 @@ def test_estimates_with_a_season_are_packed_exactly() -> None:
 
 
 def test_a_column_is_the_mean_by_precision_of_all_that_tells_of_it() -> None:
-    cells = Followed(PAIRS).cells
+    cells = MeasuredCells(PAIRS).cells
     pair = cells.cliques.index((0, 1))
     column = Measurement((0,), np.array([10.0, 20.0]), 6.0)
     both = Measurement((0, 1), np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 4.0)
@@ -114,7 +114,7 @@ def test_a_column_is_the_mean_by_precision_of_all_that_tells_of_it() -> None:
 
 
 def test_a_marginal_moves_the_table_only_as_far_as_noise_does_not_explain() -> None:
-    followed = Followed(Workload.parse(Domain(("a", "b"), (4, 4)), [["a", "b"]]))
+    followed = MeasuredCells(Workload.parse(Domain(("a", "b"), (4, 4)), [["a", "b"]]))
     truth = np.full(16, 100.0)
     apart = np.kron([1.0, -1.0, 1.0, -1.0], [1.0, -1.0, 1.0, -1.0])
     values = np.concatenate([np.full(8, 400.0), truth + 20.0 * apart])

@@ -15,7 +15,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.limits import Room
+from dpstream.families.tabular.limits import TreeCapacity
 from dpstream.families.tabular.pooled_run import move_to_columns
 from dpstream.families.tabular.workload_cells import Cells
 
@@ -69,7 +69,7 @@ def test_marginals_are_put_in_where_there_is_room(sizes: list[int], most: int, s
         held = [workload.cliques[j] for j in (*wanted, i)]
         if tree_cells(workload.domain, held) <= most:
             wanted.append(i)
-    room = Room(workload, most)
+    room = TreeCapacity(workload, most)
     assert room.take_in_order(order) == wanted
     left = [
         i for i in order if tree_cells(workload.domain, [workload.cliques[j] for j in (*wanted, i)]) <= most

@@ -365,8 +365,8 @@ def _stops(counter: CalibratedCounter, horizon: int) -> bool:
 # errors. Pearson's chi-square compares them with the law.
 
 
-_LEAST_EXPECTED = 50.0
-_MOST_BINS = 24
+_MIN_EXPECTED = 50.0
+_MAX_BINS = 24
 
 
 def error_p_values(predicted: LinearMap, errors: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -399,7 +399,7 @@ def _same_law(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
         from scipy.stats import chi2
 
     both = np.sort(np.concatenate([one, other]))
-    most = min(_MOST_BINS, int(len(both) / (4 * _LEAST_EXPECTED)))
+    most = min(_MAX_BINS, int(len(both) / (4 * _MIN_EXPECTED)))
     edges = np.unique(both[np.linspace(0, len(both) - 1, most + 1)[1:-1].astype(np.int64)])
     counts = np.array(
         [np.bincount(np.searchsorted(edges, sample), minlength=len(edges) + 1) for sample in (one, other)]
@@ -454,9 +454,9 @@ def _p_value(pmf: NDArray[np.float64], sample: NDArray[np.int64]) -> float:
 
 
 def _edges(cumulative: NDArray[np.float64], runs: int) -> list[int]:
-    """The last value of each bin but the last one. Each bin has at least ``_LEAST_EXPECTED`` expected runs."""
-    least = _LEAST_EXPECTED / runs
-    bins = min(_MOST_BINS, int(1 / least))
+    """The last value of each bin but the last one. Each bin has at least ``_MIN_EXPECTED`` expected runs."""
+    least = _MIN_EXPECTED / runs
+    bins = min(_MAX_BINS, int(1 / least))
     edges: list[int] = []
     reached = 0.0
     for edge in np.unique(np.searchsorted(cumulative, np.arange(1, max(bins, 1)) / max(bins, 1))):

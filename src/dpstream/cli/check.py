@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.project.keyed_check import KeyedCheck
 
-_MOST_STEPS = 3
-_MOST_VALUES = 10
+_MAX_STEPS = 3
+_MAX_VALUES = 10
 WRONG_INPUT = 2
 _REPAIRED = (
     "records that violate a constraint are repaired (violations), and every release is about the repaired records; how "
@@ -39,7 +39,7 @@ class Finding:
 
     def sentence(self) -> str:
         """Column, what is wrong, where, what is allowed; values only where the owner asked for them."""
-        shown = ", ".join(self.steps[:_MOST_STEPS]) + (" and later" if len(self.steps) > _MOST_STEPS else "")
+        shown = ", ".join(self.steps[:_MAX_STEPS]) + (" and later" if len(self.steps) > _MAX_STEPS else "")
         values = f": {', '.join(self.values)}" if self.values else ""
         what = f"column {self.problem.column!r} {self.problem.what}{values}"
         return f"{what}; at {shown} (allowed: {self.problem.allowed})"
@@ -259,4 +259,4 @@ def _add(findings: dict[tuple[str, str], Finding], problem: Any, place: str) -> 
     if place not in finding.steps:
         finding.steps.append(place)
     new = [value for value in problem.values if value not in finding.values]
-    finding.values += new[: max(0, _MOST_VALUES - len(finding.values))]
+    finding.values += new[: max(0, _MAX_VALUES - len(finding.values))]

@@ -15,10 +15,10 @@ from typing import TypeVar
 from dpstream.core.errors import ConfigError
 
 #: More threads would hold more blocks in memory, and wait for each other in Python.
-MOST_THREADS = 4
+MAX_THREADS = 4
 _VARIABLE = "DPSTREAM_THREADS"
 #: A larger number is a slip, and would ask for more memory than there is.
-_MOST_GIVEN = 1024
+_MAX_GIVEN = 1024
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 def thread_count() -> int:
     """How many threads work at once: as the variable ``DPSTREAM_THREADS`` says, or else the cores that this process may
-    use, and ``MOST_THREADS`` at most.
+    use, and ``MAX_THREADS`` at most.
 
     Errors:
         ConfigError: the variable is no number from 1.
@@ -34,12 +34,12 @@ def thread_count() -> int:
     given = os.environ.get(_VARIABLE)
     if not given:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, min(cores, MOST_THREADS))
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= _MOST_GIVEN:
+        return max(1, min(cores, MAX_THREADS))
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= _MAX_GIVEN:
         raise ConfigError(
             f"{given!r} cannot be used",
             where=_VARIABLE,
-            allowed=f"a number of threads from 1 to {_MOST_GIVEN}",
+            allowed=f"a number of threads from 1 to {_MAX_GIVEN}",
         )
     return int(given)
 

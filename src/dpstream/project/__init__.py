@@ -17,7 +17,7 @@ from dpstream.project.pending import (
     taken_steps,
 )
 from dpstream.project.planning import describe, guarantee
-from dpstream.project.reader import Used
+from dpstream.project.reader import EffectiveSetting
 from dpstream.project.sections import BudgetOptions, OutputOptions
 from dpstream.project.status import Watch
 
@@ -27,10 +27,10 @@ __all__ = [
     "SECTIONS",
     "BudgetOptions",
     "Config",
+    "EffectiveSetting",
     "Key",
     "OutputOptions",
     "Pending",
-    "Used",
     "Watch",
     "check_recheck",
     "describe",

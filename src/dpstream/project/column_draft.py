@@ -200,9 +200,9 @@ def _follows(whole: NDArray[np.int64], part: NDArray[np.int64], whole_size: int,
 
 
 #: A text column with more different values than this is left out of the draft.
-MOST_VALUES = 100
+MAX_VALUES = 100
 #: Whole numbers over a shorter span get one code each, longer spans get bins.
-MOST_NUMBERS = 100
+MAX_NUMBERS = 100
 _BINS = 10
 _FEW_ROWS = 20
 
@@ -311,8 +311,8 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
     times = [read_time(word) for word in words]
     if all(time is not None and time.tzinfo is None for time in times):
         return _times(name, pa.array(times, pa.timestamp("us")), bins)
-    if len(words) > MOST_VALUES:
-        return Guess(None, f"it holds text with more than {MOST_VALUES} different values")
+    if len(words) > MAX_VALUES:
+        return Guess(None, f"it holds text with more than {MAX_VALUES} different values")
     values = tuple(sorted(set(words) - {bins.missing, bins.other}, key=_order))
     return Guess(Categorical(name, values, other=bins.other, missing=bins.missing))
 
@@ -327,7 +327,7 @@ def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
     if low == 0 and high <= 1:
         return Guess(Boolean(name, other=bins.other, missing=bins.missing))
     furthest = max(abs(low), abs(high))
-    if high - low < MOST_NUMBERS and furthest < arrow.INEXACT:
+    if high - low < MAX_NUMBERS and furthest < arrow.INEXACT:
         return Guess(Integer(name, min=low, max=high, other=bins.other, missing=bins.missing))
     if len(values) > _FEW_ROWS and len(np.unique(values)) == len(values):
         return Guess(None, "no whole number occurs twice: it looks like an identifier")

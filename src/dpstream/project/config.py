@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from dpstream.core.contracts import Family, Given, PublicPrior, StreamPlan, StreamRecipe, located, shown
+from dpstream.core.contracts import (
+    Family,
+    PublicPrior,
+    RecipeContext,
+    StreamPlan,
+    StreamRecipe,
+    located,
+    shown,
+)
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
@@ -30,7 +38,7 @@ from dpstream.project.public_knowledge import (
     read_prior,
     read_season,
 )
-from dpstream.project.reader import Section, Used
+from dpstream.project.reader import EffectiveSetting, Section
 from dpstream.project.sections import (
     AccuracyOptions,
     BudgetOptions,
@@ -204,11 +212,11 @@ def sink_of(
         Bucket,
         DuckDBFeed,
         Feed,
-        Mirrored,
+        FolderAndBucket,
+        FolderAndFeed,
         PostgresFeed,
         Publisher,
         StandardOutput,
-        Tee,
     )
     from dpstream.io.sinks.feed import SINKS
     from dpstream.stream.release.manifest import describe_tables
@@ -222,7 +230,7 @@ def sink_of(
     elif output.sink == "postgresql" and output.database is not None:
         feed = PostgresFeed(output.database, table=output.table)
     elif output.sink == "bucket" and output.database is not None:
-        return Mirrored(folder, Bucket(output.database))
+        return FolderAndBucket(folder, Bucket(output.database))
     elif output.sink == "stdout":
         feed = StandardOutput()
     elif output.sink == "folder":
@@ -243,7 +251,7 @@ def sink_of(
         )
     book = describe_tables(plan, released, name, folder.table_name, with_ids=False)
     rows = book["dpstream"].get("panel", {}).get("fields", [])
-    return Tee(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
+    return FolderAndFeed(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
 
 
 FORMAT = 1
@@ -274,7 +282,7 @@ class Config:
     budget: BudgetOptions
     output: OutputOptions
     state_dir: Path
-    used: tuple[Used, ...]
+    used: tuple[EffectiveSetting, ...]
     _schema: Schema = field(repr=False)
     family: Family = field(repr=False)
     server: PostgresServer | None = None
@@ -342,7 +350,7 @@ class Config:
             schema = Schema.from_toml(document, base=base, where=str(file))
         else:
             schema = absent.schema(document, base, str(file))
-        options = read_source(source, unit, Given(schema.domain, schema))
+        options = read_source(source, unit, RecipeContext(schema.domain, schema))
         check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)

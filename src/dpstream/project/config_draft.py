@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.contracts import Family, Given, Key, Limits
+from dpstream.core.contracts import Family, Key, Limits, RecipeContext
 from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
@@ -555,7 +555,7 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
     try:
         schema = Schema.from_toml(tomllib.loads(text))
         section = Section("draft", "mechanism", {"name": mechanism, **options})
-        recipe = read_recipe(section, Given(schema.domain, schema, step_name=str))
+        recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]
         budget, horizon = (
             ZCDP.of(1) if "rho" in drafted else PureDP.of(1),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Wanted
+from dpstream.core.contracts import ReadRequest
 from dpstream.core.errors import DataError, UnconfirmedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
@@ -119,7 +119,9 @@ class KeyedCheck:
         return [words]
 
     def _changes(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> Any:
-        wanted = Wanted("present", self.schema, self.unit.name, None, self._key, f"step {entry.batch_id}")
+        wanted = ReadRequest(
+            "present", self.schema, self.unit.name, None, self._key, f"step {entry.batch_id}"
+        )
         granted = read_keyed(keyed, wanted)
         assert granted.keyed is not None
         return granted.keyed.changes(self.present)

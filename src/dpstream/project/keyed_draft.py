@@ -90,7 +90,7 @@ _SHARED, _EQUAL = 0.3, 0.7
 #: Rows of a column that are looked at before all are.
 _FIRST = 1000
 #: Columns that are tried as keys.
-_MOST_COLUMNS = 40
+_MAX_COLUMNS = 40
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def key_candidates(table: Any, time_column: str | None) -> list[str]:
     import pyarrow as pa
 
     found = []
-    for name in table.column_names[:_MOST_COLUMNS]:
+    for name in table.column_names[:_MAX_COLUMNS]:
         kind = table.column(name).type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         if name != time_column and (text or pa.types.is_integer(kind)) and not table.column(name).null_count:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ExpectedTable, Given, PublicPrior, StreamRecipe, shown
+from dpstream.core.contracts import ExpectedTable, PublicPrior, RecipeContext, StreamRecipe, shown
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Budget, Individual, InsertedRecord, Record, Unit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: What is assumed of a table with keys of which its owner says nothing, and of one from which records leave.
 _SIZE, _STEPS = 1000, 10
 #: The largest share by which steps may be guessed to differ.
-_MOST_VARIES = 10.0
+_MAX_VARIES = 10.0
 #: Coarse guesses are three times too large or too small at most.
 _COARSE = 3
 
@@ -73,7 +73,7 @@ def read_expected(
     varies = VARIES
     if given and section.has("varies"):
         varies = section.number("varies", VARIES)
-        if varies > _MOST_VARIES or isinstance(unit, Individual):
+        if varies > _MAX_VARIES or isinstance(unit, Individual):
             raise section.wrong("varies", f"varies = {varies:g} cannot be used")
     if isinstance(unit, Record):
         followed = _of_records(section, mechanism, given)
@@ -105,15 +105,15 @@ def facts_for(
     deletions: bool,
     horizon: int | None,
     **others: Any,
-) -> Given:
+) -> RecipeContext:
     """What a recipe may take from the rest of a configuration, or from the arguments of ``dpstream.open``.
 
     Args:
         expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
-        others: further fields of ``Given``.
+        others: further fields of ``RecipeContext``.
     """
     stays = expected if isinstance(unit, Record) else None
-    return Given(
+    return RecipeContext(
         schema.domain,
         schema,
         deletions,
@@ -223,7 +223,7 @@ def _contradiction(section: Section, why: str, allowed: str) -> ConfigError:
 #: The weights of several rows that add up to this or less are taken for shares.
 _SHARES_UP_TO = 1.000_001
 #: More records than anybody has; a column of such sums holds something else.
-_MOST_RECORDS = 1e12
+_MAX_RECORDS = 1e12
 
 
 def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
@@ -296,11 +296,11 @@ def _check_records(section: Section, name: str, weights: NDArray[np.float64]) ->
     """ConfigError where the weights can be no numbers of records."""
     total, allowed = (
         float(weights.sum()),
-        f"numbers of records, more than 1 and at most {_MOST_RECORDS:.0e} together",
+        f"numbers of records, more than 1 and at most {_MAX_RECORDS:.0e} together",
     )
     if total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1):
         raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}, as shares do", allowed)
-    if total > _MOST_RECORDS:
+    if total > _MAX_RECORDS:
         raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}", allowed)
 
 
@@ -355,7 +355,7 @@ def _weights(section: Section, table: Any, name: str) -> NDArray[np.float64]:
 _DAYS = {"year": Fraction(1461, 4), "week": Fraction(7)}
 _MONTHS = 12
 #: A year of minutes has 525,960.
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 
 
 def read_season(section: Section, options: SourceOptions) -> Fraction | None:
@@ -375,8 +375,8 @@ def read_season(section: Section, options: SourceOptions) -> Fraction | None:
         raise section.wrong("season", f"{value!r} is no season")
     if steps < 2:
         raise section.wrong("season", "a season is shorter than two steps", "a longer season, or none")
-    if steps > MOST_STEPS:
-        raise section.wrong("season", f"a season of {value} steps", f"2 to {MOST_STEPS:,} steps, or none")
+    if steps > MAX_STEPS:
+        raise section.wrong("season", f"a season of {value} steps", f"2 to {MAX_STEPS:,} steps, or none")
     section.note("season", value if isinstance(value, str) else f"{value} steps", default=False)
     return steps
 

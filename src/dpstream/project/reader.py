@@ -24,7 +24,7 @@ from dpstream.project.keys import (
 
 
 @dataclass(frozen=True)
-class Used:
+class EffectiveSetting:
     """A value that the plan rests on: written in the file, or a default with its reason."""
 
     section: str
@@ -36,7 +36,7 @@ class Used:
     def line(self) -> str:
         """``key = value (default: reason)``.
 
-        >>> Used("output", "format", "parquet", "it keeps the columns' types").line()
+        >>> EffectiveSetting("output", "format", "parquet", "it keeps the columns' types").line()
         "[output] format = parquet (default: it keeps the columns' types)"
         """
         name = f"[{self.section}] {self.key}" if self.section else self.key
@@ -73,7 +73,7 @@ class Section:
     file: str
     name: str
     table: Mapping[str, Any]
-    used: list[Used] = field(default_factory=list)
+    used: list[EffectiveSetting] = field(default_factory=list)
     #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
     variant: str = ""
     #: Whose options they are, where the table names no mechanism.
@@ -120,7 +120,7 @@ class Section:
     def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
         """Remember a value for the plan."""
         why = (reason or reason_for(self._rows[key].reason, self.variant)) if default else None
-        self.used.append(Used(self.name, key, value, why))
+        self.used.append(EffectiveSetting(self.name, key, value, why))
 
     def required(self, key: str) -> Any:
         """A value that has no default."""

@@ -15,9 +15,9 @@ from typing import Literal, cast, get_args
 from dpstream.core.contracts import (
     HEADLINE_SHARE,
     Family,
-    Given,
     Headline,
     Limits,
+    RecipeContext,
     StreamPlan,
     StreamRecipe,
     build,
@@ -56,7 +56,7 @@ from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.keys import LICENSE, WEB_ADDRESS, keys_of
-from dpstream.project.reader import Section, Used
+from dpstream.project.reader import EffectiveSetting, Section
 from dpstream.stream import PostgresServer, StateKey
 from dpstream.stream.identity import require_constraints
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
@@ -448,7 +448,7 @@ def _related(
     return unit
 
 
-def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
+def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOptions:
     """Read ``[source]``. Cutting by rows needs public sizes; a unit that is a user or a person needs a user column."""
     check_key_column(section, unit)
     if section.has("user_column") and not isinstance(unit, User | Individual):
@@ -560,7 +560,7 @@ def read_budget(section: Section) -> BudgetOptions:
             budget = round_down(approximate_to_zcdp(epsilon, delta))
         stated = (epsilon, delta)
         reason = "the largest rho within epsilon and delta, rounded down"
-        section.used.append(Used("budget", "rho", str(budget), reason))
+        section.used.append(EffectiveSetting("budget", "rho", str(budget), reason))
     horizon = section.count_or_word("horizon", "none")
     account = section.text("account") if section.has("account") else None
     return BudgetOptions(budget, stated, horizon, account)
@@ -699,7 +699,7 @@ def named_family(section: Section, default: str = DEFAULT_MECHANISM) -> Family:
 
 
 def read_recipe(
-    section: Section, given: Given, default: str = DEFAULT_MECHANISM, why: str | None = None
+    section: Section, given: RecipeContext, default: str = DEFAULT_MECHANISM, why: str | None = None
 ) -> StreamRecipe:
     """The recipe.
 

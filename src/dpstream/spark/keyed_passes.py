@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CounterShards, Granted, PresentShards, ShardedEvents, Wanted
+from dpstream.core.contracts import BatchAccess, CounterShards, PresentShards, ReadRequest, ShardedEvents
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
@@ -71,7 +71,7 @@ class KeyedPasses:
         if self._content is None or not hmac.compare_digest(self._content[0], key):
             self._content = (key, self._checked(self._run(key, None)).here)
         none = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros((0, len(self._schema)), np.int32)
-        wanted = Wanted("present", self._schema, "record", None, b"", self._where)
+        wanted = ReadRequest("present", self._schema, "record", None, b"", self._where)
         rows = sorted_by_key(self._columns.batch, wanted, *none).rows
         assert isinstance(rows, SortedRows)
         return self._content[1].finish(rows.end(), key)
@@ -324,7 +324,7 @@ class KeyedSparkBatch:
     def __repr__(self) -> str:
         return "KeyedSparkBatch(records hidden)"
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
         """See ``EngineBatch``. Names and types are checked here; the rows are read when their hash is asked for."""
         if wanted.reads != "present":
             raise ConfigError(
@@ -334,7 +334,7 @@ class KeyedSparkBatch:
             )
         require_cipher()
         found = self.passes(wanted.schema, wanted.where, wanted.key)
-        return Granted(None, found, sharded=found)
+        return BatchAccess(None, found, sharded=found)
 
     def problems(self, schema: Schema, where: str) -> list[Problem]:
         """What keeps the rows from being read, column by column; for ``dpstream check``."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CounterShards, Wanted
+from dpstream.core.contracts import CounterShards, ReadRequest
 from dpstream.core.errors import DataError
 from dpstream.core.schema.column import PROBLEM_KINDS
 from dpstream.core.tables import KeyedBatch, KeyedChanges
@@ -293,7 +293,7 @@ class Applying:
         if self.batch.rules.repeated != "error" and given.tied():
             tally.problems[-1] |= REFUSED["several"]
             return
-        wanted = Wanted("present", self.schema, "record", None, b"", "")
+        wanted = ReadRequest("present", self.schema, "record", None, b"", "")
         granted = sorted_by_key(self.batch, wanted, given.keys, given.operations, given.codes)
         assert isinstance(granted.rows, SortedRows)
         key = self.row_key + bytes(HASH_KEY_BYTES - len(self.row_key))

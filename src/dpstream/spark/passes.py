@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Ungranted
+from dpstream.core.contracts import BatchBase, Events
 from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.schema.domain import Clique, Domain
@@ -91,15 +91,15 @@ def is_frame(frame: Any) -> bool:
 
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
-MOST_CELLS = 2**26
+MAX_CELLS = 2**26
 #: Copies of the result that driver and executor hold at the same time: Spark's own, on the way to Python, and ours.
 _COPIES = 5
 #: Parts that the middle level of the sum has at most: each of them adds up a share of all partitions.
-_MOST_PARTS = 32
+_MAX_PARTS = 32
 
 
 @dataclass(frozen=True, repr=False)
-class Side:
+class BatchFrame:
     """One frame of a batch.
 
     Attributes:
@@ -123,8 +123,8 @@ def require_room(
     """
     cells = sum(map(domain.cells, cliques)) * (2 if has_deletes else 1)
     what = None
-    if cells > MOST_CELLS:
-        what = f"more than the limit of {MOST_CELLS}"
+    if cells > MAX_CELLS:
+        what = f"more than the limit of {MAX_CELLS}"
     elif 8 * cells * _COPIES > _bytes(memory):
         needed, there = _mebibytes(8 * cells * _COPIES), _mebibytes(_bytes(memory))
         what = f"which need {needed} MiB of the Spark driver's {there} MiB"
@@ -149,7 +149,7 @@ class Passes:
 
     def __init__(
         self,
-        sides: Sequence[Side],
+        sides: Sequence[BatchFrame],
         schema: Schema,
         cliques: Sequence[Clique],
         where: str,
@@ -194,7 +194,7 @@ class Passes:
         if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
             raise changed_records(self.where)
         self.content = (key, content)
-        plan = count_plan(domain, tuple(cliques), MOST_CELLS)
+        plan = count_plan(domain, tuple(cliques), MAX_CELLS)
         shape = (2 if self.has_deletes else 1, plan.cells)
         table = counts.reshape(shape) if found else np.zeros(shape, np.int64)
         for clique, (begin, end) in zip(cliques, plan.bounds, strict=True):
@@ -215,7 +215,7 @@ class Passes:
         return united(side.frame.mapInArrow(task.__call__, PART_TYPE) for side, task in tasks)
 
     def _task(
-        self, side: Side, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int
+        self, side: BatchFrame, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int
     ) -> Counting:
         return Counting(
             version,
@@ -260,7 +260,7 @@ def summed(spark: Any, parts: Callable[[int], Any], where: str) -> tuple[Tally, 
         parts: makes a data frame of parts, which are spread over the given number.
     """
     with shielded_from_spark(where):
-        apart = max(1, min(_MOST_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
+        apart = max(1, min(_MAX_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
         frame = parts(apart)
         for level in dict.fromkeys((apart, 1)):
             frame = frame.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
@@ -294,7 +294,7 @@ def _mebibytes(size: int) -> int:
 
 
 @dataclass(frozen=True, repr=False)
-class SparkView(Ungranted):
+class SparkView(BatchBase):
     """Counts of records in Spark; a ``PrivateBatch``."""
 
     _passes: Passes

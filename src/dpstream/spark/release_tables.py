@@ -30,7 +30,7 @@ from dpstream.core.contracts import Dealing
 from dpstream.core.errors import InputError, StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.io.sinks.feed import Piece, SinkKind
+from dpstream.io.sinks.feed import FeedRelease, SinkKind
 from dpstream.io.sinks.publisher import Differences
 from dpstream.io.sinks.table_files import file_sha256
 from dpstream.spark.release_tasks import DRAWN_TYPE, DrawingParts, Part
@@ -80,7 +80,7 @@ class SparkTables:
             hashes[step] = str(told["manifest_sha256"])
         return hashes
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, piece: FeedRelease) -> None:
         """See ``Feed``. A partition that is there is compared with the step, and not drawn again."""
         self._sweep()
         final = self._partition(piece.step)
@@ -106,7 +106,7 @@ class SparkTables:
         self._sweep()
 
     def compare(
-        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
         """See ``Feed``. Without ``deep`` only the sizes of the files are compared."""
         differences: Differences = {}
@@ -116,7 +116,7 @@ class SparkTables:
                 differences[step, f"{self._table.name}/step={step}"] = how
         return differences
 
-    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+    def restore(self, step: int, piece: Callable[[bool], FeedRelease], withdrawn: Mapping[int, str]) -> None:
         """Draw a partition again that is not there."""
         if not self._partition(step).exists():
             self.publish(piece(False))
@@ -177,7 +177,7 @@ class SparkTables:
             "again publishes it",
         )
 
-    def _difference(self, piece: Piece, *, deep: bool) -> Any:
+    def _difference(self, piece: FeedRelease, *, deep: bool) -> Any:
         """How the partition of a step differs from what was published; None where it does not."""
         folder = self._partition(piece.step)
         if not folder.is_dir():
@@ -217,7 +217,7 @@ def _file(part: int) -> str:
     return f"part-{part:06}.parquet"
 
 
-def _entry(piece: Piece, parts: list[Part]) -> bytes:
+def _entry(piece: FeedRelease, parts: list[Part]) -> bytes:
     """What a partition says about itself. Public."""
     told = {
         "format": _FORMAT,

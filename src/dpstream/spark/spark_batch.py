@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import Granted, Wanted
+from dpstream.core.contracts import BatchAccess, ReadRequest
 from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.spark.keyed_passes import recognised
 from dpstream.spark.passes import (
+    BatchFrame,
     Passes,
-    Side,
     SparkRows,
     SparkView,
     check_columns,
@@ -65,7 +65,7 @@ def batch(
             allowed="the name of a column of the Spark data frames",
         )
     sides = [
-        Side(frame, deletes=leaves)
+        BatchFrame(frame, deletes=leaves)
         for frame, leaves in ((inserts, False), (deletes, True))
         if frame is not None
     ]
@@ -97,7 +97,7 @@ class SparkBatch:
         allow_plain_shuffle, users: see ``batch``.
     """
 
-    sides: tuple[Side, ...]
+    sides: tuple[BatchFrame, ...]
     declares_deletes: bool
     allow_plain_shuffle: bool = False
     users: str | None = None
@@ -105,7 +105,7 @@ class SparkBatch:
     def __repr__(self) -> str:
         return "SparkBatch(records hidden)"
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
         """See ``EngineBatch``. Names and types are checked here; the records are read when their hash is asked for."""
         refuse_reading(wanted.reads, wanted.where)
         if wanted.reads == "present":
@@ -122,7 +122,7 @@ class SparkBatch:
             )
         if wanted.max_events is None:
             found = self.passes(wanted.schema, wanted.cliques, wanted.where)
-            return Granted(SparkView(found), SparkRows(found))
+            return BatchAccess(SparkView(found), SparkRows(found))
         if self.users is None:
             raise DataError(
                 f"the unit is {wanted.unit!r}, and the batch does not say whose records they are",
@@ -133,7 +133,7 @@ class SparkBatch:
         what = "key" if wanted.unit == "record" else "user id"
         found = self.passes(wanted.schema, (), wanted.where, Ids(self.users, wanted.key, what))
         bounded = SparkBounded(found, wanted.cliques, wanted.max_events)
-        return Granted(SparkView(found), SparkRows(found), bounded)
+        return BatchAccess(SparkView(found), SparkRows(found), bounded)
 
     def passes(self, schema: Schema, cliques: Sequence[Clique], where: str, ids: Ids | None = None) -> Passes:
         """The passes over these records, after a look at names, types and settings.
@@ -166,7 +166,7 @@ class SparkBatch:
                 if ids is not None:
                     check_ids(side.frame, ids, where)
                 frame = side.frame.select(*(quoted(name) for name in (*schema.names, *own)))
-            sides.append(Side(frame, side.operations, side.deletes))
+            sides.append(BatchFrame(frame, side.operations, side.deletes))
         return Passes(sides, schema, cliques, where, deletes=self.declares_deletes, users=ids)
 
     def problems(self, schema: Schema, where: str) -> list[Problem]:
@@ -182,7 +182,7 @@ def with_operations(
     users: str | None = None,
 ) -> SparkBatch:
     """A batch of one frame, whose column of operations says which rows leave."""
-    return SparkBatch((Side(frame, operations),), operations is not None, allow_plain_shuffle, users)
+    return SparkBatch((BatchFrame(frame, operations),), operations is not None, allow_plain_shuffle, users)
 
 
 def _recognised(inserts: Any, deletes: Any, users: Any) -> SparkBatch | None:

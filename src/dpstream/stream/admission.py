@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    BatchAccess,
     CounterShards,
     EngineBatch,
-    Granted,
     PresentShards,
     PrivateBatch,
+    ReadRequest,
     ShardedEvents,
     StreamPlan,
     UserCounters,
     UserEvents,
-    Wanted,
 )
 from dpstream.core.contracts.engine_frames import engine_batch, engine_keyed
 from dpstream.core.errors import ConfigError, DataError
@@ -238,7 +238,7 @@ def grant_batch(
     schema: Schema,
     store: Store,
     where: str,
-) -> Granted:
+) -> BatchAccess:
     """Give a plan what it reads of a batch, and, where the unit is a user, whose records they are.
 
     Errors:
@@ -249,7 +249,7 @@ def grant_batch(
     key = store.derived_key(b"record keys" if plan.reads == "present" else b"user ids")
     most = unit.max_events if isinstance(unit, User) else None
     asked = tuple(plan.asked_cliques())
-    wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where, asked)
+    wanted = ReadRequest(plan.reads, plan.reading_schema(schema), unit.name, most, key, where, asked)
     if isinstance(batch, (KeyedBatch, Snapshot)):
         _require_kind(plan, where, keyed=True)
         return read_keyed(batch, wanted)
@@ -276,10 +276,10 @@ def grant_batch(
         )
     kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
     encoded, inserts, deletes = encode_blocks(batch, wanted.schema, where=where, kind=kind)
-    return Granted(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+    return BatchAccess(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
 
 
-def admitted(granted: Granted, store: Store) -> tuple[PrivateBatch, UserEvents | ShardedEvents | None]:
+def admitted(granted: BatchAccess, store: Store) -> tuple[PrivateBatch, UserEvents | ShardedEvents | None]:
     """What a mechanism may see of a batch, and the counters of users that its step commits, where users are bounded.
 
     Errors:
@@ -321,17 +321,17 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
         )
 
 
-def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:
+def _bounded(batch: Batch, wanted: ReadRequest, most: int) -> BatchAccess:
     """Grant the records together with their users."""
     batch, columns = separate(batch, wanted.schema, wanted.where)
     encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=wanted.where)
     lengths, what = (len(inserts), len(deletes)), "key" if wanted.unit == "record" else "user id"
     owners = read_owners(columns, lengths, key=wanted.key, where=wanted.where, what=what)
     rows = RecordRows(wanted.schema.domain, inserts, deletes, owners.words())
-    return Granted(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key))
+    return BatchAccess(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key))
 
 
-def _reports(batch: Batch, wanted: Wanted) -> Granted:
+def _reports(batch: Batch, wanted: ReadRequest) -> BatchAccess:
     """Grant one period of a panel: the reports, with a keyed mark of each person."""
     domain, where = wanted.schema.domain, wanted.where
     if batch.deletes is not None:
@@ -348,7 +348,9 @@ def _reports(batch: Batch, wanted: Wanted) -> Granted:
     ordered = np.empty_like(codes)
     ordered[owners.inserts] = codes
     marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
-    return Granted(EncodedReports(domain, ordered, marks), RecordRows(domain, codes, none, owners.words()))
+    return BatchAccess(
+        EncodedReports(domain, ordered, marks), RecordRows(domain, codes, none, owners.words())
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -389,7 +391,7 @@ class KeyedRecords:
         self._table: PresentTable | None = None
 
     def change(
-        self, granted: Granted, where: str
+        self, granted: BatchAccess, where: str
     ) -> tuple[PresentChange | ShardedEvents | None, PrivateBatch]:
         """What the next step changes (None where records have no keys), and what its mechanism reads.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Granted, NoisyCounts, StreamPlan, Synthesis
+from dpstream.core.contracts import BatchAccess, NoisyCounts, StreamPlan, Synthesis
 from dpstream.core.errors import (
     ConfigError,
     HorizonError,
@@ -39,7 +39,7 @@ from dpstream.stream.ledger.account import Membership, check_account
 from dpstream.stream.predecessor_cost import Base, Broken
 from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest, describe_tables, label_of
-from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.release.persistent_records import join_packed, split_packed
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
@@ -240,12 +240,14 @@ class Stream:
             if pin is not None:
                 self._store.remember_account(pin)
             self._stream_id = self._store.meta["stream_id"].hex()
-            self._outlet: Outlet | None = None
+            self._outlet: ReleasePublisher | None = None
             if sink is not None:
                 persistent = policy.records == "persistent"
                 book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
                 remade = partial(RemadeFiles, self._store, sink, self._released, self._synthesis)
-                self._outlet = Outlet(self._store, sink, facts, book, lambda: remade(self._carried.records))
+                self._outlet = ReleasePublisher(
+                    self._store, sink, facts, book, lambda: remade(self._carried.records)
+                )
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
@@ -512,7 +514,7 @@ class Stream:
         return wanted, held is not None
 
     def _compute(
-        self, reservation: Reservation, held: bool, state: Any, granted: Granted, period: str | None
+        self, reservation: Reservation, held: bool, state: Any, granted: BatchAccess, period: str | None
     ) -> Prepared:
         """Compute the whole result in memory; advances ``state``."""
         randomness = WatchedRandomness(self._randomness)
@@ -621,7 +623,7 @@ class Stream:
         if self._outlet is not None:
             self._outlet.publish()
 
-    def _require_outlet(self, verb: str) -> Outlet:
+    def _require_outlet(self, verb: str) -> ReleasePublisher:
         if self._outlet is None:
             raise no_place(verb)
         return self._outlet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpstream.project import Config
 from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult, FamilyEvaluation, csv_bytes
 from dpstream.tools.evaluate.private_folder import LABEL
-from dpstream.tools.evaluate.run_folder import Folder, Told, releases_of
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, releases_of
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import element
 
@@ -22,7 +22,7 @@ EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",
 
 
 def _draw(folder: Folder, pairs: Pairs) -> Page:
-    run = Told(folder.manifest, folder.states, folder.facts())
+    run = PublishedRun(folder.manifest, folder.states, folder.facts())
     section = element("section", element("p", "A toy has 3 values"), id="toy")
     return Page(run, [("toy", "Toy", section)], "A toy", charts_of(run))
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from dpstream.core.contracts import option
-from dpstream.io.sinks import Piece
+from dpstream.io.sinks import FeedRelease
 from dpstream.io.sinks.feed import SinkKind
 from dpstream.io.sources import Source, SourceOptions, StepInput
 from dpstream.io.sources.source_keys import SourceKind
@@ -70,7 +70,7 @@ class SqliteFeed:
         """What it remembers."""
         return dict(self._file.execute("SELECT step, manifest FROM steps").fetchall())
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, piece: FeedRelease) -> None:
         """In one transaction; the same step again changes nothing."""
         with self._file:
             self.withdraw(piece.step)
@@ -80,12 +80,12 @@ class SqliteFeed:
             self._file.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (piece.step, digest))
 
     def compare(
-        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
     ) -> Mapping[tuple[int, str], str]:
         """Which steps are missing."""
         return {(step, self._table): "missing" for step in committed if step not in self.published("")}
 
-    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
+    def restore(self, step: int, piece: Callable[[int], FeedRelease | None]) -> None:
         """From the folder."""
         found = piece(step)
         if found is not None:

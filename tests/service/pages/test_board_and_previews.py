@@ -23,7 +23,7 @@ from dpstream.project import Config
 from dpstream.project.planning import describe
 from dpstream.service.desk import Held
 from dpstream.service.pages import previews
-from dpstream.service.pages.board import Wanted, changed_text, draft, plan_board
+from dpstream.service.pages.board import WantedPlan, changed_text, draft, plan_board
 from dpstream.service.pages.documents import Documents, policy_of
 from dpstream.service.pages.previews import Noise, preview, released_noise
 
@@ -32,7 +32,7 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
     """With the same numbers in a file, ``dpstream plan`` predicts the same; nothing is written anywhere."""
     path = template / "stream" / "dpstream.toml"
     before = sorted(str(one) for one in template.rglob("*"))
-    wanted = Wanted("0.5", "6000", "1000", "total within 5 %")
+    wanted = WantedPlan("0.5", "6000", "1000", "total within 5 %")
     board = plan_board(path, wanted)
     assert board.has == wanted
     assert [(row.name, row.amount) for row in board.rows] == [
@@ -56,7 +56,7 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
     assert board.smallest["smallest"] is not None
     # The draft holds the numbers and nothing else of the file, such as places of the machine.
     assert numbers == {"budget": {"epsilon": "0.5"}, "expect": {"size": 6000, "records_per_step": 1000}}
-    assert "decided" not in draft(path, Wanted("2"))
+    assert "decided" not in draft(path, WantedPlan("2"))
     # Only the numbers differ, the comment stays, and the old file is as it was.
     documents = [tomllib.loads(one) for one in (text, path.read_text(encoding="utf-8"))]
     assert documents[0].pop("budget") == {"epsilon": "0.5"}
@@ -68,7 +68,7 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
     assert "# decided" in text
     assert sorted(str(one) for one in template.rglob("*")) == before
     # As it is, there is one row less.
-    assert [row.name for row in plan_board(path, Wanted()).rows] == [
+    assert [row.name for row in plan_board(path, WantedPlan()).rows] == [
         "half of it",
         "as the file has it",
         "twice as much",
@@ -77,10 +77,13 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "wanted",
-    [Wanted("1e9"), Wanted("1e999999999"), Wanted("-1"), Wanted("0"), Wanted("1/0"), Wanted("1\n[state]"), Wanted('1"'),
-     Wanted(size="x"), Wanted(size="0"), Wanted(records_per_step="1.5"), Wanted(size="9" * 13)],
-)  # fmt: skip
-def test_the_board_refuses_what_is_no_number(template: Path, wanted: Wanted) -> None:
+    [
+        *(WantedPlan(amount) for amount in ("1e9", "1e999999999", "-1", "0", "1/0", "1\n[state]", '1"')),
+        *(WantedPlan(size=size) for size in ("x", "0", "9" * 13)),
+        WantedPlan(records_per_step="1.5"),
+    ],
+)
+def test_the_board_refuses_what_is_no_number(template: Path, wanted: WantedPlan) -> None:
     path = template / "stream" / "dpstream.toml"
     for call in (plan_board, draft):
         with pytest.raises(Exception, match="allowed") as found:
@@ -93,7 +96,7 @@ def test_a_draft_that_nobody_confirmed_is_as_private_as_the_data(template: Path,
     file = tmp_path / "dpstream.toml"
     file.write_text(text.replace("confirmed = true", "confirmed = false"), encoding="utf-8")
     with pytest.raises(ConfigError, match="as private as the data"):
-        draft(file, Wanted())
+        draft(file, WantedPlan())
 
 
 TEXTS = st.text(st.sampled_from('[]budget="#\n 1epsilon.x{},\\' + "'"), max_size=60)

@@ -366,7 +366,7 @@ def test_many_questions_keep_nobody_else_waiting(made: Path, monkeypatch: pytest
 
 def test_many_forms_keep_few_files_open(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each address that differs is a form; the oldest are let go, and made again for who asks."""
-    monkeypatch.setattr(forms, "MOST_FILES", 3)
+    monkeypatch.setattr(forms, "MAX_FILES", 3)
     with served(stream / "releases") as feed:
         address = f"{BASE}/steps/1/table.csv"
         first = feed.get(f"{address}?limit=1").text

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import StoreDamagedError
-from dpstream.service.releases import Place
+from dpstream.service.releases import ReleaseFolder
 from dpstream.service.releases.connections import FeedConnection
 
 SECRET = b"nobody may read this"
@@ -69,7 +69,7 @@ def test_no_path_leads_out(feed: httpx.Client, parts: list[str]) -> None:
 @given(st.lists(PARTS.filter(lambda one: "%" not in one) | st.text(max_size=6), min_size=1, max_size=4))
 def test_no_name_opens_what_is_outside(made: Path, parts: list[str]) -> None:
     try:
-        file = Place("x", made / "releases").open(*parts)
+        file = ReleaseFolder("x", made / "releases").open(*parts)
     except (FileNotFoundError, StoreDamagedError):
         return
     opened = os.path.realpath(f"/dev/fd/{file.fd}")

@@ -10,6 +10,8 @@ alike. ``registry``: what a family says about itself, and which families there a
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
 from dpstream.core.contracts.batches import (
+    BatchAccess,
+    BatchBase,
     BatchReads,
     BatchRows,
     BoundedBatch,
@@ -17,15 +19,13 @@ from dpstream.core.contracts.batches import (
     CheckedBatch,
     EngineBatch,
     Events,
-    Granted,
     KeyedEffect,
     KeyedRows,
     KeyedShards,
     KeyedTable,
     PresentRecords,
     PrivateBatch,
-    Ungranted,
-    Wanted,
+    ReadRequest,
 )
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
@@ -33,11 +33,11 @@ from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
-    Given,
     Headline,
     Key,
     Nested,
     Option,
+    RecipeContext,
     SectionReader,
     build,
     located,
@@ -78,6 +78,8 @@ __all__ = [
     "HEADLINE_SHARE",
     "Alternative",
     "AskedPlan",
+    "BatchAccess",
+    "BatchBase",
     "BatchReads",
     "BatchRows",
     "BoundedBatch",
@@ -95,8 +97,6 @@ __all__ = [
     "ExpectedTable",
     "Explanation",
     "Family",
-    "Given",
-    "Granted",
     "GrowingTable",
     "Headline",
     "Key",
@@ -122,7 +122,9 @@ __all__ = [
     "PublicPrior",
     "QuestionAnswer",
     "QuestionsSoFar",
+    "ReadRequest",
     "Recipe",
+    "RecipeContext",
     "SectionReader",
     "ShardedEvents",
     "StartTable",
@@ -131,10 +133,8 @@ __all__ = [
     "Synthesis",
     "SyntheticTable",
     "Terms",
-    "Ungranted",
     "UserCounters",
     "UserEvents",
-    "Wanted",
     "build",
     "check_share",
     "check_unit",

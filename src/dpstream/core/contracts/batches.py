@@ -67,7 +67,7 @@ class PrivateBatch(Protocol):
         ...
 
 
-class Ungranted:
+class BatchBase:
     """Base of a ``PrivateBatch``: nothing beside its counts is granted but what a subclass grants."""
 
     __slots__ = ()
@@ -183,7 +183,7 @@ class KeyedShards(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReadRequest:
     """What a stream asks of a batch.
 
     Attributes:
@@ -207,7 +207,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, repr=False)
-class Granted:
+class BatchAccess:
     """What a batch gives a stream.
 
     Attributes:
@@ -230,7 +230,7 @@ class Granted:
 class EngineBatch(Protocol):
     """One step's private records, wherever they are: what ``Stream.step`` takes beside a ``Batch`` of frames."""
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
         """Give what is wanted, and nothing beyond it.
 
         Errors:

@@ -66,7 +66,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Given:
+class RecipeContext:
     """What a recipe may take from the rest of the configuration; all of it public.
 
     Attributes:
@@ -168,7 +168,7 @@ class SectionReader(Protocol):
 
 
 #: Reads one option: from the section, what else is given, and the options that were read before it.
-Reader = Callable[[SectionReader, Given, Mapping[str, Any]], Any]
+Reader = Callable[[SectionReader, RecipeContext, Mapping[str, Any]], Any]
 _ORDER = count()
 
 
@@ -348,7 +348,7 @@ def _text(value: Any) -> str:
 def build(
     section: SectionReader,
     kind: type[Any],
-    given: Given,
+    given: RecipeContext,
     earlier: Mapping[str, Any] | None = None,
     *,
     without: tuple[str, ...] = (),
@@ -375,7 +375,7 @@ def build(
 def read_fields(
     section: SectionReader,
     kind: type[Any],
-    given: Given,
+    given: RecipeContext,
     earlier: Mapping[str, Any] | None = None,
     *,
     without: tuple[str, ...] = (),
@@ -390,7 +390,7 @@ def read_fields(
     return values
 
 
-def _read(section: SectionReader, one: _Declared, given: Given, earlier: Mapping[str, Any]) -> Any:
+def _read(section: SectionReader, one: _Declared, given: RecipeContext, earlier: Mapping[str, Any]) -> Any:
     chosen, key = one.option, one.key
     if chosen.part is not None:
         return build(section, chosen.part.kind, given, earlier, without=chosen.part.without)
@@ -419,7 +419,9 @@ def _read(section: SectionReader, one: _Declared, given: Given, earlier: Mapping
     return section.share(key, Fraction(default or 0))
 
 
-def _read_choice(section: SectionReader, one: _Declared, given: Given, earlier: Mapping[str, Any]) -> Any:
+def _read_choice(
+    section: SectionReader, one: _Declared, given: RecipeContext, earlier: Mapping[str, Any]
+) -> Any:
     """Read the recipe that the key names; ConfigError for an option that only another recipe has."""
     key, recipes = one.key, one.option.one_of
     first = next(iter(recipes))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpstream.core.contracts.plugins import Plugins
-from dpstream.core.contracts.recipe_options import Given, Key, SectionReader, build, keys_of_recipes
+from dpstream.core.contracts.recipe_options import Key, RecipeContext, SectionReader, build, keys_of_recipes
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Family:
         """What a stream of this recipe can be."""
         return self.limits if self.narrow is None else self.narrow(recipe)
 
-    def read(self, mechanism: str, section: SectionReader, given: Given) -> StreamRecipe:
+    def read(self, mechanism: str, section: SectionReader, given: RecipeContext) -> StreamRecipe:
         """The recipe that ``[mechanism]`` describes.
 
         Errors:

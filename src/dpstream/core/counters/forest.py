@@ -500,8 +500,8 @@ class _Impulses(Randomness):
 
 
 _SAMPLES = 192
-_MOST_TREES = 9
-_MOST_LEVELS = 6
+_MAX_TREES = 9
+_MAX_LEVELS = 6
 
 
 @lru_cache(maxsize=64)
@@ -523,9 +523,9 @@ def _candidates(horizon: int) -> Iterator[tuple[int, ...]]:
     seen: set[tuple[int, ...]] = set()
     if horizon <= _SAMPLES:
         yield ()
-    for count in range(1, min(_MOST_TREES, horizon) + 1):
+    for count in range(1, min(_MAX_TREES, horizon) + 1):
         size = -(-horizon // count)
-        for levels in range(1, _MOST_LEVELS + 1):
+        for levels in range(1, _MAX_LEVELS + 1):
             even = root_of(size, levels)
             if even < 2:
                 break

@@ -51,12 +51,12 @@ class FactorArrays(NamedTuple):
 
 
 #: Beyond this no table is allocated: index maps are 32-bit, and such a model cannot be used anyway.
-MOST_CELLS = 2**27
+MAX_CELLS = 2**27
 #: What a cell begins with where no record is: a logarithm below all that potentials add up to.
 _NOWHERE = -1e8
 _EVERYWHERE = np.empty(0)
 #: Larger trees are reported as this large: 2^53 is exact in a double.
-MOST_COUNTED = 2**53
+MAX_COUNTED = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,11 +305,11 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     from dpstream.core.graphical.compiled.inference import index_maps
 
     order, later, cells = elimination.best_elimination(_graph(domain, cliques), _float_sizes(domain))
-    if cells > MOST_CELLS:
+    if cells > MAX_CELLS:
         raise LimitError(
             f"the junction tree of these {len(cliques)} cliques has {cells:.3g} cells",
             where="graphical model",
-            allowed=f"at most {MOST_CELLS}; use fewer or smaller cliques",
+            allowed=f"at most {MAX_CELLS}; use fewer or smaller cliques",
         )
     listing, ends = _clique_tree(order.tolist(), [frozenset(np.flatnonzero(row).tolist()) for row in later])
     sizes = np.array(domain.sizes, dtype=np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical.junction_tree import MOST_COUNTED, check_clique, clique_list
+from dpstream.core.graphical.junction_tree import MAX_COUNTED, check_clique, clique_list
 from dpstream.core.schema.domain import Clique, Domain
 
 _Indices = NDArray[np.int64]
@@ -65,7 +65,7 @@ class TreeSizes:
     @property
     def cells(self) -> int:
         """Cells of the tree now."""
-        return int(min(self._totals.sum(axis=1).min(), MOST_COUNTED))
+        return int(min(self._totals.sum(axis=1).min(), MAX_COUNTED))
 
     def add(self, clique: Clique) -> None:
         """One clique more."""
@@ -86,11 +86,11 @@ class TreeSizes:
         open_ones = ~self._least(candidates)
         best = by_fill
         best[open_ones] = np.minimum(by_fill[open_ones], self._grown(_CELLS, candidates[open_ones]))
-        return np.minimum(best, MOST_COUNTED).astype(np.int64)
+        return np.minimum(best, MAX_COUNTED).astype(np.int64)
 
     def within(self, candidates: _Indices, most: float) -> NDArray[np.bool_]:
         """With which of these candidates (one at a time) the tree has at most so many cells."""
-        fits = np.minimum(self._grown(_FILL, candidates), MOST_COUNTED) <= most
+        fits = np.minimum(self._grown(_FILL, candidates), MAX_COUNTED) <= most
         open_ones = np.flatnonzero(~fits & ~self._least(candidates))
         if len(open_ones):
             fits[open_ones] = self._grown(_CELLS, candidates[open_ones]) <= most

@@ -26,7 +26,7 @@ MAX_EPSILON = 1000
 _NUMBER = re.compile(
     r"-?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?|[0-9]+/0*[1-9][0-9]*)", re.ASCII
 )
-_LONGEST_TEXT = 4000
+_MAX_TEXT = 4000
 # Digits of a bound above an amount, and of an exact decimal before it is easier to read as a fraction.
 _DIGITS, _LONGEST = 6, 24
 
@@ -37,7 +37,7 @@ def exact_text(text: str) -> Fraction | None:
     >>> exact_text("1/3"), exact_text("2.50e1"), exact_text("+1"), exact_text("1e400000000")
     (Fraction(1, 3), Fraction(25, 1), None, None)
     """
-    if len(text) > _LONGEST_TEXT or not _NUMBER.fullmatch(text):
+    if len(text) > _MAX_TEXT or not _NUMBER.fullmatch(text):
         return None
     return Fraction(text)
 
@@ -70,7 +70,7 @@ def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fr
             if read is None:
                 raise ValueError
             exact = read
-        elif isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _LONGEST_TEXT:
+        elif isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _MAX_TEXT:
             raise ValueError  # the digits would be written out
         else:
             exact = Fraction(value)

@@ -23,9 +23,9 @@ from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amo
 # Relative rounding errors of the few operations below are near 1e-15; this is a thousand times that.
 _SLACK = 1e-12
 # Deltas below 10^-300 are refused, and no reported delta is below this (exp would round to 0).
-_LEAST_DELTA = 1e-301
+_MIN_DELTA = 1e-301
 # A search for an amount ends below this.
-_LEAST_BORDER = 1e-300
+_MIN_BORDER = 1e-300
 
 
 def pure_to_zcdp(budget: PureDP) -> ZCDP:
@@ -65,7 +65,7 @@ def approximate_to_zcdp(epsilon: Amount, delta: Amount) -> ZCDP:
     """
     target, limit = _down(_delta(delta)), _down(exact_amount(epsilon, where="epsilon"))
     rho, above = _border(lambda rho: _delta_bound(rho, limit) <= target)
-    if above < _LEAST_BORDER:
+    if above < _MIN_BORDER:
         raise BudgetError("no usable rho stays within this epsilon and delta", where="budget")
     return ZCDP(Fraction(rho))
 
@@ -73,12 +73,12 @@ def approximate_to_zcdp(epsilon: Amount, delta: Amount) -> ZCDP:
 def _border(holds: Callable[[float], bool]) -> tuple[float, float]:
     """Two neighbouring amounts: ``holds`` is true of the first (or that is 0) and false of the second.
 
-    It is true up to some amount and false beyond. Where that lies below ``_LEAST_BORDER``, the search ends there.
+    It is true up to some amount and false beyond. Where that lies below ``_MIN_BORDER``, the search ends there.
     """
     low, high = 0.0, 1.0
     while holds(high):
         low, high = high, 2.0 * high
-    while high - low > 1e-12 * high and high >= _LEAST_BORDER:
+    while high - low > 1e-12 * high and high >= _MIN_BORDER:
         middle = (low + high) / 2
         if holds(middle):
             low = middle
@@ -127,7 +127,7 @@ def _delta_bound(rho: float, epsilon: float) -> float:
     a = math.exp(high)
     terms = (a * (a + 1) * rho, -a * epsilon, -(a + 1) * math.log1p(1 / a), -math.log(a))
     exponent = math.fsum(terms) + _SLACK * (1.0 + sum(abs(term) for term in terms))
-    return 1.0 if exponent >= 0 else max(math.exp(exponent), _LEAST_DELTA)
+    return 1.0 if exponent >= 0 else max(math.exp(exponent), _MIN_DELTA)
 
 
 def _delta(value: Amount) -> Fraction:

@@ -191,7 +191,7 @@ def log_characteristic(noise: Noise, angles: NDArray[np.float64]) -> NDArray[np.
 
 _Floats = NDArray[np.float64]
 #: Blocks of more cells have numbers of vectors beyond floating point.
-_LARGEST_BLOCK = 32
+_MAX_BLOCK = 32
 #: Laws of larger scales are those of this one, stretched.
 _RADIUS_STEPS = 400.0
 #: Radii, common sums and values that are looked at.
@@ -201,7 +201,7 @@ _FURTHEST = 40.0
 
 def has_law(noise: HistogramCells, many: int) -> bool:
     """Whether ``law_of_sum`` knows the law of the sum of so many cells."""
-    small = max(noise.drawn.sizes) <= _LARGEST_BLOCK and noise.cells > 1
+    small = max(noise.drawn.sizes) <= _MAX_BLOCK and noise.cells > 1
     return small and many in (1, noise.cells - 1, noise.cells)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Deeper records are no records: Python's reader would use up its stack on them.
-MOST_DEPTH = 200
+MAX_DEPTH = 200
 # Possessive: a text is matched in one way, and its characters are not kept to go back to.
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _TEXT, _WHOLE, _REAL, _FLAG, _OTHER = range(5)
@@ -29,7 +29,7 @@ _LONGEST = 400
 def parse_record(line: str) -> dict[str, Any] | None:
     """The JSON object of one line; None for anything else, and where a key stands twice. What it answers depends on the
     line only."""
-    if line.count("[") + line.count("{") > MOST_DEPTH and _depth(line) > MOST_DEPTH:
+    if line.count("[") + line.count("{") > MAX_DEPTH and _depth(line) > MAX_DEPTH:
         return None
     try:
         record = _READER.decode(line)

@@ -31,7 +31,7 @@ NULL, OUTSIDE, UNREADABLE = -1, -2, -3
 _WORDS = {NULL: "null", OUTSIDE: "outside", UNREADABLE: "unreadable"}
 #: See ``Problem``.
 PROBLEM_KINDS = ("null", "outside", "unreadable", "type", "damaged")
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 
 
 class WrongTypeError(Exception):
@@ -374,8 +374,8 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     distinct = (
         pa.array(dict.fromkeys(map(repr, chosen.to_pylist()))) if is_cells(chosen.type) else chosen.unique()
     )
-    shown = [x if is_cells(chosen.type) else repr(x) for x in distinct[:_MOST_SHOWN].to_pylist()]
-    return (*shown, "...") if len(distinct) > _MOST_SHOWN else tuple(shown)
+    shown = [x if is_cells(chosen.type) else repr(x) for x in distinct[:_MAX_SHOWN].to_pylist()]
+    return (*shown, "...") if len(distinct) > _MAX_SHOWN else tuple(shown)
 
 
 def problems_error(problems: list[Problem], where: str | None) -> DataError:

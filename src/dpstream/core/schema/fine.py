@@ -24,9 +24,9 @@ from dpstream.core.schema.numeric import Integer, Ordered, Real
 FINE_PARTS = 2**30
 _SECOND = 1_000_000
 #: Whole numbers between the bounds: their differences are 64-bit integers.
-_MOST_VALUES = 2**62
+_MAX_VALUES = 2**62
 #: Logarithm of the ratio of the bounds: less would be mostly rounding.
-_LEAST_RATIO = 2.0**-16
+_MIN_RATIO = 2.0**-16
 
 Scale = Literal["linear", "log"]
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class FineColumn(Ordered):
             )
         if self.last == self._first or (self._unit and self._values == 1):
             raise self._wrong("a coordinate needs more than one value", allowed="wider bounds")
-        if self._unit and self._values > _MOST_VALUES:
+        if self._unit and self._values > _MAX_VALUES:
             raise self._wrong("the bounds of a coordinate are too far apart", allowed="up to 2^62 values")
         if not self._unit and self.last / 2.0 - self._first / 2.0 < np.finfo(np.float64).tiny:
             raise self._wrong(
@@ -73,7 +73,7 @@ class FineColumn(Ordered):
                 "a logarithmic scale needs positive numbers",
                 allowed="real or integer, with a lower bound above 0",
             )
-        if self.scale == "log" and self._logs[1] < _LEAST_RATIO:
+        if self.scale == "log" and self._logs[1] < _MIN_RATIO:
             raise self._wrong("the bounds are too close for a logarithmic scale", allowed="a linear one")
         if self.scale == "log" and self.periodic:
             raise self._wrong("a circle has no logarithmic scale", allowed="one of log and periodic")

@@ -18,7 +18,7 @@ from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
 from dpstream.core.schema.domain import Codes
 
 #: Largest magnitude of a declared whole number; a margin below 2**63 keeps all arithmetic exact.
-LARGEST_NUMBER = 2**62
+MAX_NUMBER = 2**62
 #: 10 to this power, and to smaller ones, is a float64 exactly.
 _EXACT_POWER = 22
 
@@ -341,7 +341,7 @@ def average_ends(column: Column, counts: NDArray[Any]) -> tuple[float, float] | 
 def _whole(value: Any) -> int | None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         return None
-    return int(value) if abs(int(value)) <= LARGEST_NUMBER else None
+    return int(value) if abs(int(value)) <= MAX_NUMBER else None
 
 
 def _finite(value: Any) -> float | None:

@@ -8,14 +8,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Ungranted
+from dpstream.core.contracts import BatchBase
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
 
 
-class EncodedBatch(Ungranted):
+class EncodedBatch(BatchBase):
     """Inserted and deleted records of one step, as codes; a ``PrivateBatch``.
 
     Guarantee: none by itself. The records stay inside; ``count`` gives exact, private integers that only

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Granted, KeyedTable, Wanted
+from dpstream.core.contracts import BatchAccess, KeyedTable, ReadRequest
 from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, problems_error
@@ -82,8 +82,8 @@ def refused_events(kind: str, where: str, column: str | None = None) -> EventsEr
     return error
 
 
-def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
-    """What a plan reads of keyed records; the stream gives the present ones (``Granted.keyed``).
+def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess:
+    """What a plan reads of keyed records; the stream gives the present ones (``BatchAccess.keyed``).
 
     Errors:
         DataError, SchemaError: keys, operations or values that do not fit, or rows of one key where ``repeated`` is
@@ -146,8 +146,8 @@ def hash_keys(column: Any, key: bytes, where: str) -> Keys:
 
 
 def sorted_by_key(
-    batch: KeyedBatch | Snapshot, wanted: Wanted, keys: Keys, operations: Positions, codes: Codes
-) -> Granted:
+    batch: KeyedBatch | Snapshot, wanted: ReadRequest, keys: Keys, operations: Positions, codes: Codes
+) -> BatchAccess:
     """What a plan reads of rows that are encoded already; those of one key are in the order of the source.
 
     Errors:
@@ -164,10 +164,10 @@ def sorted_by_key(
         wanted.schema.domain, keys, starts, operations, codes, isinstance(batch, Snapshot), _terms(batch)
     )
     if isinstance(batch, Snapshot):
-        return Granted(None, rows, keyed=_Whole(rows, batch.rules, batch.confirmed, wanted.where))
+        return BatchAccess(None, rows, keyed=_Whole(rows, batch.rules, batch.confirmed, wanted.where))
     null = tuple(-1 if c.missing_code is None else c.missing_code for c in wanted.schema.columns)
     merged = wanted.schema.rules if rows.terms[-1] else None
-    return Granted(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where, merged))
+    return BatchAccess(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where, merged))
 
 
 def _terms(batch: KeyedBatch | Snapshot) -> tuple[int, ...]:

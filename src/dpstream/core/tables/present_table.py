@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Ungranted
+from dpstream.core.contracts import BatchBase
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
@@ -171,7 +171,7 @@ class CountedAhead:
 
 
 @dataclass(frozen=True, eq=False)
-class PresentBatch(Ungranted):
+class PresentBatch(BatchBase):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
 
     _present: PresentRecords

@@ -60,7 +60,7 @@ def mixture(
 
 
 #: Cohorts that a level keeps apart; older ones are folded.
-_MOST_COHORTS = 16
+_MAX_COHORTS = 16
 #: A mean stay that is assumed where none is declared.
 _LONG_STAY = 1000
 #: The model's number of records may be so many standard errors of the counted one away from it.
@@ -240,7 +240,7 @@ class Bookkeeping:
         """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
         last = self.schedule.levels is not None and level == self.schedule.levels - 1
         own = [cohort for cohort in state.cohorts if cohort.level == level]
-        while len(own) > (1 if last else _MOST_COHORTS):
+        while len(own) > (1 if last else _MAX_COHORTS):
             # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.
             old = self.shapes.renewed(own[0], self.left_of(state, own[0], 0)) if last else own[0]
             own[:2] = [self.shapes.folded(old, own[1], state.seen)]

@@ -17,7 +17,6 @@ from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
     Explanation,
-    Given,
     Headline,
     NoisyCounts,
     Option,
@@ -28,6 +27,7 @@ from dpstream.core.contracts import (
     PrivateBatch,
     PublicPrior,
     Recipe,
+    RecipeContext,
     SectionReader,
     StreamPlan,
     Terms,
@@ -74,7 +74,7 @@ from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit, check_prior
-from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_run import MeasuredCells
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
 
@@ -85,8 +85,8 @@ Turnover = Amount | None
 
 _TURNOVERS = 'a number of steps such as 3, 10 or 30, or "none"'
 _LEVELS = '1, 2 or "unlimited"'
-_LARGEST_RATIO = 100
-_MOST_STEPS = 10**9
+_MAX_RATIO = 100
+_MAX_STEPS = 10**9
 
 
 def check_turnover(value: Turnover) -> Fraction | None:
@@ -115,7 +115,7 @@ def check_levels(value: Any) -> Levels:
     raise ConfigError(f"levels = {shown(value)}", where="mechanism", allowed=_LEVELS)
 
 
-def _levels(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Levels:
+def _levels(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Levels:
     if not section.has("levels"):
         reason = "two, or one where records stay as long as the stream"
         section.note("levels", "chosen from the turnover and the horizon", default=True, reason=reason)
@@ -129,7 +129,7 @@ def _levels(section: SectionReader, given: Given, found: Mapping[str, Any]) -> L
     return levels
 
 
-def _turnover(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Turnover:
+def _turnover(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Turnover:
     if section.has("turnover"):
         value = section.raw("turnover")
         try:
@@ -210,11 +210,11 @@ class Census(Recipe["CensusPlan"]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "turnover", check_turnover(self.turnover))
         check_levels(self.levels)
-        check_whole(self.ratio, "ratio", 2, _LARGEST_RATIO)
+        check_whole(self.ratio, "ratio", 2, _MAX_RATIO)
         object.__setattr__(self, "departures_share", check_share(self.departures_share, "departures_share"))
         for name in ("departures_every", "records_per_step"):
             if getattr(self, name) is not None:
-                check_whole(getattr(self, name), name, 1, _MOST_STEPS)
+                check_whole(getattr(self, name), name, 1, _MAX_STEPS)
         check_words(self)
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
@@ -312,9 +312,9 @@ class CensusPlan(StreamPlan):
         return self.terms.run_of(level)
 
     @cached_property
-    def followed(self) -> Followed:
+    def followed(self) -> MeasuredCells:
         """The marginals that cohorts are described by."""
-        return Followed(self.recipe.workload, self.terms.headline)
+        return MeasuredCells(self.recipe.workload, self.terms.headline)
 
     @cached_property
     def shapes(self) -> Shapes:

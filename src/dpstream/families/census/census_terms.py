@@ -200,7 +200,7 @@ class Amounts:
 #: seen.
 _PER_NOISE = 10.0
 #: The noise that all counts from one census to the next add to the number of records, as a part of that number.
-_LARGEST_NOISE = 1 / 200
+_MAX_NOISE = 1 / 200
 #: Levels that have an open cohort most of the time.
 _OPEN_LEVELS = 2
 #: Censuses that come sooner than this need no counts between them.
@@ -221,7 +221,7 @@ def expected_wait(budget: Budget, share: Fraction, leaving: float, turnover: Fra
     assert turnover is not None, "there is a gap"
     noise = math.sqrt(_OPEN_LEVELS * noise_for(budget.scaled(share), 1, 1).variance)
     size = float(turnover) * leaving
-    parts = min(gap // math.ceil(_PER_NOISE * noise / leaving), int((_LARGEST_NOISE * size / noise) ** 2))
+    parts = min(gap // math.ceil(_PER_NOISE * noise / leaving), int((_MAX_NOISE * size / noise) ** 2))
     # In equal parts: a count just before a census would be mostly noise.
     return -(-gap // parts) if parts > 1 else None
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_run import MeasuredCells
 from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.families.tabular.prior_choice import PriorChoice
 from dpstream.families.tabular.workload_cells import Cells
@@ -34,9 +34,9 @@ PRIORS: _Floats = np.array([0.0, 0.01, 0.05, 0.25])
 #: What a pull drifts from one census of a higher level to the next, in parts of that.
 _DRIFT = 0.02
 #: A cohort does not go on changing: who leaves soon has left. More exposure than this has no effect.
-_LARGEST_EXPOSURE = 1.5
+_MAX_EXPOSURE = 1.5
 #: Columns with more values together are not followed.
-_MOST_CELLS = 600
+_MAX_CELLS = 600
 #: A share that is predicted is wrong by about this part besides.
 _MISFIT = 0.02
 
@@ -82,7 +82,7 @@ class Attrition:
         if exposure <= 0.0 or not pulls.any():
             return model
         potentials = model.potentials
-        potentials[: len(pulls)] -= min(exposure, _LARGEST_EXPOSURE) * pulls
+        potentials[: len(pulls)] -= min(exposure, _MAX_EXPOSURE) * pulls
         return Model(model.tree, potentials, model.total, cliques=model.cliques, report=model.report)
 
     def learn(
@@ -95,7 +95,7 @@ class Attrition:
             found: each column's shares as measured.
             noise: the variance of one of them, for each column; infinite: not measured.
         """
-        if self.pulls.shape[1] > _MOST_CELLS:
+        if self.pulls.shape[1] > _MAX_CELLS:
             return
         sizes = self.domain.sizes
         starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -141,7 +141,7 @@ class Attrition:
         expected, slope = np.zeros(cells), np.zeros((cells, cells))
         for part in parts:
             shares, together = self._shares(self.aged(part.model, part.exposure, regression))
-            weight, exposure = part.weight / whole, min(part.exposure, _LARGEST_EXPOSURE)
+            weight, exposure = part.weight / whole, min(part.exposure, _MAX_EXPOSURE)
             expected += weight * shares
             slope -= weight * exposure * (together - np.outer(shares, shares))
         return expected, slope
@@ -457,7 +457,7 @@ class _CohortEvidence:
     """The same as it would be in a cohort of ``size`` records; ``Evidence`` for a prior."""
 
     seen: PriorEvidence
-    followed: Followed
+    followed: MeasuredCells
     size: float
 
     @property
@@ -477,7 +477,7 @@ class Shapes:
     ``prior``: public knowledge, judged marginal by marginal.
     """
 
-    followed: Followed
+    followed: MeasuredCells
     iterations: int
     max_cells: int
     prior: PriorChoice | None = None

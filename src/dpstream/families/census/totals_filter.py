@@ -24,7 +24,7 @@ _CLUMPED = 0.3
 #: a clearance, an export that was not whole.
 _BURST = 3.0
 #: A hazard changes by this factor at most at one count.
-_LARGEST_MOVE = math.log(3.0)
+_MAX_MOVE = math.log(3.0)
 #: Newcomers since the last census are expected to within this part: beside records of lower levels; alone.
 _RATE_UNSURE, _RATE_UNSURE_ALONE = 0.25, 0.15
 #: Standard deviation of the rate that is guessed from the turnover, in parts of it.
@@ -83,7 +83,7 @@ class LevelTotal:
             spread, seen = spread + surprise**2 - seen, surprise**2
         gain = spread / seen
         left = min(max(expected + gain * surprise, 0.0), self.size) if noise_variance else found
-        move = min(max(with_log / seen * surprise, -_LARGEST_MOVE), _LARGEST_MOVE)
+        move = min(max(with_log / seen * surprise, -_MAX_MOVE), _MAX_MOVE)
         self.log_hazard += move
         missed = 1.0 - gain
         self.variance = max(self.variance - 2.0 * missed * with_size + spread * noise_variance / seen, 0.0)
@@ -91,7 +91,7 @@ class LevelTotal:
         self.log_variance -= with_log**2 / seen
         if burst and slope > 0.0:
             # Or the hazard was wrong before: then the next count sets it.
-            self.log_variance += min(abs(surprise) / slope, _LARGEST_MOVE) ** 2
+            self.log_variance += min(abs(surprise) / slope, _MAX_MOVE) ** 2
         kept = 1.0 - left / self.size if self.size > 0.0 else 0.0
         self.size -= left
         return kept

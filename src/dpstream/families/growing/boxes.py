@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    BatchBase,
     Events,
-    Given,
     Nested,
     Option,
     Packed,
+    RecipeContext,
     SectionReader,
-    Ungranted,
     check_whole,
     option,
 )
@@ -120,7 +120,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
 
 @dataclass(frozen=True)
-class _Counted(Ungranted):
+class _Counted(BatchBase):
     """The database as a batch that came at once, for a mechanism that counts what it reads."""
 
     reads: Counts
@@ -145,7 +145,7 @@ class _Counted(Ungranted):
 _DEFAULT_ROUNDS = 10
 
 
-def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
+def _rounds(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int | None:
     value = section.count("rounds")
     if value is None:
         section.note("rounds", str(min(_DEFAULT_ROUNDS, earlier["workload"].cells)), default=True)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Given, Packed, SectionReader, located, option, read_fields
+from dpstream.core.contracts import Packed, RecipeContext, SectionReader, located, option, read_fields
 from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -398,7 +398,7 @@ _CHUNK = 4096
 #: How close to the minimiser, as a share of ``1 / (lam t)``, half of what one record can move it by.
 _WANTED_SHARE = 2.0**-10
 #: The largest distance that is allowed, in the same unit: beyond it the sensitivity would suffer.
-_LARGEST_SHARE = 0.25
+_MAX_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,7 @@ class GradientCertificate:
     @property
     def usable(self) -> bool:
         """Whether the distance hardly adds to the sensitivity."""
-        return self.share <= _LARGEST_SHARE
+        return self.share <= _MAX_SHARE
 
     def check(self) -> None:
         """Refuse sizes at which floating point cannot certify a useful distance; depends on public numbers only.
@@ -464,7 +464,7 @@ class GradientCertificate:
                 "the minimiser cannot be certified in double precision with so many records and so little "
                 "regularisation",
                 where="erm",
-                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_LARGEST_SHARE}",
+                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_MAX_SHARE}",
             )
 
     def holds(self, point: Floats, gradient: Floats) -> bool:
@@ -574,11 +574,11 @@ def risk(features: FeatureMap, loss: Loss, records: NDArray[np.int32], coefficie
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
 _WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
 #: Regularisation is stronger where noise would cost more than this: that was better wherever it was measured.
-_LARGEST_NOISE_COST = 1.0 / 32.0
+_MAX_NOISE_COST = 1.0 / 32.0
 #: The grid is this much finer than the sensitivity, per root of the dimension: rounding costs a thousandth.
 _GRID_FINENESS = 1024
 #: Floats hold all whole numbers up to this one exactly.
-_LARGEST_EXACT = 2.0**53
+_MAX_EXACT = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -644,7 +644,7 @@ class ErmRun:
         """
         self.certificate.check()
         _ = self.noise
-        if self.certificate.ball / self.step >= _LARGEST_EXACT:
+        if self.certificate.ball / self.step >= _MAX_EXACT:
             raise LimitError(
                 "the coefficients would not fit the grid", where="erm", allowed="a smaller t, or a larger lam"
             )
@@ -814,7 +814,7 @@ class ERM(BlackBox[LinearClassifier]):
     def _best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
         """The minimum of ``smoothness * variance / 2 + lam radius^2 / 2`` with variance ``c / (lam t)^2``.
 
-        It is larger where noise would cost more than ``_LARGEST_NOISE_COST`` in the mean loss. It is rounded up to
+        It is larger where noise would cost more than ``_MAX_NOISE_COST`` in the mean loss. It is rounded up to
         eight binary digits, so that it can be read, and doubled until double precision can certify the minimiser
         among so many records. Any value is private; some are better.
         """
@@ -824,7 +824,7 @@ class ERM(BlackBox[LinearClassifier]):
             variance = 2.0 / float(budget.rho)
         curved = loss.smoothness * variance
         balanced = (2.0 * curved / (self.assumed_radius * t) ** 2) ** (1.0 / 3.0)
-        quiet = math.sqrt(curved / (2.0 * _LARGEST_NOISE_COST)) / t
+        quiet = math.sqrt(curved / (2.0 * _MAX_NOISE_COST)) / t
         share, exponent = math.frexp(min(max(balanced, quiet, _WEAKEST_LAM), _STRONGEST_LAM))
         lam = math.ldexp(math.ceil(share * 256.0), exponent - 8)
         while lam < _STRONGEST_LAM and not GradientCertificate(self.features, loss, lam, t).usable:
@@ -837,7 +837,9 @@ def root_above(number: int) -> Fraction:
     return Fraction(math.isqrt(number * 10**12) + 1, 10**6)
 
 
-def _predictors(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _predictors(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
     return section.columns("predictors", "all others")
 
 
@@ -887,7 +889,7 @@ class ErmOptions:
     )
 
 
-def read_erm(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> ERM:
+def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> ERM:
     """The black box that the options describe.
 
     Errors:

@@ -200,7 +200,7 @@ _FORMAT = 1
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
 _LISTED_RUNS = 3
 #: Runs that an explanation shows where nobody asks for more, and at most where somebody does.
-_SHOWN_RUNS, _MOST_SHOWN_RUNS = 8, 100_000
+_SHOWN_RUNS, _MAX_SHOWN_RUNS = 8, 100_000
 
 
 @dataclass
@@ -337,7 +337,7 @@ class GrowingPlan(StreamPlan):
 
     def explain_until(self, records: int) -> Explanation:
         """All runs up to a number of records, at most 100,000."""
-        return self._explained(list(islice(self.runs(records), _MOST_SHOWN_RUNS)))
+        return self._explained(list(islice(self.runs(records), _MAX_SHOWN_RUNS)))
 
     def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
         """

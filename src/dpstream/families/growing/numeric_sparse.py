@@ -47,7 +47,7 @@ class SparseRun:
 
 
 @dataclass(frozen=True)
-class Books:
+class SpentAmounts:
     """What was spent, as epsilon (pure) or rho (zCDP), and the run that is under way."""
 
     spent: Fraction = Fraction(0)
@@ -60,7 +60,7 @@ class Books:
         return {"spent": str(self.spent), "run": packed}
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> Books:
+    def unpack(cls, packed: dict[str, Any]) -> SpentAmounts:
         """The inverse of ``pack``.
 
         Errors:
@@ -108,12 +108,12 @@ class NumericSparse:
         """The noise of a value that is given."""
         return DiscreteLaplace(Fraction(8 * self.grid))
 
-    def payable(self, books: Books, t: int) -> bool:
+    def payable(self, books: SpentAmounts, t: int) -> bool:
         """Whether a run that starts at ``t`` can be paid to its end, its number included."""
         moved = self._moved(self.noise.units(t), t)
         return books.spent + self._test_cost(moved) + self._value_cost(moved) <= self.budget.amount
 
-    def runs_left(self, books: Books, t: int) -> int:
+    def runs_left(self, books: SpentAmounts, t: int) -> int:
         """How many further runs could be paid now, each with its number; the one under way besides."""
         moved = self._moved(self.noise.units(t), t)
         left = self.budget.amount - books.spent
@@ -121,19 +121,19 @@ class NumericSparse:
             left -= self._value_cost(books.run.moved)
         return int(left // (self._test_cost(moved) + self._value_cost(moved)))
 
-    def most(self, books: Books, t: int) -> Fraction:
+    def most(self, books: SpentAmounts, t: int) -> Fraction:
         """The most that the next question costs: a number, and the tests of a new run where none is under way."""
         if books.run is not None:
             return self._value_cost(books.run.moved)
         moved = self._moved(self.noise.units(t), t)
         return self._test_cost(moved) + self._value_cost(moved) if self.payable(books, t) else Fraction(0)
 
-    def start(self, books: Books, t: int, draw: Draw) -> Books:
+    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
         units = self.noise.units(t)
         moved = self._moved(units, t)
         run = SparseRun(t, units, moved, draw(self.threshold_noise))
-        return Books(books.spent + self._test_cost(moved), run)
+        return SpentAmounts(books.spent + self._test_cost(moved), run)
 
     def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
         """Test ``share / (2^bits t)`` once."""
@@ -143,15 +143,15 @@ class NumericSparse:
         return tested >= limit + run.threshold_noise
 
     def halt(
-        self, books: Books, run: SparseRun, t: int, share: int, bits: int, draw: Draw
-    ) -> tuple[Books, Fraction]:
+        self, books: SpentAmounts, run: SparseRun, t: int, share: int, bits: int, draw: Draw
+    ) -> tuple[SpentAmounts, Fraction]:
         """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
         units = self._units(run, t)
         value = self._scaled(units, t, share, bits) + draw(self.value_noise)
         spent = books.spent + self._value_cost(self._moved(units, t))
-        return Books(spent), Fraction(value * _XI_UNIT, self.grid * units)
+        return SpentAmounts(spent), Fraction(value * _XI_UNIT, self.grid * units)
 
-    def halt_silently(self, books: Books) -> Books:
+    def halt_silently(self, books: SpentAmounts) -> SpentAmounts:
         """End the run without a value."""
         return replace(books, run=None)
 

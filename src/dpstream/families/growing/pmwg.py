@@ -68,7 +68,7 @@ _OTHER_UNIT = (
     'which is public ([stream] total = "public")'
 )
 #: Below, the grid of ``xi`` is too coarse, and the noise 2^20 times as large as any answer.
-_LEAST_UNITS = 2**20
+_MIN_UNITS = 2**20
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class PMWG(Recipe[PMWGPlan]):
         cells = Universe(self.domain).cells
         text = budget if terms.stated is None else text_rho(*terms.stated)
         noise = self._noise(budget, text, alpha, p, cells)
-        if noise.units(self.start) < _LEAST_UNITS:
+        if noise.units(self.start) < _MIN_UNITS:
             raise BudgetError(
                 f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
                 "times the number of records in every number",

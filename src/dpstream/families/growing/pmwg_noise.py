@@ -24,10 +24,10 @@ XI_BITS = 40
 _COEFFICIENT_BITS = 100
 #: Relative error of a logarithm that was rounded by the machine is near 1e-16; this is ten thousand times that.
 _SLACK = Fraction(1, 10**12)
-_LEAST_P, _MOST_DENOMINATOR = Fraction(1, 4), 12
+_MIN_P, _MAX_DENOMINATOR = Fraction(1, 4), 12
 #: Terms of an infinite sum that are added one by one, before its tail is bounded by an integral.
 _SUMMED_TERMS = 200_000
-_MOST_REMEMBERED = 1000
+_MAX_REMEMBERED = 1000
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class PowerNoise:
     def __post_init__(self) -> None:
         if not isinstance(self.c, Fraction) or self.c <= 0:
             raise ConfigError("the coefficient of xi is not an exact positive number", where="xi")
-        if not (isinstance(self.p, Fraction) and _LEAST_P <= self.p < 1):
+        if not (isinstance(self.p, Fraction) and _MIN_P <= self.p < 1):
             raise ConfigError(f"the exponent of xi is {self.p}", where="exponent", allowed="1/4 to below 1")
-        if self.p.denominator > _MOST_DENOMINATOR:
+        if self.p.denominator > _MAX_DENOMINATOR:
             raise ConfigError(
                 f"the exponent of xi is {self.p}",
                 where="exponent",
-                allowed=f"a fraction with a denominator up to {_MOST_DENOMINATOR}, such as 1/2 or 2/3",
+                allowed=f"a fraction with a denominator up to {_MAX_DENOMINATOR}, such as 1/2 or 2/3",
             )
 
     def units(self, t: int) -> int:
         """``floor(2^XI_BITS c t^p)``, exact."""
         known = self._known
         if t not in known:
-            if len(known) > _MOST_REMEMBERED:
+            if len(known) > _MAX_REMEMBERED:
                 known.clear()
             known[t] = _units(self.c, self.p, t)
         return known[t]
@@ -259,7 +259,7 @@ def _logs(t: int) -> float:
 
 
 #: ``exp(-2^(15/2))``-free form of the theorems' condition on beta; p = 1/2 under pure DP does without it.
-_MOST_BETA = 2.0**-7.5
+_MAX_BETA = 2.0**-7.5
 
 
 @dataclass(frozen=True)
@@ -303,12 +303,12 @@ def promise(
     given = float(alpha) * float(noise.c) * float(start) ** float(noise.p)
     wanted = 51 * math.log(constant * kappa * start / beta)
     smallest = float(alpha) * (wanted / given) ** (1 / (order + 1))
-    allowed = start >= least and (published_half or beta < _MOST_BETA)
+    allowed = start >= least and (published_half or beta < _MAX_BETA)
     holds = allowed and as_in_theory and given >= wanted
     questions = kappa * math.exp(min(700.0, given / 51))
     if not allowed:
         words = f"theory promises nothing: it needs start >= {least}" + (
-            "" if published_half else f" and beta < {_MOST_BETA:.2g}"
+            "" if published_half else f" and beta < {_MAX_BETA:.2g}"
         )
     elif not as_in_theory:
         words = "no error bound is known for this combination of noise and learning"

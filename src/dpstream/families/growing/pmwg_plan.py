@@ -19,7 +19,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse
+from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SpentAmounts
 from dpstream.families.growing.pmwg_noise import (
     PowerNoise,
     Promise,
@@ -67,7 +67,7 @@ class PMWGState:
     t: int
     y: NDArray[np.float64] = field(repr=False)
     y_time: int
-    books: Books = field(default_factory=Books)
+    books: SpentAmounts = field(default_factory=SpentAmounts)
     asked: int = 0
     hard: int = 0
 
@@ -132,7 +132,7 @@ class PMWGPlan(StreamPlan):
         """How many hard questions there may be up to ``t`` records."""
         return hard_limit(float(self.alpha), self.first, self.universe.cells, t)
 
-    def hard_left(self, books: Books, hard: int, t: int) -> int:
+    def hard_left(self, books: SpentAmounts, hard: int, t: int) -> int:
         """How many more hard questions there may be before anything else arrives: by the limit, and by the budget."""
         payable = self.sparse.runs_left(books, t) + (books.run is not None)
         return max(0, min(self.hard_limit(t) - hard, payable))
@@ -143,7 +143,7 @@ class PMWGPlan(StreamPlan):
         detail = (
             f"answers to questions for ever: tests against {float(self.alpha) * 2 / 3:.4g} with noise of scale "
             f"{4 / xi:.4g} and {2 / xi:.4g} (once per run), numbers with {8 / xi:.4g}, as shares of {self.first} "
-            f"records; at most {self.hard_left(Books(), 0, self.first)} hard questions then; arrivals are free"
+            f"records; at most {self.hard_left(SpentAmounts(), 0, self.first)} hard questions then; arrivals are free"
         )
         return (Part("questions", 1, self.budget, detail),)
 
@@ -187,7 +187,7 @@ class PMWGPlan(StreamPlan):
             "cells": self.universe.cells,
             "threshold": float(self.sparse.threshold),
             "noise_of_numbers": 8 / self.noise.value(self.first),
-            "hard_questions": self.hard_left(Books(), 0, self.first),
+            "hard_questions": self.hard_left(SpentAmounts(), 0, self.first),
             "promise": self.promise.words,
         }
         return replace(
@@ -343,7 +343,7 @@ class PMWGPlan(StreamPlan):
 
     def restore_books(self, state: PMWGState, packed: dict[str, Any]) -> None:
         """The inverse of ``pack_books``, in place."""
-        state.books = Books.unpack(packed)
+        state.books = SpentAmounts.unpack(packed)
         state.asked, state.hard = int(packed["asked"]), int(packed["hard"])
 
     def pack_memory(self, state: PMWGState) -> Packed:

@@ -90,9 +90,9 @@ _OTHER_UNIT = (
     'public ([stream] total = "public")'
 )
 #: Runs would follow each other so closely that their exact times have thousands of digits.
-_LEAST_GAMMA = Fraction(1, 1000)
+_MIN_GAMMA = Fraction(1, 1000)
 #: Shares of single runs would be too small to be told from rounding.
-_LEAST_C, _MOST_C = Fraction(1, 1000), Fraction(1)
+_MIN_C, _MAX_C = Fraction(1, 1000), Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class BBScheduler(_Rerun):
                 )
             return promised_gamma(self.box.accuracy, budget, exact_amount(self.beta, where="beta"), self.n)
         gamma = exact_amount(self.gamma, where="gamma")
-        if not _LEAST_GAMMA <= gamma < 1:
+        if not _MIN_GAMMA <= gamma < 1:
             raise ConfigError(
                 f"gamma = {self.gamma}: what came since the last run could be most of the records"
                 if gamma >= 1
@@ -269,8 +269,8 @@ class BBImprover(_Rerun):
             "an improver has no pure guarantee: runs at every size cost a sum of pure budgets without end"
         )
         c = exact_amount(self.c, where="c")
-        most = min(Fraction(self.n, 2), _MOST_C)
-        if not _LEAST_C <= c <= most:
+        most = min(Fraction(self.n, 2), _MAX_C)
+        if not _MIN_C <= c <= most:
             raise ConfigError(f"c = {self.c}", where="c", allowed=f"1/1000 to {most} (1, and half of n)")
         return Improvement(**self._common(budget, paper), c=c)
 
@@ -294,4 +294,4 @@ def promised_gamma(accuracy: PowerLaw, budget: Budget, beta: Fraction, n: int) -
             where="gamma",
             allowed=f"n above {enough}, a larger budget, or gamma given (below 1; then theory may promise nothing)",
         )
-    return max(Fraction(math.floor(gamma * 1000), 1000), _LEAST_GAMMA)
+    return max(Fraction(math.floor(gamma * 1000), 1000), _MIN_GAMMA)

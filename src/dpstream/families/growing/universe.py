@@ -18,7 +18,7 @@ from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery, Weight
 #: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
 WEIGHT_BITS = 20
 #: Weights are kept above 0: the smallest normal number is near 1e-308.
-_LEAST_WEIGHT = 1e-300
+_MIN_WEIGHT = 1e-300
 #: The largest slope that ``matched`` tries; values closer than 1/40 of it cannot be told apart any more.
 _STEEPEST_SLOPE = 1e4
 
@@ -101,7 +101,7 @@ def multiplied(y: NDArray[np.float64], weights: NDArray[np.int64], *, down: bool
     """``y ~ exp(-rate r) y`` in place, ``r`` the query (``down``) or 1 minus it. Linear in N, vectorised."""
     # exp(-rate (1 - f)) and exp(rate f) differ by a constant, which the sum takes out.
     y *= np.exp(weights * ((-rate if down else rate) / 2**WEIGHT_BITS))
-    np.maximum(y, _LEAST_WEIGHT * y.max(), out=y)
+    np.maximum(y, _MIN_WEIGHT * y.max(), out=y)
     y /= y.sum()
 
 
@@ -126,7 +126,7 @@ def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, m
     y *= np.exp(low * (f - (f[-1] if low > 0 else f[0])))[places]
     # What is left may be as small as the floor: relative to it, another floor would be 0, and nothing comes back.
     y /= y.max()
-    np.maximum(y, _LEAST_WEIGHT, out=y)
+    np.maximum(y, _MIN_WEIGHT, out=y)
     y /= y.sum()
 
 

@@ -42,7 +42,7 @@ _SMALL_BUDGET = ZCDP(Fraction(1, 1000))
 #: A counter that is later in the list of names is chosen only if it is better by this part.
 _BETTER_BY = 0.01
 #: Up to this number of ticks the worst moved change is searched for in the matrix; beyond it, twice is charged.
-_MOST_SEARCHED_TICKS = 512
+_MAX_SEARCHED_TICKS = 512
 _REMEMBERED = 8192
 
 
@@ -78,7 +78,7 @@ def person_factor(name: str, ticks: int, unit: Individual) -> Fraction:
     """
     if unit.relation == "add-remove":
         return Fraction(1)
-    if ticks > _MOST_SEARCHED_TICKS:
+    if ticks > _MAX_SEARCHED_TICKS:
         return Fraction(2)
     counter = counter_by_name(name, horizon=ticks).calibrate(_SMALL_BUDGET, Event())
     return max(Fraction(1), moved_loss(counter.materialize(ticks)) / _SMALL_BUDGET.rho)

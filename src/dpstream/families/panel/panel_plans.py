@@ -20,13 +20,13 @@ from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
     Explanation,
-    Given,
     MarginalError,
     NoisyCounts,
     Option,
     Packed,
     Part,
     Recipe,
+    RecipeContext,
     SectionReader,
     Terms,
     located,
@@ -68,7 +68,9 @@ from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowR
 # The options of panels, in the order in which they are shown.
 
 
-def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _counted(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
     if not section.has("counted"):
         return None
     listed = section.raw("counted")
@@ -83,7 +85,9 @@ def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -
     return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
 
 
-def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _period_names(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
     """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
     listed = section.raw("period_names")
     if listed is not None:

@@ -427,7 +427,7 @@ _SPLIT_SPREADS = np.array([0.0, *(2.0**-i for i in range(6, -1, -1))])
 _PRIOR_SPLITS = 0.5
 _ROUNDS = 20
 #: The logarithm of a likelihood is at most this far below the best one.
-_LARGEST_LOG_RATIO = 300.0
+_MAX_LOG_RATIO = 300.0
 
 
 def shrunk(values: Floats, noise: float) -> Floats:
@@ -474,7 +474,7 @@ class Splits:
         count, seen = parents[full].astype(np.float64), difference[full]
         spread = variance + count[:, None] + (count[:, None] * _SPLIT_SPREADS) ** 2
         likely = -0.5 * (seen[:, None] ** 2 / spread + np.log(spread))
-        likely = np.exp(np.maximum(likely - likely.max(axis=1, keepdims=True), -_LARGEST_LOG_RATIO))
+        likely = np.exp(np.maximum(likely - likely.max(axis=1, keepdims=True), -_MAX_LOG_RATIO))
         above = self.weights
         for _ in range(_ROUNDS):
             odds = likely * self.weights

@@ -28,7 +28,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.families.points.online import MAX_DEPTH
 
 #: The most combinations of values that all categorical columns may have together: each is a cell of its own.
-MOST_CATEGORIES = 2**12
+MAX_CATEGORIES = 2**12
 
 Ints = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -55,11 +55,11 @@ class Space:
                 where="schema",
                 allowed='a column of type real, integer, date or datetime (mechanism "pooled" for categories only)',
             )
-        if self.categories > MOST_CATEGORIES:
+        if self.categories > MAX_CATEGORIES:
             raise ConfigError(
                 f"the categorical columns have {self.categories} values together",
                 where="schema",
-                allowed=f"at most {MOST_CATEGORIES}",
+                allowed=f"at most {MAX_CATEGORIES}",
             )
         if self._category_depth >= self.depth:
             raise ConfigError(

@@ -26,7 +26,7 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.families.tabular.plans import check_fit
-from dpstream.families.tabular.run_outputs import LEAST_VARIANCE, RunOutput, measurements_of
+from dpstream.families.tabular.run_outputs import MIN_VARIANCE, RunOutput, measurements_of
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
 
@@ -37,7 +37,7 @@ _GRID_BITS = 8
 #: Bound of the sum of a candidate's coefficients.
 _LARGEST = 1 << 16
 #: Unions of three columns that may be candidates. (All of them up to 23 columns.)
-_MOST_UNIONS = 1800
+_MAX_UNIONS = 1800
 #: Mean absolute value of noise of standard deviation 1 (as if it were normal: only a correction).
 _MEAN_NOISE = math.sqrt(2.0 / math.pi)
 
@@ -233,11 +233,11 @@ def _unions(workload: Workload) -> tuple[Clique, ...]:
         louder = np.mean([math.sqrt(domain.cells(triple) / domain.cells(pair)) for pair in inside])
         if louder <= len(inside):
             judged.append((float(louder) / len(inside), triple))
-    return tuple(sorted(triple for _, triple in sorted(judged)[:_MOST_UNIONS]))
+    return tuple(sorted(triple for _, triple in sorted(judged)[:_MAX_UNIONS]))
 
 
 #: The most rounds of a run, however large the budget: each costs a fit.
-_MOST_ROUNDS = 100
+_MAX_ROUNDS = 100
 #: Factors of ``rounds_for``, from runs on two real and two invented tables of 500 to 50,000 records.
 _PURE_ROUNDS, _ZCDP_ROUNDS = 1 / 19, 0.2
 #: Columns get their number, divided by this times the number of rounds, as their part of the budget.
@@ -282,7 +282,7 @@ class AIM(OfflineMechanism):
 
     def __post_init__(self) -> None:
         if self.rounds is not None:
-            check_whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
+            check_whole(self.rounds, "rounds", 1, _MAX_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
         if self.measure_share is not None:
             object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
@@ -381,7 +381,7 @@ class AIMPlan(OfflinePlan):
         else:
             wanted = _ZCDP_ROUNDS * (amount**0.5 * known) ** (2 / 5)
         wanted *= len(self.candidates.columns) ** 0.75
-        return int(min(max(round(wanted), 1), _MOST_ROUNDS))
+        return int(min(max(round(wanted), 1), _MAX_ROUNDS))
 
     def columns_for(self, rounds: int) -> Fraction:
         """Part of the budget for the columns: the fewer rounds there are, the more is left to independence."""
@@ -437,7 +437,7 @@ class AIMPlan(OfflinePlan):
             return cover, cover
         columns = (sum(map(domain.cells, own.groups)), sum(domain.sizes[i] for (i,) in own.columns))
         total, largest = int(self.unit.relation != "replace"), max(map(domain.cells, own.cliques))
-        chosen = max((self.recipe.rounds or _MOST_ROUNDS) * largest, cover)
+        chosen = max((self.recipe.rounds or _MAX_ROUNDS) * largest, cover)
         return total + min(columns), total + max(columns) + chosen
 
     def run_on(
@@ -564,7 +564,7 @@ class _Progress:
         """
         plan, groups = self.plan, self._groups()
         each = plan.budget.scaled(share * self._left() / len(groups))
-        enough = 1.0 / max(plan.noise(each).variance, LEAST_VARIANCE)
+        enough = 1.0 / max(plan.noise(each).variance, MIN_VARIANCE)
         fresh = [g for g in groups if min(self._known_precision((column,)) for column in g) < enough]
         for group in fresh:
             self._measure(group, each)
@@ -602,7 +602,7 @@ class _Progress:
         whole = plan.budget.amount
         turn = plan.budget.scaled(self._left() / rounds)
         measure, select = turn.scaled(plan.measure_share), turn.scaled(1 - plan.measure_share)
-        variance = max(plan.noise(measure).variance, LEAST_VARIANCE)
+        variance = max(plan.noise(measure).variance, MIN_VARIANCE)
         joined = np.concatenate([self.of[c] for c in own.cells.cliques])
         tree = TreeSizes(self.domain, own.cliques, self.taken)
         for number in range(rounds):

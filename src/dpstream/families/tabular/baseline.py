@@ -54,9 +54,9 @@ OFFLINE = {"mwem-pgm": Nested(MWEMPGM), "aim": Nested(AIM)}
 BatchPart = Literal["inserts", "deletes"]
 
 #: The most rows that are drawn at one step; the rest is owed. Only absurd noise gets here.
-_MOST_ROWS = 1_000_000
+_MAX_ROWS = 1_000_000
 #: The most rows that are taken away at one step: each of them is compared with the whole table.
-_MOST_DELETES = 20_000
+_MAX_DELETES = 20_000
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,14 @@ class BaselinePlan(StreamPlan):
         inserted = self._run(state, batch, "inserts", randomness, measured)
         state.total += inserted.total
         state.owed_inserts += inserted.total
-        rows = min(max(0, round(state.owed_inserts)), _MOST_ROWS)
+        rows = min(max(0, round(state.owed_inserts)), _MAX_ROWS)
         state.owed_inserts -= rows
         state.codes = np.concatenate([state.codes, inserted.sample(rows, seeds[0])])
         if self.recipe.deletions:
             deleted = self._run(state, batch, "deletes", randomness, measured)
             state.total -= deleted.total
             state.owed_deletes += deleted.total
-            gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MOST_DELETES)
+            gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MAX_DELETES)
             state.owed_deletes -= gone
             state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
         state.step += 1

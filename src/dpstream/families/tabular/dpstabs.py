@@ -43,8 +43,8 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options, plans
 from dpstream.families.tabular.description import explain_counters, with_turnover
 from dpstream.families.tabular.dpstabs_state import (
+    DpstabsSide,
     DPStabsState,
-    Side,
     arrival_weights,
     fresh_state,
     pack,
@@ -52,8 +52,8 @@ from dpstream.families.tabular.dpstabs_state import (
     start_with,
     unpack,
 )
-from dpstream.families.tabular.limits import Room, check_each
-from dpstream.families.tabular.run_outputs import LEAST_VARIANCE
+from dpstream.families.tabular.limits import TreeCapacity, check_each
+from dpstream.families.tabular.run_outputs import MIN_VARIANCE
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
@@ -137,7 +137,7 @@ class Targets:
 
         Outputs of a counter share most of their noise: the sum of both variances would be far too much.
         """
-        return max(self.counter.gain_variance(ticks), LEAST_VARIANCE)
+        return max(self.counter.gain_variance(ticks), MIN_VARIANCE)
 
     def variance(self, ticks: int) -> float:
         """The counter's variance after some ticks, remembered: every fit asks for many."""
@@ -145,7 +145,7 @@ class Targets:
         if known is None:
             if len(self._variances) > 10_000:
                 self._variances.clear()
-            known = self._variances[ticks] = max(self.counter.variance(ticks), LEAST_VARIANCE)
+            known = self._variances[ticks] = max(self.counter.variance(ticks), MIN_VARIANCE)
         return known
 
     @cached_property
@@ -156,7 +156,7 @@ class Targets:
         """Noise variance of one cell of a workload's ``m_i``."""
         return sum(self.variance(max(int(side.ticks[index]), 1)) for side in state.sides)
 
-    def total_variance(self, side: Side, step: int) -> float | None:
+    def total_variance(self, side: DpstabsSide, step: int) -> float | None:
         """Variance of a side's noisy total; None where it is not known."""
         if side.noise is not None:
             return side.noise.variance
@@ -217,7 +217,7 @@ class Targets:
                 product = np.outer(product, singles[column]).ravel()
             distance = float(np.abs(values[self.cells.part(i)] - product).mean())
             gains.append((distance * float(self.cells.workload.weights[i]), i))
-        room = Room(self.cells.workload, self.max_cells)
+        room = TreeCapacity(self.cells.workload, self.max_cells)
         return room.take_in_order([i for _, i in sorted(gains, reverse=True)])
 
     def _singles(self, state: DPStabsState) -> list[NDArray[np.float64]]:
@@ -544,7 +544,7 @@ class _Step:
         self,
         plan: DPStabsPlan,
         state: DPStabsState,
-        side: Side,
+        side: DpstabsSide,
         counts: list[NDArray[np.int64]],
         randomness: Randomness,
     ) -> None:
@@ -563,7 +563,7 @@ class _Step:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
         side = self.side
         reading = _LiteralReading(self) if self.recipe.past == "literal" else _PredictedReading(self)
-        room = Room(self.recipe.workload, self.recipe.max_cells)
+        room = TreeCapacity(self.recipe.workload, self.recipe.max_cells)
         for _ in range(self.recipe.rounds):
             # Public: what was measured at this step must fit into one model.
             allowed = room.within(self.remaining)

@@ -164,7 +164,7 @@ _FORMAT = 1
 
 
 @dataclass
-class Side:
+class DpstabsSide:
     """What is remembered of one kind of events: all of them, or the inserts, or the deletes.
 
     Attributes:
@@ -210,7 +210,7 @@ class DPStabsState:
     """
 
     step: int
-    sides: tuple[Side, ...]
+    sides: tuple[DpstabsSide, ...]
     models: tuple[Model, ...]
     marginals: NDArray[np.float64]
     kept: list[int]
@@ -270,8 +270,8 @@ def start_with(state: DPStabsState, base: StartTable, marginals: NDArray[np.floa
     state.base_variance = None if base.total_error is None else base.total_error**2
 
 
-def _fresh_side(cells: Cells, counter: CalibratedCounter) -> Side:
-    return Side(
+def _fresh_side(cells: Cells, counter: CalibratedCounter) -> DpstabsSide:
+    return DpstabsSide(
         total=0.0,
         rate=0.0,
         counters=[counter.init(int(size)) for size in cells.sizes],
@@ -330,7 +330,9 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
             counter.check_state(state, int(size))
         vectors = {name: arrays[prefix + name].copy() for name in _VECTORS}
         noise = _unpack_noise(own, arrays.get(f"{prefix}open"), cells, counter)
-        sides.append(Side(own["total"], own["rate"], counters, **vectors, batch=models[number], noise=noise))
+        sides.append(
+            DpstabsSide(own["total"], own["rate"], counters, **vectors, batch=models[number], noise=noise)
+        )
     return DPStabsState(
         step=meta["step"],
         sides=tuple(sides),

@@ -15,9 +15,9 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import Event
 
 #: Larger histograms gain less than a twentieth, and take others along.
-MOST_CELLS = 32
+MAX_CELLS = 32
 #: Dimensions of a joint draw: one of so many takes some ten milliseconds.
-_MOST_DIMENSIONS = 128
+_MAX_DIMENSIONS = 128
 #: Shares of a budget are whole numbers of this part of a cost of 1.
 _GRID = 1 << 10
 #: The standard deviation of Laplace noise at a budget of 1, and what a histogram costs that is measured by itself.
@@ -95,14 +95,14 @@ def _cut(sizes: tuple[int, ...], level: bool) -> tuple[tuple[int, int], ...]:
         # Equal sizes are not torn apart, unless there are too many of them.
         for first in range(last - 2, -1, -1):
             group = sizes[first:last]
-            if group[-1] > MOST_CELLS or sum(group) - len(group) + 1 > _MOST_DIMENSIONS:
+            if group[-1] > MAX_CELLS or sum(group) - len(group) + 1 > _MAX_DIMENSIONS:
                 break
             if group[0] < 2:
                 break
             if (
                 first
                 and sizes[first - 1] == group[0]
-                and sum(group) + group[0] - len(group) <= _MOST_DIMENSIONS
+                and sum(group) + group[0] - len(group) <= _MAX_DIMENSIONS
             ):
                 continue
             whole = best[first][0] + cost(group, level=level)

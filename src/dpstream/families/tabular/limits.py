@@ -50,7 +50,7 @@ def _check_with_constraints(workload: Workload, max_cells: int) -> None:
             )
 
 
-class Room:
+class TreeCapacity:
     """Which marginals of a workload the junction tree still has room for, as marginals are put into it.
 
     Args:

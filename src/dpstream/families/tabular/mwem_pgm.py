@@ -24,7 +24,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
-from dpstream.families.tabular.limits import Room, check_each
+from dpstream.families.tabular.limits import TreeCapacity, check_each
 from dpstream.families.tabular.plans import check_fit
 from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
 from dpstream.families.tabular.selector import Selector
@@ -290,7 +290,7 @@ class MWEMPGMPlan(OfflinePlan):
         score, select = self._score, self._split()[1]
         cells, joined = score.cells, np.concatenate(list(progress.counts.values()))
         remaining, chosen = list(range(len(cells.cliques))), int(np.argmin(cells.sizes))
-        room = Room(self.workload, self.recipe.max_cells)
+        room = TreeCapacity(self.workload, self.recipe.max_cells)
         for number in range(self.k):
             if number and select is not None:
                 numerators, denominators = score.evaluate(

@@ -8,14 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core import counters
-from dpstream.core.contracts import Given, Option, PublicPrior, SectionReader, located, shown
+from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.headlines import headline_options
 from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
 
 
-def _workload(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Workload:
+def _workload(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Workload:
     if section.has("workload"):
         spec = section.raw("workload")
         with located(section.place("workload")):
@@ -30,7 +30,7 @@ def _workload(section: SectionReader, given: Given, earlier: Mapping[str, Any]) 
         return Workload.parse(given.domain, spec)
 
 
-def _k(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int:
+def _k(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int:
     """How many marginals are measured at a step; the default depends on the workload."""
     workload: Workload = earlier["workload"]
     most = len(workload)
@@ -42,14 +42,14 @@ def _k(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int:
     return value
 
 
-def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
+def _rounds(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int | None:
     value = section.count("rounds")
     if value is None:
         _chosen(section, "rounds", "from a noisy number of records")
     return value
 
 
-def _aim_share(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Fraction | None:
+def _aim_share(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Fraction | None:
     if section.has("measure_share"):
         return section.share("measure_share", Fraction(1, 2))
     _chosen(section, "measure_share", "4/5 of an epsilon, 9/10 of a rho")

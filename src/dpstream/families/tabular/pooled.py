@@ -61,10 +61,10 @@ from dpstream.families.tabular.plans import (
     leaves_out_cancelled,
     read_events,
 )
-from dpstream.families.tabular.pooled_run import Design, Followed, Outcome, Runner
+from dpstream.families.tabular.pooled_run import Design, MeasuredCells, Outcome, Runner
 from dpstream.families.tabular.pooled_state import (
+    PooledSide,
     PooledState,
-    Side,
     fresh_state,
     look_ahead,
     open_model,
@@ -430,7 +430,7 @@ class Pooled(Recipe["PooledPlan"]):
         headline = headline_cliques(self.workload.domain, self.headline)
         rest, each = split_budget(protected.per_event(terms.budget), len(headline), self.headline_share)
         runner = Runner(
-            followed=Followed(self.workload, headline),
+            followed=MeasuredCells(self.workload, headline),
             budget=rest,
             unit=protected.event,
             select_share=self.select_share,
@@ -690,7 +690,7 @@ class PooledPlan(StreamPlan):
         return PriorChoice(self.runner.followed, prior, own.iterations, own.max_cells)
 
     def _run(
-        self, side: Side, known: Any, step: int, length: int, randomness: Randomness, *, tests: bool
+        self, side: PooledSide, known: Any, step: int, length: int, randomness: Randomness, *, tests: bool
     ) -> Outcome:
         """Run one side's epoch. The private counts start again at nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None

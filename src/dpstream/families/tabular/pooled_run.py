@@ -22,11 +22,11 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.headlines import headline_draws
 from dpstream.families.tabular.joint_groups import cost, joint_noise, together, weight_of
-from dpstream.families.tabular.limits import Room
+from dpstream.families.tabular.limits import TreeCapacity
 from dpstream.families.tabular.plans import PRIOR_BOUND
 from dpstream.families.tabular.pooled_estimates import Epoch
 from dpstream.families.tabular.run_outputs import (
-    LEAST_VARIANCE,
+    MIN_VARIANCE,
     RunOutput,
     measurements_of,
     signs_query,
@@ -413,7 +413,7 @@ class RunMeasurements:
         values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
         query = signs_query(self.cells.workload.domain, terms, chosen)
         self.outputs.append(RunOutput("signs", query, values, noise))
-        return values.astype(np.float64).tolist(), max(noise.variance, LEAST_VARIANCE)
+        return values.astype(np.float64).tolist(), max(noise.variance, MIN_VARIANCE)
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:
         one, two = (self.signs[column] for column in self.cells.cliques[index])
@@ -493,7 +493,7 @@ _SELECTION_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Followed:
+class MeasuredCells:
     """The marginals whose counts are kept: every column of the workload, then its marginals of several columns.
 
     ``headline``: marginals that are measured in every run; they are followed, too.
@@ -565,7 +565,7 @@ class Runner:
     The design, the division, where each fit starts, and who may be chosen follow from public values.
     """
 
-    followed: Followed
+    followed: MeasuredCells
     budget: Budget
     unit: Event
     select_share: Fraction
@@ -768,7 +768,7 @@ class Runner:
             taken.histogram(index, division.histogram_budget(design), chosen=True)
         fitted = list(range(design.fixed))
         fitted += [index for index in self.followed.headlines if index not in fitted]
-        room = Room(cells.workload, self.max_cells, fitted)
+        room = TreeCapacity(cells.workload, self.max_cells, fitted)
         fitted += room.take_in_order(pairs)
         model = self._fit(taken, fitted, start) if fitted else start.with_total(design.expected)
         for take in _rounds_of(k):
@@ -794,7 +794,7 @@ class Runner:
         counts: NDArray[np.int64],
         model: Model,
         taken: RunMeasurements,
-        room: Room,
+        room: TreeCapacity,
         take: int,
         design: Design,
         randomness: Randomness,

@@ -20,7 +20,7 @@ _FORMAT = 2
 
 
 @dataclass
-class Side:
+class PooledSide:
     """What is remembered of one kind of events: all of them, or the inserts, or the deletes.
 
     Attributes:
@@ -77,7 +77,7 @@ class PooledState:
     step: int
     closed: int
     border: int
-    sides: tuple[Side, ...]
+    sides: tuple[PooledSide, ...]
     open_total: float
     models: tuple[Model, ...]
     latest: Model
@@ -127,7 +127,7 @@ def fresh_state(
         closed=0,
         border=border,
         sides=tuple(
-            Side(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells, season), 0.0, 0.0, rate)
+            PooledSide(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells, season), 0.0, 0.0, rate)
             for rate in (float(first), *[0.0] * (sides - 1))
         ),
         open_total=0.0,
@@ -176,7 +176,7 @@ def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledS
             raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
         names = ARRAYS if season is None else (*ARRAYS, "spreads")
         estimates = Estimates.of(cells, {name: arrays[f"side/{number}/{name}"] for name in names}, season)
-        sides.append(Side(counts, estimates, own["total"], own["variance"], own["rate"]))
+        sides.append(PooledSide(counts, estimates, own["total"], own["variance"], own["rate"]))
     return PooledState(
         step=meta["step"],
         closed=meta["closed"],

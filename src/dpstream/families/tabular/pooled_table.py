@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, Model, TreeSizes, fit
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.tabular.pooled_run import Followed
-from dpstream.families.tabular.run_outputs import LEAST_VARIANCE
+from dpstream.families.tabular.pooled_run import MeasuredCells
+from dpstream.families.tabular.run_outputs import MIN_VARIANCE
 
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).
-_LEAST_WORTH = 2.0
+_MIN_WORTH = 2.0
 #: The same where it enters only as far as it is believed.
-_LEAST_BELIEVED = 1.5
+_MIN_BELIEVED = 1.5
 #: No measurement weighs more than this many times another one: a fit would see nothing else.
-_LARGEST_WEIGHT_RATIO = 1e4
+_MAX_WEIGHT_RATIO = 1e4
 #: How many marginals enter the table's model before the next fit, and how many fits there are at most.
-_ENTERING_AT_ONCE, _MOST_FITS = 12, 4
+_ENTERING_AT_ONCE, _MAX_FITS = 12, 4
 
 
 def fit_table(
-    followed: Followed,
+    followed: MeasuredCells,
     values: NDArray[np.float64],
     variances: NDArray[np.float64],
     total: float,
@@ -47,9 +47,7 @@ def fit_table(
     cells = followed.cells
     shrinks = np.ones(len(variances), dtype=bool)
     shrinks[list(volatile)] = False
-    least = max(
-        float(variances[np.isfinite(variances)].max(initial=0.0)) / _LARGEST_WEIGHT_RATIO, LEAST_VARIANCE
-    )
+    least = max(float(variances[np.isfinite(variances)].max(initial=0.0)) / _MAX_WEIGHT_RATIO, MIN_VARIANCE)
 
     def target(index: int) -> Measurement:
         variance = max(float(variances[index]), least)
@@ -60,7 +58,7 @@ def fit_table(
     kept = [index for index in followed.wide_headlines if math.isfinite(variances[index])]
     held += [target(index) for index in kept]
     model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
-    for _ in range(_MOST_FITS):
+    for _ in range(_MAX_FITS):
         repairs, believed = _repairs(followed, model, values, variances, kept, shrinks)
         fresh = _next(followed, repairs, kept, max_cells)
         if not fresh:
@@ -79,7 +77,7 @@ def fit_table(
 
 
 def _repairs(
-    followed: Followed,
+    followed: MeasuredCells,
     model: Model,
     values: NDArray[np.float64],
     variances: NDArray[np.float64],
@@ -98,14 +96,16 @@ def _repairs(
         own = beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
         beside = float((own**2).sum())
         noise = float(variances[index]) * followed.freedom[index]
-        if beside > (_LEAST_BELIEVED if shrinks[index] else _LEAST_WORTH) * noise:
+        if beside > (_MIN_BELIEVED if shrinks[index] else _MIN_WORTH) * noise:
             weight = float(cells.workload.weights[index])
             repairs[index] = weight * math.sqrt((beside - noise) * int(cells.sizes[index]))
             believed[index] = 1.0 - noise / beside if shrinks[index] else 1.0
     return repairs, believed
 
 
-def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], max_cells: int) -> list[int]:
+def _next(
+    followed: MeasuredCells, repairs: dict[int, float], kept: Sequence[int], max_cells: int
+) -> list[int]:
     """The next marginals, each the one that repairs most for the cells by which it lets the junction tree grow.
 
     Large marginals that entered first, for their own sake, would fill the tree and keep many small ones out.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.families.tabular.pooled_estimates import Estimates
-from dpstream.families.tabular.pooled_run import Design, Followed, Runner
+from dpstream.families.tabular.pooled_run import Design, MeasuredCells, Runner
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.families.tabular.pooled_table import beside_columns, fit_table
 
@@ -30,7 +30,7 @@ _Floats = NDArray[np.float64]
 _NEARER_BELOW = 2.0
 #: From so many free cells on, the join is never worse than the measurement, on average over the noise (Stein). Smaller
 #: columns are judged together.
-_LEAST_FREEDOM = 4
+_MIN_FREEDOM = 4
 #: How many pairs in which the prior was right and wrong are taken to have been seen before any measurement.
 _RIGHT_BEFORE, _WRONG_BEFORE = 1.0, 4.0
 #: How many rounds estimate how often the prior is right.
@@ -38,9 +38,9 @@ _ROUNDS = 30
 #: A test tells prior and model apart in full from this squared distance on, in variances of the noise.
 _DECISIVE = 9.0
 #: From so many wrong tests more than right ones on, the prior is not tested any further.
-_MOST_WRONG = 1.5
+_MAX_WRONG = 1.5
 #: So far apart prior and model have to be in one run's measurement of a marginal, for it to be made.
-_LEAST_APART = 3.0
+_MIN_APART = 3.0
 #: A prior speaks for a marginal that no run has measured if it is wrong about each column in less than this share.
 _WRONG_BELOW = 0.4
 #: The largest part of a column that is spread over all values: one that the prior has not seen is rare, not impossible.
@@ -109,7 +109,7 @@ class PriorChoice:
     ``iterations``, ``max_cells``: of fits, as the recipe has them.
     """
 
-    followed: Followed
+    followed: MeasuredCells
     prior: PublicPrior
     iterations: int
     max_cells: int
@@ -199,8 +199,8 @@ class PriorChoice:
         own = [i for i in range(self.followed.columns) if i in self.shares and math.isfinite(variances[i])]
         own = [i for i in own if variances[i] > 0.0]
         sizes = self.followed.cells.sizes
-        large = [[i] for i in own if sizes[i] - 1 >= _LEAST_FREEDOM]
-        small = [i for i in own if sizes[i] - 1 < _LEAST_FREEDOM]
+        large = [[i] for i in own if sizes[i] - 1 >= _MIN_FREEDOM]
+        small = [i for i in own if sizes[i] - 1 < _MIN_FREEDOM]
         return sum(self._group(group, values, variances) for group in [*large, small] if group)
 
     def _group(self, group: Sequence[int], values: _Floats, variances: _Floats) -> int:
@@ -212,7 +212,7 @@ class PriorChoice:
         ]
         freedom = int(cells.sizes[list(group)].sum()) - len(group)
         distance = sum(float(a @ a) / variances[i] for a, i in zip(apart, group, strict=True))
-        if freedom < _LEAST_FREEDOM or distance >= _NEARER_BELOW * freedom:
+        if freedom < _MIN_FREEDOM or distance >= _NEARER_BELOW * freedom:
             return 0
         weight = _weight(distance, freedom)
         for i, part, a in zip(group, parts, apart, strict=True):
@@ -275,13 +275,13 @@ class PriorChoice:
         right = self._right(tests, set(tests))
         wrong = {column: self._wrong(column, tests, right) for (column,) in cells.cliques[: followed.columns]}
         good, bad = _seen(tests.values(), right.values())
-        if bad >= good + _MOST_WRONG:
+        if bad >= good + _MAX_WRONG:
             return design  # it is wrong about most of what was looked at
-        best, chosen = _LEAST_APART, None
+        best, chosen = _MIN_APART, None
         for i in range(followed.columns, len(cells.cliques)):
             columns = cells.cliques[i]
             shares = [wrong[column] for column in columns]
-            if i not in self.shares or followed.freedom[i] < _LEAST_FREEDOM or i in followed.headlines:
+            if i not in self.shares or followed.freedom[i] < _MIN_FREEDOM or i in followed.headlines:
                 continue
             if max(shares) > 0.5 or max(shares) < _WRONG_BELOW or not followed.choosable:
                 continue  # the prior is wrong about a column, or right about all of them
@@ -435,7 +435,7 @@ def _weight(distance: float, freedom: float) -> float:
     A distance is as uncertain as a chi-square is: up to one standard deviation of it is no error of the prior, as far
     as the join keeps within Stein's bound of twice the freedom less four.
     """
-    slack = max(min(math.sqrt(2.0 * freedom), freedom - _LEAST_FREEDOM), 0.0)
+    slack = max(min(math.sqrt(2.0 * freedom), freedom - _MIN_FREEDOM), 0.0)
     return min(1.0, (freedom + slack) / distance) if distance > 0.0 else 1.0
 
 

@@ -16,7 +16,7 @@ from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
 
 #: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.
-LEAST_VARIANCE = 1e-9
+MIN_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def measurements_of(
     """What one draw says of each of its marginals."""
     if not isinstance(noise, HistogramsNoise):
         (clique,) = cliques
-        return [Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))]
+        return [Measurement(clique, values.astype(np.float64), max(noise.variance, MIN_VARIANCE))]
     parts = np.split(values.astype(np.float64), noise.starts[1:])
     return [
-        Measurement(clique, own, max(variance, LEAST_VARIANCE))
+        Measurement(clique, own, max(variance, MIN_VARIANCE))
         for clique, own, variance in zip(cliques, parts, noise.variances, strict=True)
     ]
 
@@ -98,7 +98,7 @@ def sum_of(measured: Sequence[Measurement], noise: Noise | HistogramsNoise) -> M
     """What one draw says of the number of records: its histograms have one sum between them, with one error."""
     if not isinstance(noise, HistogramsNoise):
         return measured[0]
-    return Measurement((), measured[0].values.sum(keepdims=True), max(noise.sum_variance, LEAST_VARIANCE))
+    return Measurement((), measured[0].values.sum(keepdims=True), max(noise.sum_variance, MIN_VARIANCE))
 
 
 def signs_query(domain: Domain, terms: Sequence[Clique], chosen: Sequence[Clique] = ()) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpstream.io.sinks.bucket import Bucket, Mirrored
+from dpstream.io.sinks.bucket import Bucket, FolderAndBucket
 from dpstream.io.sinks.database_feed import DatabaseFeed, DuckDBFeed, PostgresFeed
-from dpstream.io.sinks.feed import Feed, Piece, StandardOutput, Tee
+from dpstream.io.sinks.feed import Feed, FeedRelease, FolderAndFeed, StandardOutput
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.release_reader import (
     read_catalogue,
@@ -21,12 +21,12 @@ __all__ = [
     "DatabaseFeed",
     "DuckDBFeed",
     "Feed",
-    "Mirrored",
-    "Piece",
+    "FeedRelease",
+    "FolderAndBucket",
+    "FolderAndFeed",
     "PostgresFeed",
     "Publisher",
     "StandardOutput",
-    "Tee",
     "read_catalogue",
     "read_changes",
     "read_manifest",

@@ -175,7 +175,7 @@ class Bucket:
             ) from None
 
 
-class Mirrored(BesideFolder):
+class FolderAndBucket(BesideFolder):
     """The folder, and then the bucket, which has the same files; files that wait on the disk are sent as they are.
 
     Args:

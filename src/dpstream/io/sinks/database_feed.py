@@ -18,7 +18,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
 from dpstream.io.libpq import connection_settings, failure
-from dpstream.io.sinks.feed import Piece
+from dpstream.io.sinks.feed import FeedRelease
 from dpstream.io.sinks.publisher import Differences
 
 #: Seconds that PostgreSQL waits for a table that another session has locked.
@@ -128,13 +128,13 @@ class DatabaseFeed(ABC):
         self._require_owner(stream_id, {row[1] for row in rows})
         return {int(step): str(digest) for step, _, digest in rows}
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, piece: FeedRelease) -> None:
         """See ``Feed``: write the release in one transaction, and read it back over another connection."""
         self._write(piece)
         self._read_back(piece)
 
     def compare(
-        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
         """See ``Feed``: check that the newest step is recorded, that hashes agree, and that the table is as it should
         be."""
@@ -153,7 +153,7 @@ class DatabaseFeed(ABC):
             differences[newest, what] = "missing"
         return cast(Differences, differences)
 
-    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+    def restore(self, step: int, piece: Callable[[bool], FeedRelease], withdrawn: Mapping[int, str]) -> None:
         """See ``Feed``: publish a step that the database lost, unless it has recorded this step or a later one.
 
         The step's whole table is published, unless the table holds the step before. So no earlier step is needed, and
@@ -178,7 +178,7 @@ class DatabaseFeed(ABC):
                     row = (step, stream_id, digest, "withdrawn")
                     self._run(db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", row)
 
-    def _write(self, piece: Piece) -> None:
+    def _write(self, piece: FeedRelease) -> None:
         digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
         stream_id = str(piece.manifest["stream_id"])
         with self._transaction() as db:
@@ -218,7 +218,7 @@ class DatabaseFeed(ABC):
                 self._run(db, f"DELETE FROM {self._table}")
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
 
-    def _read_back(self, piece: Piece) -> None:
+    def _read_back(self, piece: FeedRelease) -> None:
         """Check over another connection that the release is in the database (StoreError)."""
         known = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
         stored = known is not None and known[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
@@ -293,7 +293,7 @@ class DatabaseFeed(ABC):
         ).fetchall()
         return rows[0] if rows else None
 
-    def _update(self, db: Any, piece: Piece, follows: bool) -> str:
+    def _update(self, db: Any, piece: FeedRelease, follows: bool) -> str:
         # A new period of a panel changes every person's row, so the whole table is rewritten.
         changes = piece.part("changes") if follows and not piece.has_periods else None
         if changes is not None:

@@ -26,7 +26,7 @@ from dpstream.io.sinks.table_files import FORMATS, Content, Format, StagedFile, 
 _OWN = ({"name": ID, "type": "integer"}, {"name": OP, "type": "string"})
 
 
-class Piece:
+class FeedRelease:
     """The release of one step for a feed: its manifest, and its table or its changes with their types.
 
     Args:
@@ -91,7 +91,7 @@ class Feed(Protocol):
         """
         ...
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, piece: FeedRelease) -> None:
         """Write a release, and read it back if possible. Publishing the same release again changes nothing.
 
         Errors:
@@ -100,7 +100,7 @@ class Feed(Protocol):
         ...
 
     def compare(
-        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
         """Find what is missing or changed. Writes nothing.
 
@@ -111,7 +111,7 @@ class Feed(Protocol):
         """
         ...
 
-    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+    def restore(self, step: int, piece: Callable[[bool], FeedRelease], withdrawn: Mapping[int, str]) -> None:
         """Publish a step again that the feed may have lost.
 
         Args:
@@ -128,15 +128,16 @@ class Feed(Protocol):
 
 @runtime_checkable
 class DrawingFeed(Feed, Protocol):
-    """A feed that draws the tables itself (``Piece.drawing``), after their steps were committed. The folder holds none,
-    so this one keeps the tables of all steps, and is told when one goes."""
+    """A feed that draws the tables itself (``FeedRelease.drawing``), after their steps were committed.
+
+    The folder holds no tables then: the feed keeps those of all steps, and hears when one goes."""
 
     def expire(self, step: int) -> None:
         """Remove a step's table, if the feed has it: the owner keeps the last ones only."""
         ...
 
 
-class Tee(BesideFolder):
+class FolderAndFeed(BesideFolder):
     """The folder, and then the feed.
 
     Args:
@@ -205,7 +206,7 @@ class Tee(BesideFolder):
         others may have changed."""
         self._folder.restore(step, names, make)
 
-        def piece(whole: bool) -> Piece:
+        def piece(whole: bool) -> FeedRelease:
             wanted = set(names)
             if whole:
                 wanted = {name for name in names if name.startswith("table.")} or {self.table_name}
@@ -227,13 +228,13 @@ class Tee(BesideFolder):
         """Write a public file into the folder."""
         self._folder.write_public(name, data)
 
-    def _piece(self, step: int, files: Mapping[str, Content]) -> Piece:
+    def _piece(self, step: int, files: Mapping[str, Content]) -> FeedRelease:
         drawing = None if self._drawing is None else partial(self._drawing, step)
-        return Piece(step, files, self._fields, drawing)
+        return FeedRelease(step, files, self._fields, drawing)
 
-    def _manifest_of(self, step: int) -> Piece | None:
+    def _manifest_of(self, step: int) -> FeedRelease | None:
         path = self.directory / step_name(step) / MANIFEST
-        return Piece(step, {MANIFEST: path.read_bytes()}, self._fields) if path.is_file() else None
+        return FeedRelease(step, {MANIFEST: path.read_bytes()}, self._fields) if path.is_file() else None
 
 
 class StandardOutput:
@@ -253,7 +254,7 @@ class StandardOutput:
         """Empty: a pipe remembers nothing."""
         return {}
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, piece: FeedRelease) -> None:
         """Write one step, and flush."""
         changes = piece.blocks("changes") if self._last == piece.step - 1 else None
         blocks, kind = (changes, "changes") if changes is not None else (piece.blocks("table"), "table")
@@ -270,12 +271,12 @@ class StandardOutput:
         self._last = piece.step
 
     def compare(
-        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
         """Empty: what was written to a pipe cannot be read back."""
         return {}
 
-    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+    def restore(self, step: int, piece: Callable[[bool], FeedRelease], withdrawn: Mapping[int, str]) -> None:
         """Does nothing: readers got the step already."""
 
     def withdraw(self, step: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Granted, Ungranted, Wanted
+from dpstream.core.contracts import BatchAccess, BatchBase, Events, ReadRequest
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
@@ -149,7 +149,7 @@ class CountedFile:
     def __repr__(self) -> str:
         return "CountedFile(records hidden)"
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
         """See ``EngineBatch``. The records are read when their hash is asked for.
 
         Errors:
@@ -160,13 +160,13 @@ class CountedFile:
                 "of a file that is counted while it is read only counts are granted", where=wanted.where
             )
         passes = _Passes(self, wanted)
-        return Granted(_View(passes), _Rows(passes))
+        return BatchAccess(_View(passes), _Rows(passes))
 
 
 class _Passes:
     """The passes over the records of a file, and what they have found."""
 
-    def __init__(self, file: CountedFile, wanted: Wanted) -> None:
+    def __init__(self, file: CountedFile, wanted: ReadRequest) -> None:
         self._file = file
         self._where = f"{wanted.where}, inserts"
         self._known: dict[Clique, NDArray[np.int64]] = {}
@@ -259,7 +259,7 @@ class _Passes:
 
 
 @dataclass(frozen=True, repr=False)
-class _View(Ungranted):
+class _View(BatchBase):
     """Counts of the records; a ``PrivateBatch``."""
 
     _passes: _Passes

@@ -31,7 +31,7 @@ from dpstream.io.sources.counted_file import (
 )
 from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format, readable
 from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
-from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.sample import other_separator
 from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_keys import SourceKeys
@@ -159,7 +159,7 @@ def _is_marked(path: AnyPath) -> bool:
 BYTES, DIGEST, FILES = "bytes", "blake2b", "files"
 
 #: Among more files than these it is not looked which one is new: that takes the square of their number.
-_MOST_TRIED = 1000
+_MAX_TRIED = 1000
 
 Times = NDArray[np.int64]
 #: File (relative path) -> how many of its records were read, and the keys above. Private: keep it with the state.
@@ -208,7 +208,7 @@ def check_first_files(here: Sequence[str], seen: Position, key: bytes) -> None:
     if here[count - 1 : count] == [last] and _after(here[:count], key) == seen:
         return
     # Names are kept as a digest only: which one is new shows where the others give the digest that is kept.
-    if here[count : count + 1] == [last] and count <= _MOST_TRIED:
+    if here[count : count + 1] == [last] and count <= _MAX_TRIED:
         for place, new in enumerate(here[:count]):
             if _after([*here[:place], *here[place + 1 : count + 1]], key) == seen:
                 raise StepError(
@@ -226,7 +226,7 @@ def _after(names: Sequence[str], key: bytes) -> dict[str, int]:
     return [digest.then(name) for name in names][-1]
 
 
-class Place:
+class StepFinder:
     """Finds the step of each record, by its own time and by whether it was read before.
 
     Args:
@@ -416,7 +416,7 @@ class FileSource(Source):
     # Steps by time.
 
     def _timed_steps(self, grid: Grid, start_step: int, seen: Position | None) -> Iterator[StepInput]:
-        place = Place(grid, start_step, seen, self.options, self._reveal)
+        place = StepFinder(grid, start_step, seen, self.options, self._reveal)
         paths = self._checked_files()
         prints = self._fingerprints(paths, seen) if self.options.late == "next-step" else {}
         ahead = Ahead(_AHEAD if self._encoder is not None and start_step == 1 else 0)
@@ -466,7 +466,7 @@ class FileSource(Source):
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
         return lengths | {f"{DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
 
-    def _scan(self, path: AnyPath, place: Place, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
+    def _scan(self, path: AnyPath, place: StepFinder, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
         """Pass 1: read and check the times and operations of one file. ``add`` gets the records, if it keeps them."""
         name, ends, records = self._name(path), [], 0
         op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
@@ -497,7 +497,7 @@ class FileSource(Source):
         return ReadFile(path, name, records, () if whole else tuple(ends))
 
     def _assemble(
-        self, grid: Grid, files: list[ReadFile], place: Place, pieces: Pieces, last: int
+        self, grid: Grid, files: list[ReadFile], place: StepFinder, pieces: StepRows, last: int
     ) -> Iterator[StepInput]:
         """Pass 2: for each step, read every file forward until it has no more records of the step."""
         readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
@@ -647,10 +647,10 @@ class FileSource(Source):
     def _marks(self) -> list[str]:
         return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
 
-    def _pieces(self) -> Pieces:
+    def _pieces(self) -> StepRows:
         """A place for records that wait for their step; their columns and types are those of the first file."""
         empty = next(iter(self._blocks(self._first, self._columns)))
-        return Pieces(empty, self._encoder)
+        return StepRows(empty, self._encoder)
 
     def _blocks(self, path: AnyPath, columns: list[str]) -> Iterator[Any]:
         """The blocks of a file."""
@@ -702,13 +702,13 @@ class FileSource(Source):
 class _Reader:
     """Reads one file forward in pass 2."""
 
-    def __init__(self, source: FileSource, number: int, file: ReadFile, place: Place) -> None:
+    def __init__(self, source: FileSource, number: int, file: ReadFile, place: StepFinder) -> None:
         self._source, self._number, self._file, self._place = source, number, file, place
         self._blocks: Iterator[Any] | None = None
         self._read = 0
         self._waiting = list(file.blocks)
 
-    def read_for(self, step: int, pieces: Pieces) -> None:
+    def read_for(self, step: int, pieces: StepRows) -> None:
         """Read on until all records of ``step`` are in ``pieces``."""
         needed = max((end for end, least in self._waiting if least <= step), default=0)
         if needed <= self._read:
@@ -723,7 +723,7 @@ class _Reader:
                 self._changed()
             self._add(block, step, pieces)
 
-    def _add(self, block: Any, step: int, pieces: Pieces) -> None:
+    def _add(self, block: Any, step: int, pieces: StepRows) -> None:
         name, before = self._file.name, self._read
         self._read += block.num_rows
         steps = self._place.steps(self._source._times(block, self._place.grid, name, before), name, before)
@@ -794,7 +794,7 @@ class WideSource(FileSource):
         for path in files:
             for block in self._blocks(path, wanted):
                 table = block.select(wanted).rename_columns(names)
-                pieces = pieces or Pieces(table.slice(0, 0))
+                pieces = pieces or StepRows(table.slice(0, 0))
                 rows = table.num_rows
                 pieces.add(table, np.zeros(rows, np.bool_), steps=np.full(rows, step))
         assert pieces is not None  # a file gives one block at least

@@ -32,7 +32,7 @@ from dpstream.io.sources.file_opening import arrow_bytes, binary, file_format, r
 _BLOCK_BYTES = 2**22
 _BLOCK_ROWS = 2**16
 #: The most bytes of a line, so that one record cannot fill the memory. A longer line is broken.
-MOST_BYTES = 2**26
+MAX_BYTES = 2**26
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 #: A cell of a line, with the comma after it.
@@ -41,7 +41,7 @@ _CELL = re.compile(rb'(?:"(?:[^"]|"")*+"[^,]*+|(?!")[^,]*+)(?:,|\Z)')
 _GROUP_ROWS = 2**21
 #: A block that something is made of has up to so many times the rows, while it has no more cells and bytes (as the file
 #: has them before compression).
-_LARGER, _MOST_CELLS, _MOST_BYTES = 4, 2**23, 2**25
+_LARGER, _MAX_CELLS, _MAX_BYTES = 4, 2**23, 2**25
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def fingerprint(path: AnyPath, limit: int | None = None, *, key: bytes = b"") ->
 def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
     """Blocks of whole lines of about ``size`` bytes, without a byte order mark at the beginning.
 
-    A line beyond ``MOST_BYTES`` is cut off, but stays long enough to be refused.
+    A line beyond ``MAX_BYTES`` is cut off, but stays long enough to be refused.
     """
     rest: list[bytes] = []
     held, begun, half = 0, False, b""
@@ -204,7 +204,7 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
             yield b"".join([*rest, data[:cut]])
             rest = [data[cut:]]
             held = len(rest[0])
-        elif held <= MOST_BYTES:
+        elif held <= MAX_BYTES:
             rest.append(data)
             held += len(data)
     last = b"".join([*rest, half])
@@ -293,7 +293,7 @@ class _CsvReader:
             failed = error
         last = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
         # Arrow takes the lines after an open quote into one cell, so that there are fewer records than lines.
-        if table is None or table.num_rows != lines or _cells_of_line(last) is None or len(data) > MOST_BYTES:
+        if table is None or table.num_rows != lines or _cells_of_line(last) is None or len(data) > MAX_BYTES:
             broken = self._first_broken(data)
             if broken is not None:
                 return _CsvBlock(lines, broken=broken)
@@ -309,7 +309,7 @@ class _CsvReader:
 
     def _first_broken(self, data: bytes) -> tuple[int, bytes] | None:
         for number, line in enumerate(data.splitlines(), start=1):
-            too_long = len(line) > MOST_BYTES
+            too_long = len(line) > MAX_BYTES
             if too_long or (self._is_record(line) and _cells_of_line(line) != len(self.names)):
                 return number, line
         return None
@@ -358,8 +358,8 @@ def _without_header(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _broken_line(where: str, line: bytes | None, cells: int = 0, reveal: bool = False) -> DataError:
     """The error about a line that is no record; None: a quote of the header stays open."""
-    if line is not None and len(line) > MOST_BYTES:
-        return DataError("a line is too long", where=where, allowed=f"at most {MOST_BYTES} bytes")
+    if line is not None and len(line) > MAX_BYTES:
+        return DataError("a line is too long", where=where, allowed=f"at most {MAX_BYTES} bytes")
     count = None if line is None else _cells_of_line(line)
     if count is None:
         return DataError(
@@ -435,7 +435,7 @@ def _larger(rows: int, facts: Any, columns: int) -> int:
     groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
     # The metadata gives the size of a group's columns together.
     widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
-    return max(rows, min(_LARGER * rows, _MOST_CELLS // max(columns, 1), _MOST_BYTES // max(widest, 1)))
+    return max(rows, min(_LARGER * rows, _MAX_CELLS // max(columns, 1), _MAX_BYTES // max(widest, 1)))
 
 
 def _batches(file: Any, wanted: list[str], rows: int, *groups: int) -> Iterator[Any]:
@@ -494,7 +494,7 @@ def json_records(
             raise DataError("a line is not UTF-8 text", where=place, allowed="JSON in UTF-8") from None
         if not text.strip():
             continue
-        record = parse_record(text) if len(line) <= MOST_BYTES else None
+        record = parse_record(text) if len(line) <= MAX_BYTES else None
         if record is None:
             raise DataError(
                 "a line is not a JSON object, or names a key twice",

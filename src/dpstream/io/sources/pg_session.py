@@ -26,7 +26,7 @@ _log = logging.getLogger("dpstream.io.sources")
 SYSTEM = "system"
 
 _WHERE = "[source] url"
-_LEAST_VERSION = 130000
+_MIN_VERSION = 130000
 _PATIENCE = datetime.timedelta(minutes=10)
 #: The texts of values must not depend on settings of the role, nor the meaning of a name on its search path.
 _SETTINGS = (
@@ -290,7 +290,7 @@ class Session:
         with self.errors():
             for setting in _SETTINGS:
                 self._connection.execute(setting.encode())
-        if self._connection.info.server_version < _LEAST_VERSION:
+        if self._connection.info.server_version < _MIN_VERSION:
             raise ConfigError("the server is too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
         if self.one("SELECT pg_is_in_recovery()"):
             raise ConfigError(

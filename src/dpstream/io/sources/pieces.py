@@ -150,7 +150,7 @@ def _microseconds(times: Any, kind: Any) -> Any:
 _WHERE = "[source]"
 
 
-class Pieces:
+class StepRows:
     """Keeps small tables for each step, in the order of the files, with inserts and deletes apart.
 
     Args:

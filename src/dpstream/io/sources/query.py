@@ -15,7 +15,7 @@ from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import PeriodSource, StepInput, apart_from_users
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import delete_flags
@@ -213,7 +213,7 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
             there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"
             raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
     names = [name for name in empty.column_names if name != column]
-    pieces = Pieces(empty.select(names))
+    pieces = StepRows(empty.select(names))
     for table in tables:
         flags = np.zeros(table.num_rows, np.bool_)
         if column is not None:

@@ -31,7 +31,7 @@ from dpstream.io.sources.pg_session import (
     text_schema,
     text_table,
 )
-from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.table import wanted_columns
@@ -283,11 +283,13 @@ class ChangeSource(ServerSource):
             self._check_all()  # already before step 1: changes that are committed before there is a slot are lost
         if self._begun is not None and self._begun[0] == first <= last:
             held = self._begun[1]
-            yield from self._read(_Place(grid, first, seen, self.options), first, held)
+            yield from self._read(_StepFinder(grid, first, seen, self.options), first, held)
             first, seen = first + 1, held
-        yield from self._read(_Place(grid, first, seen, self.options), last)
+        yield from self._read(_StepFinder(grid, first, seen, self.options), last)
 
-    def _read(self, place: _Place, last: int, held: Mapping[str, int] | None = None) -> Iterator[StepInput]:
+    def _read(
+        self, place: _StepFinder, last: int, held: Mapping[str, int] | None = None
+    ) -> Iterator[StepInput]:
         """The steps from ``place.start`` to ``last``: from the whole log, or as far as it was read at ``held``."""
         if place.start > last:
             return
@@ -333,7 +335,7 @@ class ChangeSource(ServerSource):
             self._slot_place(session)
             wanted_columns(session.relation(str(self.options.table)), self.options, self._columns)
 
-    def _survey(self, session: Session, place: _Place, last: int, upto: int) -> _Survey:
+    def _survey(self, session: Session, place: _StepFinder, last: int, upto: int) -> _Survey:
         survey, relation = _Survey(upto), session.relation(str(self.options.table))
         ours, begin, counted = {relation.oid}, Begin(0, 0), False
         for data in self._peek(session, survey.read, _HEAD):
@@ -359,7 +361,7 @@ class ChangeSource(ServerSource):
         return survey
 
     def _collect(
-        self, session: Session, place: _Place, survey: _Survey, step: int, rows: ChangedRows
+        self, session: Session, place: _StepFinder, survey: _Survey, step: int, rows: ChangedRows
     ) -> None:
         chosen = False
         # The server stops behind the first record that reaches this place.
@@ -490,7 +492,7 @@ class ChangeSource(ServerSource):
         return f"PostgreSQL, slot {self.options.slot}"
 
 
-class _Place:
+class _StepFinder:
     """Finds the step of each transaction, by its own commit time and by whether the log had it already at ``seen``."""
 
     def __init__(
@@ -528,7 +530,7 @@ class ChangedRows:
     def __init__(self, relation: Relation, names: list[str], where: str) -> None:
         self._relation, self._names, self._where = relation, names, where
         self._schema = text_schema(names)
-        self._pieces = Pieces(self._schema.empty_table())
+        self._pieces = StepRows(self._schema.empty_table())
         self._waiting: tuple[list[list[str | None]], list[bool]] = ([], [])
         self._indices: list[int] = []
 

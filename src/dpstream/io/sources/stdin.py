@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, StepError
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.files import MAX_STEPS
-from dpstream.io.sources.formats import MOST_BYTES, JsonKeys, json_records, json_table
-from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.formats import MAX_BYTES, JsonKeys, json_records, json_table
+from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import delete_flags, times_of
@@ -96,7 +96,7 @@ class StdinSource(Source):
         return self._cut(grid, start_step)
 
     def _cut(self, grid: Grid, start_step: int) -> Iterator[StepInput]:
-        pieces, current = Pieces(self._table([], self._columns)), 0  # 0: no record and no mark yet
+        pieces, current = StepRows(self._table([], self._columns)), 0  # 0: no record and no mark yet
         for records in self._blocks():
             for part, mark in _parts(records):
                 newest = current
@@ -117,7 +117,7 @@ class StdinSource(Source):
             yield from self._handed_out(pieces, grid, (current, current + 1), start_step)
 
     def _handed_out(
-        self, pieces: Pieces, grid: Grid, steps: tuple[int, int], start_step: int
+        self, pieces: StepRows, grid: Grid, steps: tuple[int, int], start_step: int
     ) -> Iterator[StepInput]:
         """The closed steps, but none after the public end."""
         closed, final = grid.closed(self._clock()), self.options.final_step()
@@ -169,7 +169,7 @@ class StdinSource(Source):
             allowed=self.options.accepts_late,
         )
 
-    def _add(self, pieces: Pieces, rows: Records, places: Steps) -> None:
+    def _add(self, pieces: StepRows, rows: Records, places: Steps) -> None:
         column = self.options.op_column
         flags = np.zeros(len(rows), np.bool_)
         if column is not None:
@@ -204,7 +204,7 @@ class StdinSource(Source):
         while data := stream.read1(_READ):
             *whole, rest = (rest + data).split(b"\n")
             # A line that is too long is cut off, but stays long enough to be refused.
-            rest = rest[: MOST_BYTES + 1]
+            rest = rest[: MAX_BYTES + 1]
             if whole:
                 yield self._parsed(whole, lines)
                 lines += len(whole)

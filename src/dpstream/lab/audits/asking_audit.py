@@ -28,7 +28,7 @@ from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
+from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
 from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
@@ -166,7 +166,7 @@ class _Watched(NumericSparse):
     said: list[bool]
     moves: list[int]
 
-    def start(self, books: Books, t: int, draw: Draw) -> Books:
+    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
         """The start of a run, with one fresh noise of its threshold."""
         self.moves.append(self._moved(self.noise.units(t), t))
         drawn: list[tuple[DiscreteLaplace, int]] = []
@@ -288,15 +288,15 @@ class _BareNumber(NumericSparse):
     """BROKEN: a number without its noise."""
 
     def halt(
-        self, books: Books, run: SparseRun, t: int, share: int, bits: int, draw: Draw
-    ) -> tuple[Books, Fraction]:
+        self, books: SpentAmounts, run: SparseRun, t: int, share: int, bits: int, draw: Draw
+    ) -> tuple[SpentAmounts, Fraction]:
         return super().halt(books, run, t, share, bits, lambda noise: 0 * draw(noise))
 
 
 class _KeptThreshold(NumericSparse):
     """BROKEN: the first run's threshold noise is that of all runs."""
 
-    def start(self, books: Books, t: int, draw: Draw) -> Books:
+    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
         def kept(noise: DiscreteLaplace) -> int:
             if "kept" not in self.__dict__:
                 self.__dict__["kept"] = draw(noise)
@@ -362,7 +362,7 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
     Infinite where a run draws otherwise than the proof has it.
     """
     began, worst = time.perf_counter(), Largest()
-    opened = sparse.start(Books(), _START, lambda noise: 0)
+    opened = sparse.start(SpentAmounts(), _START, lambda noise: 0)
     assert opened.run is not None
     ended, _ = sparse.halt(opened, opened.run, _START, 0, 0, lambda noise: 0)
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
@@ -386,7 +386,9 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
     )
 
 
-def _number_loss(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: tuple[int, int]) -> float:
+def _number_loss(
+    sparse: NumericSparse, opened: SpentAmounts, one: tuple[int, int], other: tuple[int, int]
+) -> float:
     """The loss of the noisy number that a run releases where it halts."""
     assert opened.run is not None
     (t, share), (_, moved) = one, other
@@ -419,7 +421,7 @@ def _neighbours() -> Iterator[tuple[QuestionShares, QuestionShares]]:
 
 def _halts(
     sparse: NumericSparse,
-    opened: Books,
+    opened: SpentAmounts,
     shares: QuestionShares,
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> NDArray[np.float64]:
@@ -525,7 +527,7 @@ class BrokenHalfCharge(NumericSparse):
 
     WORDS = "half of it charged"
 
-    def start(self, books: Books, t: int, draw: Draw) -> Books:
+    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
         """The honest start with half of the charge."""
         honest = super().start(books, t, draw)
         return replace(honest, spent=books.spent + (honest.spent - books.spent) / 2)

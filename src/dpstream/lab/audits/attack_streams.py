@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 #: Steps that are run where the stream has more: what was promised for all of them holds for the first ones.
-_MOST_STEPS = 16
+_MAX_STEPS = 16
 #: Records of a table whose size nobody guessed, and at most: among fewer records each one shows more.
 RECORDS, _MOST = 1_000, 4_000
 #: Targets of each kind in one run, at most.
@@ -31,7 +31,7 @@ _MEMBERS, _KNOWN = 16, 8
 #: Fewer targets than these are too few: then they may be more alike.
 _FEW = 6
 #: Values that a known target may have in the unknown column, at most.
-_MOST_VALUES = 6
+_MAX_VALUES = 6
 #: Records among which targets are looked for.
 TRIED = 2_000
 
@@ -115,7 +115,7 @@ class AttackedStream(ABC):
 def steps_of(config: Config) -> int:
     """How many steps are run."""
     ends = (config.budget.horizon, config.source_options.final_step())
-    return min([_MOST_STEPS, *(end for end in ends if end is not None)])
+    return min([_MAX_STEPS, *(end for end in ends if end is not None)])
 
 
 def table_of(config: Config, steps: int) -> tuple[ExpectedTable, str]:
@@ -182,5 +182,5 @@ def unknown_column(sizes: Sequence[int], config: Config) -> tuple[int, list[int]
     """The column of few values whose value is attacked, and these values."""
     allowed = [i for i, size in enumerate(sizes) if size > 1] or [0]
     column = min(allowed, key=lambda i: (abs(sizes[i] - 4), -i))
-    most = _MOST_VALUES if isinstance(config.budget.budget, PureDP) else 2
+    most = _MAX_VALUES if isinstance(config.budget.budget, PureDP) else 2
     return column, list(range(min(most, sizes[column])))

@@ -215,7 +215,7 @@ _KERNEL = 0.25
 #: Of a pair of values that is rare: so many records count as its error.
 _FLOOR = 4.0
 #: Steps that are looked at, at most.
-_MOST_LOOKED = 8
+_MAX_LOOKED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +249,7 @@ class Watcher:
         columns = targets.members.shape[1]
         self.rows = np.concatenate([targets.members, targets.known.reshape(-1, columns)])
         late = list(range(targets.at, stream.steps + 1))
-        places = np.linspace(0, len(late) - 1, min(len(late), _MOST_LOOKED))
+        places = np.linspace(0, len(late) - 1, min(len(late), _MAX_LOOKED))
         self.looked = sorted({late[round(place)] for place in places})
         self._weights: dict[int, tuple[Floats, Floats]] = {}
         self._far = _kernel(stream.shown(self.rows, stream.steps), stream.reference, None)[0]
@@ -486,9 +486,9 @@ def known_scores(taught: Sequence[Run], asked: Sequence[Run], shape: tuple[int, 
 MINUTES = 2.0
 RECONSTRUCTION = "a known person's row"
 #: Runs at least, and at most: half of them teach, half are judged.
-_LEAST_RUNS, _MOST_RUNS = 12, 2_000
+_MIN_RUNS, _MAX_RUNS = 12, 2_000
 #: Of the runs, those without noise: more where the claim is large.
-_CONTROL_SHARE, _MOST_CONTROL_SHARE = 0.25, 0.6
+_CONTROL_SHARE, _MAX_CONTROL_SHARE = 0.25, 0.6
 #: Without noise not each guess is right.
 _ROOM = 1.5
 #: Parts into which shadow runs are cut, so that thresholds are chosen on scores of runs that were not learnt from.
@@ -680,22 +680,22 @@ class Runner:
         stream = self.stream
         members = max(1, len(stream.targets.members))
         budget = stream.config.budget.budget
-        claimed, error = claimed_loss(budget, members * _MOST_RUNS, two=False)
+        claimed, error = claimed_loss(budget, members * _MAX_RUNS, two=False)
         needed = 2 * math.ceil(_ROOM * needed_guesses(claimed, error) / members)
-        total = min(2 * _MOST_RUNS, int(seconds / each))
-        control = max(_LEAST_RUNS, needed, math.ceil(_CONTROL_SHARE * total))
-        if control > _MOST_CONTROL_SHARE * total or total - control < _LEAST_RUNS:
-            wanted = max(control / _MOST_CONTROL_SHARE, control + _LEAST_RUNS)
-            can = wanted <= 2 * _MOST_RUNS
+        total = min(2 * _MAX_RUNS, int(seconds / each))
+        control = max(_MIN_RUNS, needed, math.ceil(_CONTROL_SHARE * total))
+        if control > _MAX_CONTROL_SHARE * total or total - control < _MIN_RUNS:
+            wanted = max(control / _MAX_CONTROL_SHARE, control + _MIN_RUNS)
+            can = wanted <= 2 * _MAX_RUNS
             raise TooShortError(
                 f"{seconds / 60:g} minutes of CPU do not do to catch a program without noise at a claim of "
                 f"epsilon {claimed:.3g}"
-                + ("" if can else f", and {2 * _MOST_RUNS:,} runs would not: so large a claim is hardly one"),
+                + ("" if can else f", and {2 * _MAX_RUNS:,} runs would not: so large a claim is hardly one"),
                 where="audit",
                 allowed=(f"--minutes {math.ceil(1.2 * wanted * each / 60)}, or " if can else "")
                 + "the other parts of the audit (--only)",
             )
-        return min(_MOST_RUNS, total - control), min(_MOST_RUNS, control)
+        return min(_MAX_RUNS, total - control), min(_MAX_RUNS, control)
 
     def run(self, *, silent: bool) -> Run:
         """One run; those that were made to see how long they take come first."""

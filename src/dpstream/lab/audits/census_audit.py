@@ -32,7 +32,7 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of
 from dpstream.families.census.cohorts import Cohort
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
-from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.pooled_run import MeasuredCells
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
@@ -119,7 +119,7 @@ class _Reader:
 class _NoShapes:
     """Stands in for the fits, which these audits do not need."""
 
-    followed: Followed
+    followed: MeasuredCells
 
     def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
         return np.zeros(2), np.full(1, np.inf)

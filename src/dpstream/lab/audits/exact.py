@@ -43,7 +43,7 @@ _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
 }
 #: Counters that draw noise ahead have more noises than outputs, so their certificate solves a linear program per tick,
 #: which would take hours at 1,500 ticks.
-_MOST_AHEAD = 128
+_MAX_AHEAD = 128
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 30, "long": 400}
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("0.5"))
 _UNITS = (Event(), Event("replace"))
@@ -60,7 +60,7 @@ def audit_exact(
         counters = [
             (counter, t)
             for counter, t in every
-            if counter is not None and not (isinstance(counter, CalibratedForest) and t > _MOST_AHEAD)
+            if counter is not None and not (isinstance(counter, CalibratedForest) and t > _MAX_AHEAD)
         ]
         if counters:
             yield exact_counter(counters, f"counter {name}, {_words(budget)}, {unit.relation}")

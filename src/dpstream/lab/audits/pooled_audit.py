@@ -30,7 +30,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_run import Design, Runner
-from dpstream.families.tabular.pooled_state import PooledState, Side
+from dpstream.families.tabular.pooled_state import PooledSide, PooledState
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
@@ -219,7 +219,7 @@ class _Remembering(PooledPlan):
     """BROKEN: keeps an epoch's counts for the next epoch."""
 
     def _run(
-        self, side: Side, known: Any, step: int, length: int, randomness: Randomness, **more: Any
+        self, side: PooledSide, known: Any, step: int, length: int, randomness: Randomness, **more: Any
     ) -> Any:
         before = side.counts
         result = super()._run(side, known, step, length, randomness, **more)

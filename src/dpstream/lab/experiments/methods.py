@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpstream.core.contracts import Given, StreamPlan, located
+from dpstream.core.contracts import RecipeContext, StreamPlan, located
 from dpstream.core.privacy import PureDP
 from dpstream.lab.experiments.replayed_streams import Replay
 from dpstream.project.reader import Section
@@ -51,7 +51,7 @@ class Method:
             section = Titled(self.file, "mechanism", table, title=title)
             if named_family(section).limits.no_tables is not None:
                 raise section.wrong("name", "methods are compared for streams of tables")
-            recipe = read_recipe(section, Given(stream.domain, deletions=stream.deletions))
+            recipe = read_recipe(section, RecipeContext(stream.domain, deletions=stream.deletions))
             return recipe.calibrate(PureDP.of(epsilon), stream.unit, len(stream))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Given, located
+from dpstream.core.contracts import RecipeContext, located
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.privacy.budget import PureDP
@@ -123,7 +123,7 @@ class Offline:
             if self._name == _DEFAULT:
                 table.setdefault("k", min(len(domain), len(workload)))
             section = Titled(self.file, "mechanism", table, title=f"offline.{self.label}")
-            recipe = read_recipe(section, Given(domain))
+            recipe = read_recipe(section, RecipeContext(domain))
             assert isinstance(recipe, Baseline)
             assert recipe.offline is not None  # read from a file, it is always named
             return recipe.offline.calibrate(workload, PureDP.of(epsilon), unit)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 KINDS = ("approve", "reject", "withdraw")
 #: As the stream's store keeps reasons.
 _LONGEST = 200
-_MOST_STEPS = 1000
+_MAX_STEPS = 1000
 
 
 class Desk:
@@ -407,8 +407,8 @@ def _without_reason(task: Task) -> Task:
 def _steps(given: int | Iterable[int]) -> tuple[int, ...]:
     steps = (given,) if isinstance(given, int) else tuple(given)
     wrong = any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in steps)
-    if wrong or not 0 < len(steps) <= _MOST_STEPS:
-        raise ConfigError("cannot be used", where="steps", allowed=f"1 to {_MOST_STEPS} numbers of steps")
+    if wrong or not 0 < len(steps) <= _MAX_STEPS:
+        raise ConfigError("cannot be used", where="steps", allowed=f"1 to {_MAX_STEPS} numbers of steps")
     return tuple(sorted(set(steps)))
 
 

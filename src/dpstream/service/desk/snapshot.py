@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpstream.stream import Stream
 
 #: Rows of a table that waits for approval, on the board.
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 
 
 def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
@@ -118,12 +118,12 @@ def asked_facts(stream: Stream) -> dict[str, Any] | None:
 def _table(release: Any) -> tuple[pa.Table | None, bool]:
     """The table, or so many rows of the same model where it is large or is made only when it is published."""
     try:
-        if release.rows <= MOST_ROWS:
+        if release.rows <= MAX_ROWS:
             return release.table(), True
     except ConfigError:
         pass
     try:
-        return release.sample(min(release.rows, MOST_ROWS), seed=1), False
+        return release.sample(min(release.rows, MAX_ROWS), seed=1), False
     except ConfigError:
         return None, False
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 #: Seconds between two looks at the queue.
 _POLL = 1.0
 #: Where the service's database fails, or a task has to wait, that time is doubled so often at most.
-_LONGEST_POLL = 8
+_MAX_POLL = 8
 #: Seconds after which a stream that catches up is let go. Opening it, and its source, may take longer than a step.
 _SPAN = 5.0
 #: A look that fails is repeated after the usual time, then twice as long, and so on, up to so many doublings.
@@ -98,7 +98,7 @@ class _RefusedTask(Exception):
 
 
 @dataclass
-class _Place:
+class _WatchedStream:
     """What the worker remembers of a stream: nothing that a new worker would miss."""
 
     settings: StreamSettings
@@ -134,7 +134,7 @@ class Worker:
     ) -> None:
         self._desk, self._clock = desk, clock
         self._log = log or (lambda line: print(line, file=sys.stderr, flush=True))
-        self._places = [_Place(one) for one in desk.settings.streams]
+        self._places = [_WatchedStream(one) for one in desk.settings.streams]
         self._id = desk.database.service_id()
         self._stop = threading.Event()
         #: Why no task is done, in public words; None: they are done.
@@ -174,7 +174,7 @@ class Worker:
                 self._log(_line("service", "waits", error=type(error).__name__))
                 for place in self._places:  # what was done, and could not be told, is told at the next look
                     place.last_step, place.next_look = None, 0.0
-                failures = min(failures + 1, _LONGEST_POLL)
+                failures = min(failures + 1, _MAX_POLL)
                 self._stop.wait(_POLL * 2**failures)
                 continue
             failures = 0
@@ -208,10 +208,10 @@ class Worker:
                 self._event(place, "decisions", "sound" if before else "changed")
                 self._tell(place)
 
-    def _task(self, place: _Place) -> bool:
+    def _task(self, place: _WatchedStream) -> bool:
         """The first task of a stream; False where there is none, or it has to wait."""
         # A clock that was set back does not make it wait for more than it ever waits.
-        place.next_task = min(place.next_task, self._clock() + _POLL * 2**_LONGEST_POLL)
+        place.next_task = min(place.next_task, self._clock() + _POLL * 2**_MAX_POLL)
         if self._clock() < place.next_task:
             return False
         with self._desk.database.reading() as db:
@@ -227,7 +227,7 @@ class Worker:
         except _FAILURES as error:
             # It may go better later, and is not lost: the stream is in use, a disk is full, ...
             place.task_failures += 1
-            doublings = 0 if isinstance(error, StoreLockedError) else min(place.task_failures, _LONGEST_POLL)
+            doublings = 0 if isinstance(error, StoreLockedError) else min(place.task_failures, _MAX_POLL)
             place.next_task = self._clock() + _POLL * 2**doublings
             if not isinstance(error, StoreLockedError):
                 place.trouble = public_words(error)
@@ -246,7 +246,7 @@ class Worker:
             write_head(self._desk.settings.folder, db)
             return begin_task(db, task.number)
 
-    def _done(self, place: _Place, task: Task) -> tuple[bool, dict[str, Any] | None, str | None]:
+    def _done(self, place: _WatchedStream, task: Task) -> tuple[bool, dict[str, Any] | None, str | None]:
         """Do a task: whether it was begun, and its result or why there is none."""
         config = self._config(place)
         with config.open_stream(publish=task.kind != "ask") as stream:
@@ -321,7 +321,7 @@ class Worker:
 
     # Steps
 
-    def _look(self, place: _Place) -> bool:
+    def _look(self, place: _WatchedStream) -> bool:
         """Take the steps that are due, for a few seconds, if it is time to look; True if one was taken."""
         place.next_look = min(place.next_look, self._clock() + place.settings.look_every * 2**_DOUBLINGS)
         if self._clock() < place.next_look:
@@ -337,7 +337,7 @@ class Worker:
         self._tell(place)
         return taken
 
-    def _step(self, place: _Place) -> bool:
+    def _step(self, place: _WatchedStream) -> bool:
         from dpstream.project import taken_steps
         from dpstream.stream.store.place import has_store
 
@@ -374,7 +374,7 @@ class Worker:
         watch.look_again()  # there may be another one
         return True
 
-    def _config(self, place: _Place) -> Config:
+    def _config(self, place: _WatchedStream) -> Config:
         """The configuration, read again where its file has changed."""
         from dpstream.project import Config, Watch
 
@@ -387,7 +387,7 @@ class Worker:
             place.watch, place.loaded = Watch(config, waits=False), (stamp, config)
         return place.loaded[1]
 
-    def _failed(self, place: _Place, error: BaseException) -> None:
+    def _failed(self, place: _WatchedStream, error: BaseException) -> None:
         """Wait longer each time, and say so; the words depend on the class of the error only."""
         place.last_step = None
         if place.watch is not None:
@@ -406,7 +406,7 @@ class Worker:
 
     def _tell(
         self,
-        place: _Place,
+        place: _WatchedStream,
         task: Task | None = None,
         result: dict[str, Any] | None = None,
         why: str | None = None,
@@ -435,7 +435,7 @@ class Worker:
             if task is not None:
                 end_task(db, task.number, result, why)
 
-    def _event(self, place: _Place, event: str, state: str, **more: Any) -> None:
+    def _event(self, place: _WatchedStream, event: str, state: str, **more: Any) -> None:
         self._log(_line(event, state, stream=place.settings.name, **more))
 
 
@@ -444,7 +444,7 @@ def _line(event: str, state: str, **more: Any) -> str:
     return json.dumps({"time": now(), "event": event, "state": state, **more})
 
 
-def _run_at_once(place: _Place) -> dict[str, Any]:
+def _run_at_once(place: _WatchedStream) -> dict[str, Any]:
     place.next_look, place.failures = 0.0, 0
     if place.watch is not None:
         place.watch.look_again()

@@ -48,7 +48,7 @@ _LINE = r'^([ \t]*{key}[ \t]*=[ \t]*)("[^"\n]*"|[^\s#"]+)([ \t]*(?:#[^\n]*)?)$'
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPlan:
     """What was typed; empty: as the file has it.
 
     Attributes:
@@ -98,7 +98,7 @@ class Board:
     """
 
     key: str
-    has: Wanted
+    has: WantedPlan
     rows: tuple[Row, ...]
     told: tuple[str, ...]
     advice: tuple[str, ...]
@@ -108,7 +108,7 @@ class Board:
     smallest: Mapping[str, Any] | None
 
 
-def draft(path: Path, wanted: Wanted) -> str:
+def draft(path: Path, wanted: WantedPlan) -> str:
     """The sections of a configuration with the wanted numbers, checked with the rest of it.
 
     The rest is left out: it names places of the machine, and whoever runs the stream has it.
@@ -130,7 +130,7 @@ def draft(path: Path, wanted: Wanted) -> str:
     return lines
 
 
-def plan_board(path: Path, wanted: Wanted) -> Board:
+def plan_board(path: Path, wanted: WantedPlan) -> Board:
     """What the wanted numbers do.
 
     Errors:
@@ -140,7 +140,7 @@ def plan_board(path: Path, wanted: Wanted) -> Board:
         return _board(path, wanted)
 
 
-def _board(path: Path, wanted: Wanted) -> Board:
+def _board(path: Path, wanted: WantedPlan) -> Board:
     text = _read(path)
     made = changed_text(text, _changes(text, wanted))
     document = tomllib.loads(made)
@@ -160,7 +160,9 @@ def _board(path: Path, wanted: Wanted) -> Board:
     at = None if facts is None else int(facts["verdict_step"]["step"])
     return Board(
         key,
-        Wanted(amount, str(expects.get("size", "")), str(expects.get("records_per_step", "")), wanted.wish),
+        WantedPlan(
+            amount, str(expects.get("size", "")), str(expects.get("records_per_step", "")), wanted.wish
+        ),
         tuple(rows),
         (f"Protected is {plan.unit.describe()}.", *odds_told(chosen, plan)),
         (*([facts["hopeless"]] if facts and facts["hopeless"] else []), *advice),
@@ -218,7 +220,7 @@ def _key(document: Mapping[str, Any]) -> str:
     return "rho" if "rho" in document["budget"] else "epsilon"
 
 
-def _changes(text: str, wanted: Wanted) -> dict[str, dict[str, Any]]:
+def _changes(text: str, wanted: WantedPlan) -> dict[str, dict[str, Any]]:
     """What of a file becomes another value."""
     changes: dict[str, dict[str, Any]] = {}
     if wanted.amount:

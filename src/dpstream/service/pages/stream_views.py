@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from dpstream.core.errors import DpstreamError
 from dpstream.io.sinks import read_catalogue, read_manifest
-from dpstream.service.pages.board import Wanted, draft, plan_board
+from dpstream.service.pages.board import WantedPlan, draft, plan_board
 from dpstream.service.pages.documents import policy_of
 from dpstream.service.pages.previews import preview
 from dpstream.service.pages.visits import FormError, Route, Visit, link, page
@@ -219,8 +219,8 @@ def decisions(visit: Visit) -> Response:
     return visit.page("decisions.html", decisions=shown, older=older)
 
 
-def _wanted(visit: Visit) -> Wanted:
-    return Wanted(*(visit.asked(name) for name in ("amount", "size", "records_per_step", "wish")))
+def _wanted(visit: Visit) -> WantedPlan:
+    return WantedPlan(*(visit.asked(name) for name in ("amount", "size", "records_per_step", "wish")))
 
 
 @page(ROUTES, "GET /board")

@@ -19,7 +19,7 @@ from dpstream.stream.ledger.limit import shown_amount
 from dpstream.tools.report.markup import integer, percent, significant
 
 #: A page refreshes itself so many times: one that nobody looks at lets the login run out.
-MOST_TURNS = 20
+MAX_TURNS = 20
 #: Pages for everybody who may do something, in the list of pages.
 _MENU = (
     ("plan", "/board", "Planning board"),
@@ -84,7 +84,7 @@ def environment(service: str) -> jinja2.Environment:
     made.globals |= {
         "LOOKS": _LOOKS,
         "MENU": _MENU,
-        "MOST_TURNS": MOST_TURNS,
+        "MAX_TURNS": MAX_TURNS,
         "ROLES": ROLES,
         "TABS": _TABS,
         "TOLD": _TOLD,

@@ -2,7 +2,7 @@
 
 from dpstream.service.releases.access import Tokens
 from dpstream.service.releases.app import make_app
-from dpstream.service.releases.places import Place, find_places
+from dpstream.service.releases.places import ReleaseFolder, find_places
 from dpstream.service.releases.serving import Server, listen, serve
 
-__all__ = ["Place", "Server", "Tokens", "find_places", "listen", "make_app", "serve"]
+__all__ = ["ReleaseFolder", "Server", "Tokens", "find_places", "listen", "make_app", "serve"]

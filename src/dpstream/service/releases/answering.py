@@ -8,13 +8,13 @@ from typing import Any
 
 from dpstream.io.sinks.simulated_errors import FOLDER, error_files
 from dpstream.service.releases.forms import check_whole
-from dpstream.service.releases.places import Place
+from dpstream.service.releases.places import ReleaseFolder
 from dpstream.service.releases.problems import Problem
 from dpstream.stream.public_release import PublicRelease
 
 
 def answer(
-    place: Place, question: str, step: int | None, as_of: int | None, confidence: float
+    place: ReleaseFolder, question: str, step: int | None, as_of: int | None, confidence: float
 ) -> dict[str, Any]:
     """How many records satisfy a question, as ``dpstream measured --question`` tells it."""
     listing = place.listing()

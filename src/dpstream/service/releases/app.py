@@ -22,7 +22,7 @@ from dpstream.service.releases.cursors import PATTERN, Cursor
 from dpstream.service.releases.events import News
 from dpstream.service.releases.forms import FORMS
 from dpstream.service.releases.page import page
-from dpstream.service.releases.places import Place
+from dpstream.service.releases.places import ReleaseFolder
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems
 from dpstream.service.releases.sending import Sent, send_file, send_json
 
@@ -41,7 +41,7 @@ AsOf = Annotated[
     int | None, Query(ge=1, le=_MOST, description="The step at whose end measured numbers hold.")
 ]
 After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
-Told = Annotated[
+PublishedRun = Annotated[
     str,
     Query(
         pattern=PATTERN,
@@ -95,14 +95,14 @@ def _get(path: str, summary: str, *kinds: str) -> Callable[[Any], Any]:
     return add
 
 
-async def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> Place:
-    place: Place | None = request.app.state.places.get(name)
+async def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> ReleaseFolder:
+    place: ReleaseFolder | None = request.app.state.places.get(name)
     if place is None:
         raise Problem(404, "there is no such stream")
     return place
 
 
-At = Annotated[Place, Depends(_place)]
+At = Annotated[ReleaseFolder, Depends(_place)]
 
 
 async def _apart(request: Request, work: Callable[[], Response]) -> Response:
@@ -110,7 +110,7 @@ async def _apart(request: Request, work: Callable[[], Response]) -> Response:
     return await anyio.to_thread.run_sync(work, limiter=request.app.state.apart)
 
 
-def _about(place: Place) -> dict[str, Any]:
+def _about(place: ReleaseFolder) -> dict[str, Any]:
     try:
         listing = place.listing()
     except (Problem, DpstreamError) as error:
@@ -214,7 +214,7 @@ async def table(
 
 
 @_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
-async def changes(request: Request, place: At, after: Told = "0", limit: Fed = 10) -> Response:
+async def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
     def work() -> Response:
         listing, made = place.listing(), request.app.state.made
         told = Cursor.parse(after)
@@ -270,7 +270,7 @@ def folder_file(request: Request, place: At, path: Annotated[str, Path(max_lengt
     return send_file(request, lambda: file, _type(path), place.digest(file))
 
 
-def _step_file(request: Request, place: Place, step: int, name: str) -> Response:
+def _step_file(request: Request, place: ReleaseFolder, step: int, name: str) -> Response:
     entry = place.entry(step) if name in STAYING else place.standing(step)
     if name == NOTICE:  # written later than the manifest, whose hash readers of the step have
         notice = place.step_file(step, name)
@@ -285,7 +285,7 @@ def _type(name: str) -> str:
 
 
 def make_app(
-    places: Sequence[Place],
+    places: Sequence[ReleaseFolder],
     *,
     tokens: Tokens | None = None,
     origins: Sequence[str] = (),

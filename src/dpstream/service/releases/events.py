@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from dpstream.core.errors import DpstreamError
-from dpstream.service.releases.places import Listing, Place
+from dpstream.service.releases.places import Listing, ReleaseFolder
 from dpstream.service.releases.problems import Problem
 
 #: Seconds between two looks at the catalogues, and between two lines that keep a silent connection open.
@@ -27,7 +27,7 @@ class News:
     """Tells readers what is new; ``most`` of them at one time. A reader holds no more than the catalogue it was told
     of, so a slow one is told of several changes at once."""
 
-    def __init__(self, places: Sequence[Place], most: int) -> None:
+    def __init__(self, places: Sequence[ReleaseFolder], most: int) -> None:
         self._places = places
         self.most = most
         self._readers = 0
@@ -47,7 +47,7 @@ class News:
                 await self._look(place)
             await asyncio.sleep(EVERY)
 
-    async def _look(self, place: Place) -> None:
+    async def _look(self, place: ReleaseFolder) -> None:
         now = self._known.get(place.name)
         with contextlib.suppress(Problem, DpstreamError, OSError):
             now = await asyncio.to_thread(place.listing)
@@ -56,7 +56,7 @@ class News:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    async def told(self, place: Place, last_id: str | None) -> AsyncIterator[str]:
+    async def told(self, place: ReleaseFolder, last_id: str | None) -> AsyncIterator[str]:
         """The events of one stream for one reader, who gets those that were missed first. The reader counts from
         here on, until ``left`` is called.
 

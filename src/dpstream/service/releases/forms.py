@@ -23,12 +23,12 @@ from pyarrow import ipc
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables.change_tables import ID, OP
-from dpstream.io.sinks.feed import Piece, StandardOutput
+from dpstream.io.sinks.feed import FeedRelease, StandardOutput
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.release_reader import read_table
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, StagedFile, blocks_of, from_bytes
 from dpstream.service.releases.cursors import Cursor, waiting
-from dpstream.service.releases.places import Listing, OpenFile, Place
+from dpstream.service.releases.places import Listing, OpenFile, ReleaseFolder
 from dpstream.service.releases.problems import Problem
 
 #: Endings and media types.
@@ -41,11 +41,11 @@ FORMS = {
 #: Records of a block.
 ROWS = 2**14
 #: Most records of a table that has to be put together in memory.
-MOST_ROWS = 5_000_000
+MAX_ROWS = 5_000_000
 #: Files that are kept open for the next reader who wants the same form.
-MOST_FILES = 64
+MAX_FILES = 64
 #: Bytes of an answer of the feed after which it ends with the step.
-MOST_FEED = 2**28
+MAX_FEED = 2**28
 
 
 class Made:
@@ -80,8 +80,7 @@ class Made:
             with self._lock:
                 self._files[key] = made
                 while len(self._files) > 1 and (
-                    len(self._files) > MOST_FILES
-                    or sum(one.size for one in self._files.values()) > self._most
+                    len(self._files) > MAX_FILES or sum(one.size for one in self._files.values()) > self._most
                 ):
                     self._files.popitem(last=False)[1].close()
                 return made.again()
@@ -109,7 +108,13 @@ class Made:
 
 
 def table(
-    made: Made, place: Place, step: int, kind: str, form: str, columns: tuple[str, ...], limit: int | None
+    made: Made,
+    place: ReleaseFolder,
+    step: int,
+    kind: str,
+    form: str,
+    columns: tuple[str, ...],
+    limit: int | None,
 ) -> OpenFile:
     """The ``table`` or the ``changes`` of a step, all of it or some columns and the first records.
 
@@ -144,7 +149,7 @@ def table(
     return made.get((place.name, step, entry["manifest_sha256"], kind, form, columns, limit), write)
 
 
-def feed(made: Made, place: Place, listing: Listing, after: Cursor, limit: int) -> OpenFile:
+def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limit: int) -> OpenFile:
     """What a reader who was told up to ``after`` has to apply, as ``sink = "stdout"`` writes it: changes where they
     follow what the reader has, a table where they do not, a line where a step was withdrawn. The last line gives the
     cursor to ask with next.
@@ -157,7 +162,7 @@ def feed(made: Made, place: Place, listing: Listing, after: Cursor, limit: int) 
         lines, written, told, late = StandardOutput(out), 0, after.step, -1
 
         def full() -> bool:
-            return written >= limit or out.tell() > MOST_FEED
+            return written >= limit or out.tell() > MAX_FEED
 
         entries = listing.entries
         left: list[tuple[int, int]] = []
@@ -197,7 +202,9 @@ def feed(made: Made, place: Place, listing: Listing, after: Cursor, limit: int) 
     return made.get((place.name, "feed", listing.digest, after, limit), write)
 
 
-def _publish(out: StandardOutput, place: Place, step: int, follows: bool, alone: bool = False) -> bool:
+def _publish(
+    out: StandardOutput, place: ReleaseFolder, step: int, follows: bool, alone: bool = False
+) -> bool:
     """Write the smallest part of a step that the reader can use; False where there is none. ``alone``: a table is put
     together where there is none, if it is not too large; otherwise the changes have to do."""
     manifest, told = place.manifest(step)
@@ -216,23 +223,23 @@ def _publish(out: StandardOutput, place: Place, step: int, follows: bool, alone:
             _write(table.schema, (), table.to_batches(ROWS), "parquet", whole)
             whole.flush()
             staged = StagedFile("", whole.tell(), Path(f"/dev/fd/{whole.fileno()}"))
-            out.publish(Piece(step, {MANIFEST: manifest, "table.parquet": staged}, _fields(place)))
+            out.publish(FeedRelease(step, {MANIFEST: manifest, "table.parquet": staged}, _fields(place)))
         return True
     if not names:
         return False
     with place.step_file(step, names[0]) as file:
         staged = StagedFile(files[names[0]]["sha256"], file.size, file.path)
-        out.publish(Piece(step, {MANIFEST: manifest, names[0]: staged}, _fields(place)))
+        out.publish(FeedRelease(step, {MANIFEST: manifest, names[0]: staged}, _fields(place)))
     return True
 
 
-def _fields(place: Place) -> list[dict[str, Any]]:
+def _fields(place: ReleaseFolder) -> list[dict[str, Any]]:
     """The fields of the codebook, which give the types of CSV files."""
     book = place.codebook()
     return [*book["resources"][0]["schema"]["fields"], *book["dpstream"].get("panel", {}).get("fields", [])]
 
 
-def check_whole(place: Place, step: int) -> None:
+def check_whole(place: ReleaseFolder, step: int) -> None:
     """Check that the table of a step can be put together in memory, from files that are as they were published.
 
     Errors:
@@ -244,7 +251,7 @@ def check_whole(place: Place, step: int) -> None:
     listing = place.listing()
     if step not in listing.readable:
         raise Problem(410, f"step {step} is a change, and a table that it builds on was withdrawn or dropped")
-    if int(manifest.get("rows_in_table") or manifest["rows"]) > MOST_ROWS:
+    if int(manifest.get("rows_in_table") or manifest["rows"]) > MAX_ROWS:
         raise Problem(413, f"the table of step {step} is too large to be put together here; take its files")
     for number in range(step, 0, -1):
         kind = "table." if listing.entries[number]["state"] == "full" else "changes."

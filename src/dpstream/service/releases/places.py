@@ -100,7 +100,7 @@ class Listing:
         return max(self.entries, default=0)
 
 
-class Place:
+class ReleaseFolder:
     """One folder of releases under the name that readers use.
 
     Errors of all methods:
@@ -253,13 +253,13 @@ class Place:
         raise Problem(503, f"the files of step {step} are changing or missing", {"Retry-After": "1"})
 
 
-def find_places(texts: Sequence[str]) -> list[Place]:
+def find_places(texts: Sequence[str]) -> list[ReleaseFolder]:
     """Folders of releases, each ``PLACE`` or ``NAME=PLACE``; without a name it is that of the stream.
 
     Errors:
         ConfigError: no folder of releases, a name twice, a name that cannot stand in an address.
     """
-    places: dict[str, Place] = {}
+    places: dict[str, ReleaseFolder] = {}
     for text in texts:
         name, equals, rest = text.partition("=")
         if not equals or "/" in name or Path(text).is_dir():
@@ -285,7 +285,7 @@ def find_places(texts: Sequence[str]) -> list[Place]:
             raise ConfigError(
                 f"two streams have the name {name!r}", where=rest, allowed=f"ANOTHER_NAME={rest}"
             )
-        places[name] = Place(name, root.absolute())
+        places[name] = ReleaseFolder(name, root.absolute())
     return list(places.values())
 
 

@@ -30,7 +30,7 @@ from dpstream.stream.release.manifest import COUNTED
 # What single measurements say of a marginal, and the weights with which their noise enters its cells.
 
 #: A marginal of more columns of two values is not put together from sums of signs.
-_MOST_SIGNS = 10
+_MAX_SIGNS = 10
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | N
     Args:
         number: of records, where it is public.
     """
-    if len(names) > _MOST_SIGNS:
+    if len(names) > _MAX_SIGNS:
         return []
     values = np.zeros((2,) * len(names))
     variance, terms = 0.0, dict[str, tuple[NoisyCounts, list[tuple[int, ...]]]]()
@@ -274,7 +274,7 @@ def add_up(found: Iterable[Coefficients]) -> WeightedSum:
 # sum of its interactions. Proof: docs/theory/measurements.md.
 
 #: Of a marginal that is found by least squares: it has 2 to this power interactions.
-MOST_COLUMNS = 10
+MAX_COLUMNS = 10
 
 #: Some of a marginal's axes.
 Axes = tuple[int, ...]
@@ -322,10 +322,10 @@ def least_squares(
         number: of records, where it is public.
 
     Errors:
-        LimitError: more than ``MOST_COLUMNS`` columns.
+        LimitError: more than ``MAX_COLUMNS`` columns.
     """
-    if len(names) > MOST_COLUMNS:
-        raise LimitError(f"{len(names)} columns", where="least squares", allowed=f"{MOST_COLUMNS}")
+    if len(names) > MAX_COLUMNS:
+        raise LimitError(f"{len(names)} columns", where="least squares", allowed=f"{MAX_COLUMNS}")
     # Histograms of one joint draw have its name, and are different ones.
     sources = list({(identity(one), one.columns): one for one in counts}.values())
     shape = tuple(sizes[name] for name in names)

@@ -13,7 +13,7 @@ from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamaged
 from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.feed import Piece
+from dpstream.io.sinks.feed import FeedRelease
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
 from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text
@@ -38,7 +38,7 @@ _KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawn")
 _KNOWN_OR_PENDING = (*_KNOWN_TO_READERS, "pending", "withdrawing")
 
 
-class Outlet:
+class ReleasePublisher:
     """Publishes what the store has committed, and only that.
 
     Publication states of a step: ``pending`` (to be published), ``published``, ``held`` (waits for approval),
@@ -441,7 +441,7 @@ class Outlet:
         try:
             for number in range(step, 0, -1):
                 files = {MANIFEST: self._committed(number).manifest, **self._files(made, number)}
-                piece = Piece(number, files, [*fields, *rows])
+                piece = FeedRelease(number, files, [*fields, *rows])
                 table = piece.part("table")
                 if table is not None:
                     break

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: How long a lock is waited for: the server notices within moments that a killed client is gone.
 _PATIENCE = 2.0
-_LEAST_VERSION = 120000
+_MIN_VERSION = 120000
 _SETTINGS = (
     "SET synchronous_commit = on",
     "SET default_transaction_read_only = off",
@@ -343,7 +343,7 @@ class PostgresDatabase:
         for setting in _SETTINGS:
             self.execute(setting)
         self.execute(f"SET search_path = {self._schema}")
-        if self._connection.info.server_version < _LEAST_VERSION:
+        if self._connection.info.server_version < _MIN_VERSION:
             raise StoreError("the server is too old", where=self.where, allowed="PostgreSQL 12 or newer")
         if self._show("server_encoding") != "UTF8":
             raise StoreError(

@@ -158,7 +158,7 @@ def _check_one(
     return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
 
 
-#: Publication states of a step (``Outlet``).
+#: Publication states of a step (``ReleasePublisher``).
 _PUBLICATIONS = {"pending", "published", "held", "expiring", "expired", "unpublished", "dropped"}
 #: Those with a notice.
 _TAKEN_BACK = {"withdrawing", "withdrawn", "rejected"}

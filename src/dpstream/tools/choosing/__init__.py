@@ -1,7 +1,7 @@
 """Which mechanism fits a stream: those that could run it, on invented streams of the guessed size; reads no data."""
 
 from dpstream.tools.choosing.comparing import (
-    MOST_STEPS,
+    MAX_STEPS,
     ComparedMechanisms,
     ComparisonTooLongError,
     MechanismErrors,
@@ -10,7 +10,7 @@ from dpstream.tools.choosing.comparing import (
 )
 
 __all__ = [
-    "MOST_STEPS",
+    "MAX_STEPS",
     "ComparedMechanisms",
     "ComparisonTooLongError",
     "MechanismErrors",

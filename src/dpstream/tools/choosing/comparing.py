@@ -199,11 +199,11 @@ def _ratio(one: float, other: float) -> float:
 
 
 #: Steps that are run where nothing else is said: what comes later changes little of which mechanism is better.
-MOST_STEPS = 100
+MAX_STEPS = 100
 #: More runs, and more records, are never needed to tell 10 % from nothing.
-_MOST_RUNS, _MOST_RECORDS = 100, 1_000_000
+_MAX_RUNS, _MAX_RECORDS = 100, 1_000_000
 #: Records times steps, where each step holds them all.
-_MOST_FOLLOWED = 20_000_000
+_MAX_FOLLOWED = 20_000_000
 _TENTHS = 10
 AVG_WE = "AvgWE"
 
@@ -234,7 +234,7 @@ def compare_mechanisms(
         against: mechanisms to compare the configured one with; empty: all that could take its place.
         runs: how many of each, each on a table of its own; equal runs of all mechanisms are on the same one.
         seconds: of CPU of this process: no further run of all mechanisms is begun that would not end before.
-        steps: how many are run; None: as many as the stream has, by its horizon or its last day, ``MOST_STEPS`` at
+        steps: how many are run; None: as many as the stream has, by its horizon or its last day, ``MAX_STEPS`` at
             most.
         seed: of an ordinary generator; equal seeds give equal results, for as many runs as are done.
         progress: told how many runs are done, and how many there will be.
@@ -243,7 +243,7 @@ def compare_mechanisms(
         ConfigError: no ``[expect]``, an unknown mechanism or none to compare with, or a stream too large to be
         invented. ComparisonTooLongError: a limit too small for one run of each.
     """
-    _check(runs, "runs", 1, _MOST_RUNS)
+    _check(runs, "runs", 1, _MAX_RUNS)
     _check(seed, "seed", 0, 2**63 - 1)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
         raise ConfigError(f"seconds = {seconds!r}", where="--compare", allowed="a number above 0")
@@ -401,7 +401,7 @@ def _steps(config: Config, steps: int | None) -> tuple[int, int | None]:
     ends = (horizon, config.source_options.final_step())
     planned = min((end for end in ends if end is not None), default=None)
     if steps is None:
-        return min(MOST_STEPS, planned or MOST_STEPS), planned
+        return min(MAX_STEPS, planned or MAX_STEPS), planned
     _check(steps, "steps", 1, 10**6)
     if horizon is not None and steps > horizon:
         raise ConfigError(
@@ -415,7 +415,7 @@ def _check_size(config: Config, table: ExpectedTable, steps: int) -> None:
     grows, steady = table.change == "grows", table.change == "steady"
     records = table.size_at(steps) if grows else float(table.size)
     # Where records are followed, each step holds all of them.
-    most = min(_MOST_RECORDS, _MOST_FOLLOWED // steps) if steady else _MOST_RECORDS
+    most = min(_MAX_RECORDS, _MAX_FOLLOWED // steps) if steady else _MAX_RECORDS
     if records > most:
         raise ConfigError(
             f"the stream would have {records:,.0f} records, and {most:,} are invented at most for {steps} steps",

@@ -185,9 +185,9 @@ def like_records(records: Codes) -> Draw:
 #: For each step: who comes, who leaves, where those stood who leave, and the table at its end.
 Changes = Iterator[tuple[Codes, Codes, Ints, Codes]]
 #: Rows of a run's table at most; larger ones stand for more than one record each.
-_MOST_ROWS = 1_000_000
+_MAX_ROWS = 1_000_000
 #: Groupings that a step's records are chosen by, at most.
-_MOST_GROUPINGS = 24
+_MAX_GROUPINGS = 24
 
 
 def totals_of(released: Released, *, falling: bool) -> Ints:
@@ -403,7 +403,7 @@ def _cliques(config: Config, domain: Domain) -> tuple[Clique, ...]:
 
 def _grouping(domain: Domain, cliques: Sequence[Clique]) -> Grouping:
     """By every column, and by as many of the marginals as are looked at at no great cost."""
-    chosen = list(cliques[:_MOST_GROUPINGS])
+    chosen = list(cliques[:_MAX_GROUPINGS])
 
     def groups(codes: Codes) -> list[tuple[Ints, int]]:
         return [
@@ -417,7 +417,7 @@ def _grouping(domain: Domain, cliques: Sequence[Clique]) -> Grouping:
 def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) -> Observation:
     answers = synthesis.answers
     wanted = 0 if answers is None else max(0, round(answers.total))
-    rows = min(wanted, _MOST_ROWS)
+    rows = min(wanted, _MAX_ROWS)
     if answers is None or rows == 0:
         return Observation(np.zeros((0, len(truth.domain)), np.int32))
     codes = answers.sample(rows, seed)

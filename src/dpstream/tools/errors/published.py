@@ -21,7 +21,7 @@ from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
 from dpstream.tools.errors.contract import InventedTable, Observation
-from dpstream.tools.errors.simulation import LEAST_RUNS, Simulation
+from dpstream.tools.errors.simulation import MIN_RUNS, Simulation
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.metrics import total_variation
 
@@ -141,7 +141,7 @@ def _short(value: float) -> float:
 LABEL = "by simulation"
 _FORMAT = 1
 #: Cells whose errors are published one by one; the smallest marginals come first.
-_MOST_CELLS = 100_000
+_MAX_CELLS = 100_000
 _CANNOT_SEE = (
     "It cannot see what the releases have lost: a model that never learned that two columns go together finds itself "
     "right. Errors may be larger than this, not only by chance."
@@ -171,9 +171,9 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
     Errors:
         ConfigError: fewer than two runs are done. As of ``check_questions``.
     """
-    if len(simulation.runs) < LEAST_RUNS:
+    if len(simulation.runs) < MIN_RUNS:
         raise ConfigError(
-            f"{len(simulation.runs)} runs are done, and a spread needs {LEAST_RUNS}",
+            f"{len(simulation.runs)} runs are done, and a spread needs {MIN_RUNS}",
             where="errors",
             allowed="the same command again: it goes on",
         )
@@ -269,7 +269,7 @@ def _cells(errors: StepErrors) -> tuple[list[dict[str, Any]], bytes]:
     domain, labels = errors.truth.domain, errors.truth.labels
     sizes = [domain.cells(clique) for clique in errors.truth.cliques]
     order = np.argsort(sizes, kind="stable")
-    fitting = set(order[np.cumsum(np.array(sizes)[order]) <= _MOST_CELLS].tolist())
+    fitting = set(order[np.cumsum(np.array(sizes)[order]) <= _MAX_CELLS].tolist())
     listed: list[dict[str, Any]] = []
     names: list[str] = []
     values: list[str] = []

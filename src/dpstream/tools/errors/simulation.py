@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 #: Fewer tell nothing about a spread; more are never needed.
-LEAST_RUNS, MOST_RUNS = 2, 1000
+MIN_RUNS, MAX_RUNS = 2, 1000
 #: Of invented streams and of kept runs: another one makes all runs again.
 _FORMAT = 3
 _NEVER: Callable[[], bool] = lambda: False  # noqa: E731
@@ -107,9 +107,9 @@ def simulate_errors(
     """
     if runs in (0, 1):
         raise ConfigError(
-            f"{runs} runs tell no spread", where="runs", allowed=f"{LEAST_RUNS} or more; 20 are usual"
+            f"{runs} runs tell no spread", where="runs", allowed=f"{MIN_RUNS} or more; 20 are usual"
         )
-    _check_number(runs, "runs", LEAST_RUNS, MOST_RUNS)
+    _check_number(runs, "runs", MIN_RUNS, MAX_RUNS)
     _check_number(jobs, "jobs", 1, 256)
     _check_number(seed, "seed", 0, 2**63 - 1)
     folder = config.output.dir if releases is None else Path(releases)
@@ -126,7 +126,7 @@ def simulate_errors(
     for finished, _ in enumerate(_all(task, todo, jobs), start=len(done) + 1):
         tell(finished, runs)
         late = seconds is not None and time.process_time() - began > seconds
-        if finished >= LEAST_RUNS and (late or stop()):
+        if finished >= MIN_RUNS and (late or stop()):
             break
     found = [run for run in range(1, runs + 1) if _file(place, run).is_file()]
     taken = tuple(_kept(_file(place, run), tuple(invented.truth)) for run in found)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _TEST_SHARE: Final = 0.3
 #: Records that train and that test, at most; columns that are predicted; values of a column that are told apart.
 _MAX_LEARNED_ROWS: Final = 20_000
-_MOST_TARGETS: Final = 40
-_MOST_VALUES: Final = 50
+_MAX_TARGETS: Final = 40
+_MAX_VALUES: Final = 50
 #: Up to this area on real records there is nothing to learn about a column.
 TEACHES: Final = 0.6
 
@@ -87,7 +87,7 @@ def learn_targets(domain: Domain, test: Codes, tables: Mapping[str, Codes]) -> t
         trained[name] = table if few else table[rng.choice(len(table), _MAX_LEARNED_ROWS, replace=False)]
     found: list[LearnedTarget] = []
     for position, column in enumerate(domain.names):
-        if len(found) == _MOST_TARGETS or len(domain) < 2 or len(np.unique(test[:, position])) < 2:
+        if len(found) == _MAX_TARGETS or len(domain) < 2 or len(np.unique(test[:, position])) < 2:
             continue
         areas = {name: _area(table, test, position) for name, table in trained.items() if len(table)}
         found.append(LearnedTarget(column, areas))
@@ -108,7 +108,7 @@ def _area(table: Codes, test: Codes, position: int) -> float:
 
     features = [i for i in range(table.shape[1]) if i != position]
     values, counts = np.unique(test[:, position], return_counts=True)
-    values = np.sort(values[np.argsort(-counts, kind="stable")[:_MOST_VALUES]])
+    values = np.sort(values[np.argsort(-counts, kind="stable")[:_MAX_VALUES]])
     # All other values are one: a column of a hundred thousand values would need as many columns of probabilities.
     taught = np.where(np.isin(table[:, position], values), table[:, position], -1)
     tree: Any = DecisionTreeClassifier(min_samples_leaf=max(5, len(table) // 400), random_state=SEED)
@@ -134,13 +134,13 @@ GROUPS: Final = (
     (1_000, None, "1,000 or more"),
 )
 #: Sets of columns that are compared at most; more of them are drawn from a public seed.
-_MOST_PAIRS: Final = 500
-_MOST_TRIPLES: Final = 200
+_MAX_PAIRS: Final = 500
+_MAX_TRIPLES: Final = 200
 _LARGEST: Final = 2**20
 #: Cells of all sets that are counted at once.
 _CELLS_AT_ONCE: Final = 2**22
 #: Rows that a classifier sees of each table, and that are looked up one by one.
-_MOST_ROWS: Final = 20_000
+_MAX_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,8 @@ def compare_tables(domain: Domain, first: Codes, second: Codes, *, classify: boo
 
     Cost: one count of the compared sets on each side; a decision tree over up to 40,000 rows.
     """
-    pairs = compared_sets(domain, 2, _MOST_PAIRS)
-    triples = compared_sets(domain, 3, _MOST_TRIPLES)
+    pairs = compared_sets(domain, 2, _MAX_PAIRS)
+    triples = compared_sets(domain, 3, _MAX_TRIPLES)
     errors = _GroupErrors(len(first), len(second))
     variations: dict[Clique, float] = {}
     kept: dict[Clique, NDArray[np.int64]] = {}
@@ -292,7 +292,7 @@ def unique_share(domain: Domain, table: Codes) -> float:
 
 def _counted_pairs(domain: Domain, table: Codes) -> dict[Clique, NDArray[np.int64]]:
     found: dict[Clique, NDArray[np.int64]] = {}
-    for cliques in _bundles(domain, compared_sets(domain, 2, _MOST_PAIRS)):
+    for cliques in _bundles(domain, compared_sets(domain, 2, _MAX_PAIRS)):
         found.update(zip(cliques, count_marginals(np.asfortranarray(table), domain, cliques), strict=True))
     return found
 
@@ -350,16 +350,16 @@ def _bundles(domain: Domain, cliques: Sequence[Clique]) -> list[tuple[Clique, ..
 
 
 def _some(table: Codes, rng: np.random.Generator) -> Codes:
-    if len(table) <= _MOST_ROWS:
+    if len(table) <= _MAX_ROWS:
         return table
-    return table[np.sort(rng.choice(len(table), _MOST_ROWS, replace=False))]
+    return table[np.sort(rng.choice(len(table), _MAX_ROWS, replace=False))]
 
 
 #: Draws of samples of real records; of large tables fewer, whose errors hardly differ from draw to draw.
 _DRAWS: Final = 5
 _LARGE: Final = 200_000
 #: Of fewer changes a share says nothing.
-_FEWEST_CHANGES: Final = 5
+_MIN_CHANGES: Final = 5
 #: Pairs that are told one by one.
 _MAX_JUDGED_PAIRS: Final = 10
 
@@ -613,7 +613,7 @@ def _measures(
             "changes",
             "change over time",
             "of the changes go another way",
-            *((trends.wrong, trends.floor) if trends.changes >= _FEWEST_CHANGES else (math.nan, math.nan)),
+            *((trends.wrong, trends.floor) if trends.changes >= _MIN_CHANGES else (math.nan, math.nan)),
             math.nan,
             "Share of the changes of 1 % of the table or more, between evaluated steps, that go another way in the "
             "released tables or do not show.",

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 #: Of the split and of the classifiers.
 SEED: Final = 20240901
 #: Training tables are cut to this many rows (drawn at random): more of them hardly change a score.
-MOST_ROWS: Final = 50_000
+MAX_ROWS: Final = 50_000
 #: From this accuracy on real records a target is told to be determined; up to this area there is nothing to learn.
 _CERTAIN: Final = 0.999
 _CHANCE: Final = 0.6
 _TEST_SHARE: Final = 0.3
-_FEWEST_RECORDS: Final = 10
+_MIN_RECORDS: Final = 10
 #: Most categories of a feature that gradient boosting splits as a set; wider ones go by their codes.
-_MOST_CATEGORIES: Final = 255
+_MAX_CATEGORIES: Final = 255
 #: Trees in all: one per round and class (two classes share one).
 _TREES: Final = 600
 
@@ -137,12 +137,12 @@ def train_and_test(real: Codes, synthetic: Codes, schema: Schema, target: str) -
         DataError: a true table with too few records or a single class of the target; no synthetic row.
     """
     position = check_prediction_target(schema, target)
-    if len(real) < _FEWEST_RECORDS or not len(synthetic):
+    if len(real) < _MIN_RECORDS or not len(synthetic):
         empty = "the true table is too small to split" if len(synthetic) else "the synthetic table is empty"
         raise DataError(
             empty,
             where=f"target {target!r}",
-            allowed=f"{_FEWEST_RECORDS} true records and one synthetic row, or more; or no target",
+            allowed=f"{_MIN_RECORDS} true records and one synthetic row, or more; or no target",
         )
     present = np.unique(real[:, position])
     if len(present) < 2:
@@ -183,9 +183,9 @@ def _split(real: Codes, position: int) -> tuple[Codes, Codes]:
 
 
 def _some(table: Codes) -> Codes:
-    if len(table) <= MOST_ROWS:
+    if len(table) <= MAX_ROWS:
         return table
-    return table[np.sort(np.random.default_rng(SEED).choice(len(table), MOST_ROWS, replace=False))]
+    return table[np.sort(np.random.default_rng(SEED).choice(len(table), MAX_ROWS, replace=False))]
 
 
 def _trained(
@@ -215,7 +215,7 @@ def _boosting(schema: Schema, features: Sequence[int], classes: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     columns = [schema.columns[i] for i in features]
-    as_sets = [not isinstance(c, Ordered) and c.size <= _MOST_CATEGORIES for c in columns]
+    as_sets = [not isinstance(c, Ordered) and c.size <= _MAX_CATEGORIES for c in columns]
     rounds = min(100, max(10, _TREES // (1 if classes == 2 else classes)))
     return HistGradientBoostingClassifier(
         max_iter=rounds, categorical_features=as_sets, early_stopping=False, random_state=SEED

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
-MOST_STEPS = 200
+MAX_STEPS = 200
 
 _WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or the folder of releases that a run wrote"
 #: What the page reads from a manifest, whatever else is in it.
@@ -97,7 +97,7 @@ class StepFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class PublishedRun:
     """What the manifests of any stream tell.
 
     Attributes:
@@ -188,7 +188,7 @@ class Folder:
         )
 
 
-def open_folder(run: str | Path, *, most: int = MOST_STEPS) -> Folder:
+def open_folder(run: str | Path, *, most: int = MAX_STEPS) -> Folder:
     """A run by its configuration file or its folder of releases. Reads nothing private.
 
     Args:
@@ -208,7 +208,7 @@ def open_folder(run: str | Path, *, most: int = MOST_STEPS) -> Folder:
     return releases_of(Config.load(path, looks_only=True), most=most)
 
 
-def releases_of(config: Config, releases: Path | None = None, *, most: int = MOST_STEPS) -> Folder:
+def releases_of(config: Config, releases: Path | None = None, *, most: int = MAX_STEPS) -> Folder:
     """What a configuration's run released; see ``open_folder``.
 
     Args:

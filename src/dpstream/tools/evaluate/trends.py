@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: The smallest change of a true share that counts: one percent of the table.
 CLEAR: Final = 0.01
 #: Steps between which changes are compared, at most, and values whose course is kept.
-_MOST_STEPS: Final = 12
-_MOST_MOVED: Final = 6
+_MAX_STEPS: Final = 12
+_MAX_MOVED: Final = 6
 _DRAWS: Final = 5
 
 
@@ -80,7 +80,7 @@ def find_trends(schema: Schema, found: Sequence[ColumnCounts]) -> Trends:
     steps = np.array([one.step for one in filled])
     real = np.array([_shares(one.true, starts)[0] for one in filled])
     made = np.array([_shares(one.made, starts)[0] for one in filled])
-    even = np.linspace(steps[0], steps[-1], min(_MOST_STEPS, len(steps)))
+    even = np.linspace(steps[0], steps[-1], min(_MAX_STEPS, len(steps)))
     chain = np.unique([int(np.abs(steps - place).argmin()) for place in even])
     clear, true_changes = _clear(real[chain], domain, starts)
     changes = _changes(made[chain])[clear]
@@ -151,6 +151,6 @@ def _moved(real: Floats, made: Floats, starts: NDArray[np.int64], schema: Schema
             real[:, place],
             made[:, place],
         )
-        for size, column, code, place in best[:_MOST_MOVED]
+        for size, column, code, place in best[:_MAX_MOVED]
         if size > 0
     )

@@ -24,7 +24,7 @@ Marginals = Callable[[Sequence[Clique]], Sequence[NDArray[Any]]]
 
 #: Cells of pairs that are counted together, and the largest pair that is looked at.
 _CELLS_AT_ONCE = 2**22
-_LARGEST_PAIR = 2**26
+_MAX_PAIR = 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def _bundles(domain: Domain) -> Iterator[tuple[Clique, ...]]:
     cells = 0
     for clique in itertools.chain(single, itertools.combinations(range(len(domain)), 2)):
         size = domain.cells(clique)
-        if size > _LARGEST_PAIR:
+        if size > _MAX_PAIR:
             continue
         if waiting and cells + size > _CELLS_AT_ONCE:
             yield tuple(waiting)

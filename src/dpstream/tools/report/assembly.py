@@ -27,7 +27,7 @@ from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 from dpstream.core.version import __version__
 from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
-from dpstream.tools.evaluate.run_folder import Folder, Told
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
 from dpstream.tools.report.known_errors import beside_verdicts
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _HARDLY_A_BOUND = 30
 
 
-def promise(run: Told) -> Html:
+def promise(run: PublishedRun) -> Html:
     """The section on what is protected, and at what cost; its clauses are folded."""
     manifest = run.manifest
     plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
@@ -77,7 +77,7 @@ def factor_words(guarantee: dict[str, Any]) -> str:
     return f"it makes any outcome {_times(implied)}, but for a chance of one in a billion"
 
 
-def _plainly(run: Told) -> list[str]:
+def _plainly(run: PublishedRun) -> list[str]:
     manifest = run.manifest
     last = run.shown[-1].step
     words = [f"Protected is {manifest['unit']['words']}."]
@@ -144,7 +144,7 @@ def _times(epsilon: Fraction) -> str:
     return f"at most {math.ceil(factor * 10**digits) / 10**digits:,.{min(digits, 2)}f} times likelier"
 
 
-def _limits(run: Told) -> list[str]:
+def _limits(run: PublishedRun) -> list[str]:
     unit = run.manifest["unit"]["name"]
     pure = run.manifest["guarantee"]["definition"] == "pure"
     what = "records, or stays of a record," if "returns" in run.manifest["unit"] else "records"
@@ -172,7 +172,7 @@ def _limits(run: Told) -> list[str]:
     return limits
 
 
-def _declared(run: Told) -> Html | None:
+def _declared(run: PublishedRun) -> Html | None:
     facts = run.manifest["declared_public"]
     if not facts:
         return None
@@ -183,7 +183,7 @@ def _declared(run: Told) -> Html | None:
     )
 
 
-def _parts(run: Told) -> Html:
+def _parts(run: PublishedRun) -> Html:
     manifest = run.manifest
     amount = "epsilon" if own_budget(manifest)["definition"] == "pure" else "rho"
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
@@ -222,7 +222,7 @@ _WHAT = {
 }
 
 
-def files_section(run: Told, own: Sequence[str] | None = None) -> Html:
+def files_section(run: PublishedRun, own: Sequence[str] | None = None) -> Html:
     """The section on the files of the last release.
 
     Args:
@@ -268,7 +268,7 @@ def files_section(run: Told, own: Sequence[str] | None = None) -> Html:
 # is.
 
 
-def banner(run: Told, unfit: str | None) -> Html:
+def banner(run: PublishedRun, unfit: str | None) -> Html:
     """What nobody may overlook: noise that can be predicted, rows that nobody can use."""
     warnings = []
     if run.test_seed:
@@ -286,7 +286,7 @@ def banner(run: Told, unfit: str | None) -> Html:
 
 
 def opening(
-    run: Told,
+    run: PublishedRun,
     dates: Calendar,
     what: str,
     card: Html | None,
@@ -323,7 +323,7 @@ def opening(
     )
 
 
-def title_of(run: Told, about: Publication | None) -> str:
+def title_of(run: PublishedRun, about: Publication | None) -> str:
     """What the owner calls the data set; the stream's name where that is not known."""
     return (None if about is None else about.title) or str(run.manifest["stream"])
 
@@ -474,7 +474,7 @@ def _picture(one: Verdict) -> Html | None:
     return element("span", band, element("i", class_="dot"), class_=f"range {one.word}")
 
 
-def _age(run: Told, dates: Calendar) -> Html:
+def _age(run: PublishedRun, dates: Calendar) -> Html:
     last = run.shown[-1].step
     measured = run.measured_up_to
     day = dates.day(last)
@@ -486,7 +486,7 @@ def _age(run: Told, dates: Calendar) -> Html:
     return _fact("Newest table", dates.name(last), _with_commas(more))
 
 
-def _many(run: Told, dates: Calendar) -> Html:
+def _many(run: PublishedRun, dates: Calendar) -> Html:
     steps = [facts.step for facts in run.shown]
     often = dates.every(steps) if len(run.states) == len(run.shown) else ""
     horizon = run.manifest["horizon"]
@@ -495,7 +495,7 @@ def _many(run: Told, dates: Calendar) -> Html:
     return _fact("Releases", integer(len(run.states)), _with_commas(more))
 
 
-def _loss(run: Told) -> Html:
+def _loss(run: PublishedRun) -> Html:
     guarantee = run.manifest["guarantee"]
     whom = str(run.manifest["unit"]["words"]).split(" (")[0].split(":")[0].split(";")[0]
     if run.test_seed:
@@ -554,7 +554,7 @@ class Page:
         columns: how many the records have, where that is known.
     """
 
-    run: Told
+    run: PublishedRun
     sections: Sequence[tuple[str, str, Html | None]]
     what: str
     charts: Charts
@@ -596,7 +596,7 @@ class FamilyPage:
         return assemble(self.draw(folder, pairs), folder.releases, fit=fit, about=about)
 
 
-def charts_of(run: Told) -> Charts:
+def charts_of(run: PublishedRun) -> Charts:
     """An empty collection of charts that calls steps by their dates."""
     return Charts(calendar_of(run))
 
@@ -682,7 +682,7 @@ def frame(
     return f"<!doctype html>\n{page}\n"
 
 
-def _footer(run: Told, tables: int) -> list[str]:
+def _footer(run: PublishedRun, tables: int) -> list[str]:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
     return [

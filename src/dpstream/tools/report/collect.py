@@ -20,17 +20,17 @@ from dpstream.io.sinks import read_table, released_schema
 from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
-from dpstream.tools.evaluate.run_folder import MOST_STEPS, Accuracy, Folder, Told, thin
+from dpstream.tools.evaluate.run_folder import MAX_STEPS, Accuracy, Folder, PublishedRun, thin
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 #: Tables that are read of a long stream, if its reader does not ask for more.
-MOST_TABLES = 40
+MAX_TABLES = 40
 
 
 @dataclass(frozen=True, eq=False)
-class ReportedRun(Told):
+class ReportedRun(PublishedRun):
     """Everything public that a page shows.
 
     Attributes:
@@ -120,7 +120,7 @@ def collect(folder: Folder) -> ReportedRun:
     schema = released_schema(releases, last) if config is None else config.schema()
     workload = _workload(schema, last, releases)
     # A line needs no more points than a small picture has room for; who asks for more steps gets their tables, too.
-    tables = thin(folder.full, MOST_TABLES if folder.most == MOST_STEPS else folder.most)
+    tables = thin(folder.full, MAX_TABLES if folder.most == MAX_STEPS else folder.most)
     counts, codes = _count(schema, releases, tables)
     before = None
     if len(folder.full) > 1:

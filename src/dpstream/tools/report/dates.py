@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpstream.io.sources.calendar import period_grid
-from dpstream.tools.evaluate.run_folder import Told
+from dpstream.tools.evaluate.run_folder import PublishedRun
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -101,7 +101,7 @@ class Calendar:
         return found
 
 
-def calendar_of(run: Told) -> Calendar:
+def calendar_of(run: PublishedRun) -> Calendar:
     """Of a run: from its manifests, or from the names that a panel's owner gave its periods."""
     periods = {facts.step: facts.period for facts in run.shown if facts.period}
     source = run.manifest.get("source") or {}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from dpstream.io.sinks import released_schema
-from dpstream.tools.evaluate.run_folder import Folder, Told
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import Html, element, integer, table
 from dpstream.tools.report.sections_time import rows_over_time, states
 
 
 def _draw(folder: Folder, pairs: Pairs) -> Page:
-    run = Told(folder.manifest, folder.states, folder.facts())
+    run = PublishedRun(folder.manifest, folder.states, folder.facts())
     schema = released_schema(folder.releases, run.manifest)
     charts = charts_of(run)
     columns = [[column.name, integer(column.size)] for column in schema.columns]
@@ -30,7 +30,7 @@ def _section(name: str, link: str, title: str, *content: Html) -> tuple[str, str
     return name, link, element("section", element("h2", title), *content, id=name)
 
 
-def _words(run: Told) -> str:
+def _words(run: PublishedRun) -> str:
     accuracy = run.shown[-1].accuracy
     return "The manifest does not say how wrong the release may be." if accuracy is None else accuracy.words
 

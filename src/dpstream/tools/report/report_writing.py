@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreError
-from dpstream.tools.evaluate.run_folder import MOST_STEPS, Folder, open_folder
+from dpstream.tools.evaluate.run_folder import MAX_STEPS, Folder, open_folder
 from dpstream.tools.family_tools import tool_for
 from dpstream.tools.report.assembly import REPORT_MARKER, FamilyPage
 
@@ -17,7 +17,7 @@ def write_report(
     out: str | Path,
     *,
     pairs: Sequence[tuple[str, str]] = (),
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
     force: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Path:

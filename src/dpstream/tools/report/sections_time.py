@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema.folding import top_codes
-from dpstream.tools.evaluate.run_folder import StepFacts, Told
+from dpstream.tools.evaluate.run_folder import PublishedRun, StepFacts
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.markup import Html, element, integer, join, table
 
 #: Columns that get a chart of their own: those that moved most.
-MOST_COLUMNS = 6
+MAX_COLUMNS = 6
 _VALUES = 4
 #: Changes from one state of releases to another that are told one by one.
-_MOST_SPANS = 12
+_MAX_SPANS = 12
 _STATES = {
     "full": ("full table", "the table and its manifest are there"),
     "dropped": ("table dropped", "the keep policy removed the table; the manifest is there"),
@@ -71,7 +71,7 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
         [f"{first}" if first == last else f"{first} to {last}", *_STATES.get(state, (state, ""))]
         for state, first, last in spans
     ]
-    if len(spans) > _MOST_SPANS:
+    if len(spans) > _MAX_SPANS:
         heading = "how many"
         rows = [[integer(many), *_STATES.get(state, (state, ""))] for state, many in counts.items()]
     return join(
@@ -82,7 +82,7 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
     )
 
 
-def rows_over_time(run: Told, charts: Charts) -> Html:
+def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
     """How many rows each release has, with a band of two standard errors where these are known."""
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
@@ -130,7 +130,7 @@ def _movement(run: ReportedRun, charts: Charts) -> Html:
         spread = np.ptp(late[np.isfinite(late[:, 0])], axis=0) if np.isfinite(late).any() else np.zeros(1)
         if spread.max() > 0:
             moving.append((float(spread.max()), column, shares))
-    drawn = sorted(moving, key=lambda entry: -entry[0])[:MOST_COLUMNS]
+    drawn = sorted(moving, key=lambda entry: -entry[0])[:MAX_COLUMNS]
     figures = [_column(run, column, shares, charts) for _, column, shares in drawn]
     if not figures:
         return element("p", "All columns are the same in every release.")

@@ -35,7 +35,7 @@ _SCALES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _FIND_OUT = "dpstream errors finds them by simulation, at no cost in privacy."
 _SQUARE = 10
 #: Pairs that get a heat map without being asked for: the most associated ones.
-MOST_PAIRS = 12
+MAX_PAIRS = 12
 #: Further changes are not listed.
 _CHANGES = 8
 
@@ -287,7 +287,7 @@ def chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[Cl
     every = [pair for pair in every if domain.cells(pair) <= 10**6]
     counts = count_marginals(run.codes, domain, every, "numpy")
     strength = {pair: _association(one, domain.shape(pair)) for pair, one in zip(every, counts, strict=True)}
-    best = sorted(every, key=lambda pair: -strength[pair])[:MOST_PAIRS]
+    best = sorted(every, key=lambda pair: -strength[pair])[:MAX_PAIRS]
     return tuple(dict.fromkeys((*first, *best)))
 
 

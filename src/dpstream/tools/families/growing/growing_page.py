@@ -13,7 +13,7 @@ from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table
 from dpstream.tools.evaluate.array_types import Floats
-from dpstream.tools.evaluate.run_folder import Folder, Told, thin
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
@@ -21,15 +21,15 @@ from dpstream.tools.report.sections_time import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 
 #: Releases that are read, and features that are listed.
-_MOST_TABLES, _MOST_FEATURES = 40, 30
+_MAX_TABLES, _MAX_FEATURES = 40, 30
 #: Bands of more features would lie over each other.
-_MOST_LINES = 3
+_MAX_LINES = 3
 #: Combinations of values that are looked at.
-_MOST_COMBINATIONS = 20_000
+_MAX_COMBINATIONS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
-class _Classifier(Told):
+class _Classifier(PublishedRun):
     """What the releases of a classifier tell.
 
     Attributes:
@@ -82,7 +82,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
 
 
 def _collect(folder: Folder) -> _Classifier:
-    steps = thin(folder.full, _MOST_TABLES)
+    steps = thin(folder.full, _MAX_TABLES)
     try:
         tables = [read_table(folder.releases, step).to_pydict() for step in steps]
         features = tuple(str(name) for name in tables[-1]["feature"]) if tables else ()
@@ -141,10 +141,10 @@ def _beyond_noise(run: _Classifier, box: dict[str, Any]) -> tuple[int, int, bool
     if not run.steps or blocks is None:
         return None
     sizes = [len(block) for block in blocks]
-    drawn = math.prod(sizes) > _MOST_COMBINATIONS
+    drawn = math.prod(sizes) > _MAX_COMBINATIONS
     generator = np.random.default_rng(0)  # of what is public: the page is the same whenever it is made
     codes = (
-        [generator.integers(0, size, _MOST_COMBINATIONS) for size in sizes]
+        [generator.integers(0, size, _MAX_COMBINATIONS) for size in sizes]
         if drawn
         else np.unravel_index(np.arange(math.prod(sizes)), sizes)
     )
@@ -198,7 +198,7 @@ def _coefficients(run: _Classifier, target: str, charts: Charts) -> Html:
     title = element("h2", "What speaks for it, and what against")
     if not run.steps:
         return element("section", title, element("p", "No release has its table."), id="weights")
-    order = np.argsort(-np.abs(run.coefficients[-1]), kind="stable")[:_MOST_FEATURES]
+    order = np.argsort(-np.abs(run.coefficients[-1]), kind="stable")[:_MAX_FEATURES]
     rows = []
     for i in order:
         value, error = float(run.coefficients[-1, i]), 2 * float(run.errors[-1, i])
@@ -221,7 +221,7 @@ def _coefficients(run: _Classifier, target: str, charts: Charts) -> Html:
 def _over_time(run: _Classifier, charts: Charts) -> Html:
     parts: list[Html | None] = [states(run.states)]
     if len(run.steps) > 1:
-        order = np.argsort(-np.abs(run.coefficients[-1]), kind="stable")[:_MOST_LINES]
+        order = np.argsort(-np.abs(run.coefficients[-1]), kind="stable")[:_MAX_LINES]
         lines = [
             ChartLine(run.features[i], run.coefficients[:, i], style=place + 1, width=2 * run.errors[:, i])
             for place, i in enumerate(order)

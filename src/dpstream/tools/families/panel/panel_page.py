@@ -18,7 +18,7 @@ from dpstream.core.privacy.law import NoiseSum, WeightedSum
 from dpstream.core.privacy.noise import Noise
 from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
-from dpstream.tools.evaluate.run_folder import Folder, Told
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, join, percent, significant
@@ -27,7 +27,7 @@ from dpstream.tools.report.sections_time import states
 #: Of the intervals of a curve, all together.
 _CONFIDENCE = 0.95
 #: Shares of fewer people say little.
-_LEAST_JUDGED = 30.0
+_MIN_JUDGED = 30.0
 #: Ends of intervals are found to within this part, outwards.
 _FINE = 0.001
 
@@ -35,7 +35,7 @@ _FINE = 0.001
 _Draws = tuple[tuple[Noise, int], ...]
 
 
-def staying(run: Told, folder: Folder, yes: str, periods: str) -> Html | None:
+def staying(run: PublishedRun, folder: Folder, yes: str, periods: str) -> Html | None:
     """How long people stay in the second of two states; None where no windows tell it.
 
     Args:
@@ -88,7 +88,7 @@ def measured_staying(counts: Sequence[NoisyCounts]) -> list[tuple[float, float, 
     confidence = 1 - (1 - _CONFIDENCE) / max(1, width - 2)
     for more in range(1, width - 1):
         (left, noise), (stayed, other) = (_sum_of(windows, (0, *(1,) * more, end)) for end in (0, 1))
-        if left + stayed < _LEAST_JUDGED:
+        if left + stayed < _MIN_JUDGED:
             break
         before = found[-1] if found else (1.0, 1.0, 1.0)
         least, most = _part_in(left, noise, stayed, other, confidence)
@@ -145,7 +145,7 @@ def _part_in(
 Columns = Sequence[tuple[str, tuple[str, ...]]]
 
 #: States whose flows are listed, and flows.
-_MOST_STATES, _MOST_FLOWS = 6, 8
+_MAX_STATES, _MAX_FLOWS = 6, 8
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class QuestionWords:
     period: str
 
     @classmethod
-    def of(cls, run: Told, columns: Columns) -> QuestionWords:
+    def of(cls, run: PublishedRun, columns: Columns) -> QuestionWords:
         """From the columns and the names of periods."""
         names = run.manifest["mechanism"]["options"].get("period_names") or []
         monthly = bool(names) and all(re.fullmatch(r"\d{4}-\d{2}", str(name)) for name in names)
@@ -208,9 +208,9 @@ def columns_of(folder: Folder) -> Columns:
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
 
 
-def flows_section(run: Told, folder: Folder, words: QuestionWords, charts: Charts) -> Html | None:
+def flows_section(run: PublishedRun, folder: Folder, words: QuestionWords, charts: Charts) -> Html | None:
     """Flows between the last two periods, the flows over time, and how long people stay; None where none is known."""
-    if not 2 <= len(words.states) <= _MOST_STATES or not run.shown[-1].rows:
+    if not 2 <= len(words.states) <= _MAX_STATES or not run.shown[-1].rows:
         return None
     moves = _moves(run, folder, len(words.states))
     stay = staying(run, folder, words.yes, words.period) if len(words.states) == 2 else None
@@ -232,7 +232,7 @@ def flows_section(run: Told, folder: Folder, words: QuestionWords, charts: Chart
     return element("section", element("h2", "Who moves, and who stays"), *parts, stay, id="flows")
 
 
-def _moves(run: Told, folder: Folder, states: int) -> dict[int, tuple[Floats, float]]:
+def _moves(run: PublishedRun, folder: Folder, states: int) -> dict[int, tuple[Floats, float]]:
     """By period: people by their state one period before and now, and the standard error of one such number."""
     found: dict[int, tuple[Floats, float]] = {}
     shown = {facts.step for facts in run.shown}
@@ -248,7 +248,7 @@ def _moves(run: Told, folder: Folder, states: int) -> dict[int, tuple[Floats, fl
 
 
 def _list(flows: Floats, error: float, states: Sequence[str]) -> Html:
-    order = np.argsort(-flows, axis=None)[:_MOST_FLOWS]
+    order = np.argsort(-flows, axis=None)[:_MAX_FLOWS]
     rows = []
     for cell in order:
         i, j = divmod(int(cell), len(states))
@@ -273,7 +273,7 @@ def _over_time(moves: dict[int, tuple[Floats, float]], words: QuestionWords, cha
 
 
 #: Questions that get a chart; the others are in the table.
-_MOST_CHARTS = 12
+_MAX_CHARTS = 12
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class PanelAnswer:
 
 
 @dataclass(frozen=True, eq=False)
-class PanelRun(Told):
+class PanelRun(PublishedRun):
     """Everything public that the page of a panel shows.
 
     Attributes:
@@ -425,7 +425,7 @@ def _answers(run: PanelRun, words: QuestionWords, charts: Charts) -> Html:
     steps, last = [facts.step for facts in run.shown], run.shown[-1].step
     figures = [
         _figure(answer, words.of_question(answer.question), steps, charts)
-        for answer in run.answers[:_MOST_CHARTS]
+        for answer in run.answers[:_MAX_CHARTS]
     ]
     left = len(run.answers) - len(figures)
     return element(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: Steps that are evaluated where none are asked for.
 _STEPS = 12
 #: Categories whose own distances are computed, the largest first.
-MOST_CATEGORIES_COMPARED = 12
+MAX_CATEGORIES_COMPARED = 12
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _categories(run: PointRun, true: Codes) -> tuple[tuple[str, int, int, Distan
     found = []
     for rank, category in enumerate(order.tolist()):
         distance = None
-        if rank < MOST_CATEGORIES_COMPARED and counts[category] and released[category]:
+        if rank < MAX_CATEGORIES_COMPARED and counts[category] and released[category]:
             pair = (view.places(true[theirs == category]), view.places(made[ours == category]))
             distance = w1(*pair, periodic=view.periodic)
         found.append((view.category_name(category), int(counts[category]), int(released[category]), distance))
@@ -350,7 +350,7 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     if found.categories:
         shown = [
             [name, str(true), str(made), number(_value(distance))]
-            for name, true, made, distance in found.categories[:MOST_CATEGORIES_COMPARED]
+            for name, true, made, distance in found.categories[:MAX_CATEGORIES_COMPARED]
         ]
         headings = ["category", "true points", "released points", "W1 within"]
         yield SummaryTable(f"Categories at step {last.step}", headings, shown, right=(1, 2, 3))

@@ -20,7 +20,7 @@ from dpstream.families.points.points_plan import Points
 from dpstream.families.points.space import Space
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
-from dpstream.tools.evaluate.run_folder import Folder, Told, thin
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _rounded(value: float, span: float) -> str:
 
 
 #: Tables that are read: points are many, and pictures few.
-MOST_TABLES = 8
+MAX_TABLES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class PointTable:
 
 
 @dataclass(frozen=True, eq=False)
-class PointRun(Told):
+class PointRun(PublishedRun):
     """Everything public that the page of a point stream shows.
 
     Attributes:
@@ -181,7 +181,7 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
     """
     view = released_view(folder)
     tables = []
-    for step in thin(folder.readable, MOST_TABLES) if steps is None else steps:
+    for step in thin(folder.readable, MAX_TABLES) if steps is None else steps:
         depth = _partition(folder, step)[0]
         try:
             codes = view.schema.encode(read_table(folder.releases, step), where=f"the table of step {step}")

@@ -36,9 +36,9 @@ from dpstream.families.points.online import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: Pairs of points that a linear program may have.
-_MOST_PAIRS = 40_000
+_MAX_PAIRS = 40_000
 #: Cells' indices have to fit 62 bits.
-_MOST_BITS = 62
+_MAX_BITS = 62
 #: Squares along each side of a grid, by the number of coordinates.
 _SIDES = {2: 64, 3: 12}
 
@@ -124,7 +124,7 @@ def w1(
     if dimension == 1:
         value = line(a[:, 0], b[:, 0], periodic=bool(around[0]))
         return Distance(value, value, value, "exact")
-    if len(a) == len(b) <= sample or len(a) * len(b) <= _MOST_PAIRS:
+    if len(a) == len(b) <= sample or len(a) * len(b) <= _MAX_PAIRS:
         value = assignment(a, b, periodic=periodic)
         return Distance(value, value, value, "exact")
     lower, upper = largest_marginal(a, b, periodic=periodic), dyadic_bound(a, b, periodic=periodic)
@@ -206,7 +206,7 @@ def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
 
         rows, columns = linear_sum_assignment(costs)
         return float(costs[rows, columns].mean())
-    if costs.size > _MOST_PAIRS:
+    if costs.size > _MAX_PAIRS:
         raise ConfigError(
             "too many points of unequal numbers for an exact distance",
             where="w1",
@@ -235,10 +235,10 @@ def dyadic_bound(a: Floats, b: Floats, *, periodic: Sequence[int] = (), levels: 
     """
     a, b, around = _checked(a, b, periodic)
     dimension = a.shape[1]
-    finest = min(12, _MOST_BITS // dimension) if levels is None else levels
-    if not 0 <= finest * dimension <= _MOST_BITS:
+    finest = min(12, _MAX_BITS // dimension) if levels is None else levels
+    if not 0 <= finest * dimension <= _MAX_BITS:
         raise ConfigError(
-            f"levels = {levels}", where="dyadic_bound", allowed=f"0 to {_MOST_BITS // dimension}"
+            f"levels = {levels}", where="dyadic_bound", allowed=f"0 to {_MAX_BITS // dimension}"
         )
     cells = np.concatenate([_cells(a, finest), _cells(b, finest)])
     # Whole masses in units of 1/(mn): balanced cells cancel without rounding.
