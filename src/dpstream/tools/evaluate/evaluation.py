@@ -1,11 +1,11 @@
-"""The errors of a whole run against the private truth, step by step."""
+"""A stream of tables against the private truth: step by step, and as sentences, tables and files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,27 @@ from dpstream.core.showing import notebook_page
 from dpstream.core.tables import Workload
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.array_types import Codes
-from dpstream.tools.evaluate.judgement import Judgement, judge
+from dpstream.tools.evaluate.contract import (
+    EvaluationRequest,
+    EvaluationResult,
+    FamilyEvaluation,
+    SummaryTable,
+    blank,
+    measures_table,
+    number,
+    write_result_files,
+)
+from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
 from dpstream.tools.evaluate.measures import (
     EvaluationProgress,
     OfflineCeiling,
     measure_headings,
     measure_rows,
 )
-from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
-from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
+from dpstream.tools.evaluate.metrics import ERRORS, METRICS, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.synthetic_side import (
+    Marginals,
     PublishedSteps,
     Synthetic,
     alike_as_missing,
@@ -33,14 +43,11 @@ from dpstream.tools.evaluate.synthetic_side import (
 )
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
-from dpstream.tools.evaluate.utility import Marginals, Utility, pairwise
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
-    from dpstream.stream.release.pictures import Picture
-    from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
 _LATE = {
     "next-step": "Late records were released in a later step; the truth here has them in the step of their own time.",
@@ -80,7 +87,6 @@ class Evaluation:
         cliques, columns: its marginals, by position and by column names; the order of all errors.
         steps: the evaluated steps, in order.
         released: number of the last released step.
-        utility: of the last evaluated step; None where its true or synthetic table is empty.
         judgement: what its table is worth, in plain words beside two yardsticks; None where one of the two is empty, or
             where it was not asked for.
         notes: what a reader has to know beside the numbers.
@@ -94,25 +100,9 @@ class Evaluation:
     columns: tuple[tuple[str, ...], ...]
     steps: tuple[StepEvaluation, ...]
     released: int
-    utility: Utility | None
     judgement: Judgement | None = None
     notes: tuple[str, ...] = ()
     label: str = field(default=LABEL, init=False)
-
-    def plot(self, what: Drawing = "measures") -> Picture:
-        """A picture with the label on it: ``picture.save("evaluation.pdf")``; a notebook shows it.
-
-        Args:
-            what: ``measures`` with both yardsticks; ``errors`` of the evaluated steps; ``changes``, true and released;
-                ``groups`` by their size.
-
-        Errors:
-            ConfigError: matplotlib is not installed, an unknown picture, or nothing to draw.
-        """
-        from dpstream.tools.evaluate.evaluation_pictures import draw_evaluation
-
-        errors = {one.step: (one.errors.avg_tv, one.errors.max_tv) for one in self.steps}
-        return draw_evaluation(f"{self.stream}: {self.label}", errors, self.judgement, what)
 
     def _repr_html_(self) -> str:
         found = self.judgement
@@ -189,7 +179,7 @@ def evaluate_run(
         every: instead of ``steps``: every so many, and the last one.
         synthetic: ``tables`` compares the published tables; ``models`` the models in the state, which has no
             sampling error, and keeps the state locked meanwhile. Both leave the stream as it is.
-        target: a column for train on synthetic, test on real, at the last step, by two classifiers.
+        target: the only column whose prediction from the others is judged; by default each in turn.
         judged: whether to find ``Evaluation.judgement`` as well.
         ceiling: whether to compare that with one offline run on the last private table, too.
         progress: told after every evaluated step.
@@ -197,7 +187,7 @@ def evaluate_run(
     Errors:
         ConfigError: no releases, those of another stream or plan, unknown steps, a workload over other
             columns, missing optional packages.
-        SchemaError: an unknown target. DataError: a source that cannot be read, or a target with one class.
+        SchemaError: an unknown target. DataError: a source that cannot be read, or a target that does not vary.
         StepError: a source that ends before the releases do.
         StoreError: damaged releases; a state that is locked or damaged.
 
@@ -210,8 +200,7 @@ def evaluate_run(
         raise ConfigError(
             "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
         )
-    if target is not None:
-        check_prediction_target(config.schema(), target)
+    position = None if target is None else check_target(config.schema(), target)
     with open_releases(config, synthetic, state, out) as releases:
         wanted = choose_steps(releases.steps, steps, every)
         chosen_steps = frozenset(wanted)
@@ -228,8 +217,9 @@ def evaluate_run(
                 where="source",
                 allowed="the data that the run read, or earlier steps",
             )
-        utility = _utility(config, releases, true, target)
-        judgement = _judgement(config, releases, true, run, chosen, ceiling=ceiling) if judged else None
+        judgement = None
+        if judged:
+            judgement = _judgement(config, releases, true, run, chosen, position, ceiling=ceiling)
         manifest = releases.take(wanted[-1]).manifest
         left_out = releases.left_out
     option = chosen.as_option()
@@ -242,7 +232,6 @@ def evaluate_run(
         columns=tuple(tuple(domain.names[i] for i in clique) for clique in chosen.cliques),
         steps=tuple(run.found),
         released=releases.steps[-1],
-        utility=utility,
         judgement=judgement,
         notes=_notes(config, true.table, run.found, manifest, left_out, synthetic),
     )
@@ -322,26 +311,13 @@ class _StepComparison:
         return self._releases.take(step).marginals(self._cliques) if step in self._available else None
 
 
-def _utility(config: Config, releases: PublishedSteps, true: TrueStep, target: str | None) -> Utility | None:
-    """Everything about the last step's tables as wholes."""
-    schema = config.schema()
-    released = releases.take(true.step)
-    prediction = None
-    if target is not None:
-        rows = alike_as_missing(true.table.rows(), schema)
-        prediction = train_and_test(rows, releases.codes(true.step), schema, target)
-    if true.table.records < 1 or released.rows < 1:
-        return None
-    truth = _true_marginals(releases, true.table)
-    return pairwise(schema.domain, truth, released.marginals, prediction)
-
-
 def _judgement(
     config: Config,
     releases: PublishedSteps,
     true: TrueStep,
     run: _StepComparison,
     workload: Workload,
+    target: int | None,
     *,
     ceiling: bool,
 ) -> Judgement | None:
@@ -358,7 +334,7 @@ def _judgement(
         return once.sample(config, kept, table, rows)
 
     trends = find_trends(schema, run.columns)
-    return judge(schema, true.step, real, made, trends, offline if ceiling else None)
+    return judge(schema, true.step, real, made, trends, offline if ceiling else None, target)
 
 
 def _true_marginals(releases: PublishedSteps, table: TrueTable) -> Marginals:
@@ -405,3 +381,165 @@ def _notes(
             "negative."
         )
     return tuple(notes)
+
+
+# What was found, as sentences, tables and files.
+
+
+def result_of(evaluation: Evaluation) -> EvaluationResult:
+    """What is printed and written of an evaluation."""
+    return EvaluationResult(
+        evaluation.stream,
+        tables_summary(evaluation),
+        tuple(_summary_parts(evaluation)),
+        [_step(entry) for entry in evaluation.steps],
+        () if evaluation.judgement is None else evaluation.judgement.measures,
+        evaluation,
+    )
+
+
+def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
+    """Write the files into a folder that ``open_private_folder`` gave; what is there is replaced."""
+    return write_result_files(result_of(evaluation), folder)
+
+
+def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
+    """Of our own mechanisms for tables: by default the marginals that they were asked for."""
+    config.table_recipe("evaluate")
+    return _compare(config, asked, asked.workload)
+
+
+def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
+    """Of any stream whose released columns are the private ones: by default single columns.
+
+    Errors:
+        ConfigError: others are released.
+    """
+    schema = config.schema()
+    if config.plan().released_schema(schema) != schema:
+        raise ConfigError(
+            "the stream does not release the columns of its private table: there is nothing to compare",
+            where=str(config.path),
+            allowed="a stream that does, or a family that brings an evaluation of its own",
+        )
+    return _compare(config, asked, asked.workload or "all-1-way")
+
+
+def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> EvaluationResult:
+    found = evaluate_run(
+        config,
+        state=asked.state,
+        out=asked.releases,
+        workload=None if workload is None else Workload.parse(config.schema().domain, workload),
+        steps=asked.steps,
+        every=asked.every,
+        synthetic="models" if asked.synthetic == "models" else "tables",
+        target=asked.target,
+        ceiling=asked.ceiling is not False,
+        progress=asked.progress,
+    )
+    return result_of(found)
+
+
+TABLES_EVALUATION: Final = FamilyEvaluation(
+    options=("workload", "steps", "every", "synthetic", "target", "ceiling", "state"),
+    refusal="the stream is one of tables",
+    find=_find,
+)
+#: Of a family that brings no evaluation.
+ANY_TABLES_EVALUATION: Final = replace(TABLES_EVALUATION, find=_find_any)
+
+
+def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
+    """The main numbers for programs, JSON-able; a number that does not exist is None."""
+    summary = {
+        "label": evaluation.label,
+        "format": 1,
+        "stream": evaluation.stream,
+        "guarantee": evaluation.guarantee,
+        "compared": evaluation.synthetic,
+        "workload": evaluation.workload,
+        "marginals": len(evaluation.cliques),
+        "released_steps": evaluation.released,
+        "evaluated_steps": [entry.step for entry in evaluation.steps],
+        "last": _step(evaluation.last),
+        "mean_of_last_ten": evaluation.mean(),
+        "steps_in_mean": [entry.step for entry in evaluation.among_last()],
+        "worst_workloads": [
+            {"columns": list(evaluation.columns[i]), "L1": error} for i, error in evaluation.worst()
+        ],
+        "judgement": None if evaluation.judgement is None else evaluation.judgement.as_dict(),
+        "notes": list(evaluation.notes),
+    }
+    made: dict[str, Any] = blank(summary)
+    return made
+
+
+def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
+    last, ten = found.last, found.mean()
+    period = f" ({last.period})" if last.period else ""
+    yield (
+        f"Stream {found.stream}: released {found.synthetic} against the private table, {found.workload} "
+        f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
+    )
+    yield f"What the releases promise: {found.guarantee}"
+    yield from (f"Note: {note}" for note in found.notes)
+    if found.judgement is not None:
+        yield f"Verdict on step {last.step}{period}: {found.judgement.words}"
+        yield measures_table(found.judgement.measures)
+        yield from (f"Note: {text}" for text in found.judgement.missing)
+        yield from _learned_words(found.judgement)
+        yield from _broken_words(found.judgement)
+    errors = last.errors.as_dict()
+    rows = [
+        [
+            name,
+            words,
+            *(number(values[f"{kind}{name}"]) for values in (errors, ten) for kind in ("Avg", "Max")),
+        ]
+        for name, words in ERRORS.items()
+    ]
+    headings = [
+        "error",
+        "what it is",
+        f"step {last.step}: mean",
+        "largest",
+        f"{found.mean_words()}: mean",
+        "largest",
+    ]
+    yield SummaryTable(
+        f"Errors of {len(found.cliques)} marginals, as papers give them", headings, rows, right=[2, 3, 4, 5]
+    )
+    yield (
+        f"True records {last.records}, synthetic rows {last.rows}; change against the release before (churn, from "
+        f"releases alone): {number(last.churn)} (total variation)."
+    )
+    worst = [[" x ".join(found.columns[i]), number(error)] for i, error in found.worst(5)]
+    yield SummaryTable(
+        f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1]
+    )
+
+
+def _learned_words(judged: Judgement) -> Iterator[str]:
+    if len(judged.targets) == 1:
+        (target,) = judged.targets
+        areas = ", ".join(f"{name} {area:.2f}" for name, area in target.areas.items())
+        yield f"Predicting {target.column}, area under the ROC curve by the table that taught it: {areas}."
+
+
+def _broken_words(judged: Judgement) -> Iterator[str]:
+    if judged.broken:
+        rows = sum(judged.broken.values())
+        told = "every released row satisfies them" if not rows else f"{rows} times a released row breaks one"
+        yield f"Declared constraints: {len(judged.broken)}; {told}."
+
+
+def _step(entry: StepEvaluation) -> dict[str, Any]:
+    return {
+        "step": entry.step,
+        "period": entry.period,
+        "true_records": entry.records,
+        "synthetic_rows": entry.rows,
+        **entry.errors.as_dict(),
+        "churn": entry.churn,
+    }

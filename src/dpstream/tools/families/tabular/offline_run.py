@@ -11,7 +11,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import AIM, Baseline
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.measures import OfflineCeiling
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED
 
 if TYPE_CHECKING:
     from dpstream.project import Config
