@@ -56,8 +56,8 @@ from dpstream.core.tables import (
 )
 from dpstream.families.census import Census
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.families.tabular.aim import AIM
 from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.mechanisms.aim import AIM
 from dpstream.tools.evaluate import total_variation, workload_errors
 
 LONG = "hours; most of them DP-STabS and the offline runs"

@@ -40,10 +40,10 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.families.tabular.aim import AIM
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream, published_kumar
 from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.mechanisms.aim import AIM
 from dpstream.tools.evaluate import churn, workload_errors
 from dpstream.tools.evaluate.true_table import TrueTable
 

@@ -14,8 +14,9 @@ from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.privacy import Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.families.tabular import AIM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.lab.experiments import data_folder, kumar_stream
+from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate import workload_errors
 
 pytestmark = [
