@@ -20,7 +20,6 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
 from dpstream.tools.evaluate.contract import measures_table as summary_table
-from dpstream.tools.evaluate.evaluation import result_of
 from dpstream.tools.evaluate.judgement import (
     broken_rules,
     check_target,
@@ -36,6 +35,7 @@ from dpstream.tools.evaluate.judgement import (
     unseen_share,
 )
 from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
+from dpstream.tools.evaluate.tables_evaluation import result_of
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.report.evaluation_page import evaluation_page, measures_table
 

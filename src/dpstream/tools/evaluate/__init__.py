@@ -1,6 +1,6 @@
 """Evaluation against private truth: never releasable. See README.md in this folder."""
 
-from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run, write_evaluation
+from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
 from dpstream.tools.evaluate.judgement import (
     Judgement,
     TableComparison,
@@ -18,6 +18,7 @@ from dpstream.tools.evaluate.metrics import (
     workload_errors,
 )
 from dpstream.tools.evaluate.private_folder import LABEL, open_private_folder
+from dpstream.tools.evaluate.tables_evaluation import write_evaluation
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 
 __all__ = [
