@@ -33,8 +33,7 @@ from dpstream.tools.evaluate.contract import (
     EvaluationResult,
     FamilyEvaluation,
     SummaryTable,
-    csv_bytes,
-    measures_told,
+    measures_table,
     number,
 )
 from dpstream.tools.evaluate.measures import Measure, verdict_words
@@ -236,25 +235,25 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     ]
     headings = ["people", "periods", "error", "stated standard error"]
     shown = SummaryTable("The usual questions", headings, rows, right=[1, 2, 3])
-    answers = (
-        [
-            one.step,
-            one.question,
-            *(f"{x:.6g}" for x in (one.released, one.true, one.error, one.standard_error)),
-        ]
+    answers = [
+        {
+            "step": one.step,
+            "question": one.question,
+            "released": one.released,
+            "true": one.true,
+            "error": one.error,
+            "standard_error": one.standard_error,
+        }
         for one in found
-    )
-    columns = ["step", "question", "released", "true", "error", "standard_error"]
-    told: tuple[str | SummaryTable, ...] = (shown,)
+    ]
+    summary: tuple[str | SummaryTable, ...] = (shown,)
     if measures:
-        verdict = measures_told(measures)
-        told = (f"Verdict: {verdict_words(measures)}", verdict, shown)
-    return EvaluationResult(config.name, facts, told, {"answers.csv": csv_bytes(columns, answers)}, measures)
+        summary = (f"Verdict: {verdict_words(measures)}", measures_table(measures), shown)
+    return EvaluationResult(config.name, facts, summary, answers, measures)
 
 
 PANEL_EVALUATION: Final = FamilyEvaluation(
     options=(),
     refusal="the stream is a panel, whose periods are all compared, by the usual questions",
-    files=("answers.csv",),
     find=_find,
 )
