@@ -12,7 +12,7 @@ from dpstream.families.tabular import Baseline
 from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.measures import OfflineCeiling
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED
 
 if TYPE_CHECKING:
     from dpstream.project import Config
