@@ -26,7 +26,7 @@ from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Rando
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
+from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import OnlinePoints
 from dpstream.families.points.points_plan import half_errors
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
