@@ -16,18 +16,10 @@ from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.families.points import Points
-from dpstream.families.tabular import (
-    AIM,
-    MWEMPGM,
-    Baseline,
-    BaselinePlan,
-    DPStabs,
-    DPStabsPlan,
-    Pooled,
-    PooledPlan,
-)
-from dpstream.families.tabular.workload_cells import SCORES
+from dpstream.families.tabular import Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.io.sources import SourceOptions
+from dpstream.mechanisms import AIM, MWEMPGM
+from dpstream.mechanisms.workload_cells import SCORES
 from dpstream.project import KEYS, SECTIONS, Config, describe
 from dpstream.project.key_tables import with_tables
 from dpstream.project.keys import keys_of

@@ -9,7 +9,8 @@ The order (higher may import lower; parts of one level do not import each other)
         whose), simulate
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger); checks (certificates, conformance)
-    families: growing, census (built on tabular), tabular, panel, points
+    families: tabular, growing, census, panel, points
+    mechanisms (what mechanisms for tables are made of)
     spark (an engine: records that stay in a cluster)
     io: sources, sinks, libpq
     core: tables, counters, graphical; contracts; privacy, schema; pictures; durable, compiling, foreign, threads;
@@ -41,8 +42,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("io.libpq", "io.objects"),
     ("io.sources", "io.sinks"),
     ("spark",),
-    ("families.tabular", "families.panel", "families.points"),
-    ("families.growing", "families.census"),
+    ("mechanisms",),
+    ("families.tabular", "families.growing", "families.census", "families.panel", "families.points"),
     ("stream", "checks"),
     ("project",),
     ("tools.simulate",),

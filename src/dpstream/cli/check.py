@@ -148,7 +148,6 @@ def find_problems(
     """
     from dpstream.core.contracts import CheckedBatch
     from dpstream.core.privacy import InsertedRecord
-    from dpstream.core.schema.cells import holds_something
     from dpstream.core.tables.contribution import id_bytes
 
     plan, column, steps = config.plan(), str(config.source_options.user_column), 0
@@ -171,7 +170,7 @@ def find_problems(
                     hints.see(entry, table)
                 if filled is not None:
                     names = [name for name in table.column_names if name not in filled]
-                    filled.update(name for name in names if holds_something(table.column(name)))
+                    filled.update(name for name in names if table.column(name).null_count < table.num_rows)
                 if violated is not None and schema.constraints is not None:
                     for words, records in schema.violated(table, where=place).items():
                         violated[words] = violated.get(words, 0) + records

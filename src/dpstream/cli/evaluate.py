@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     metavar="COLUMN",
-    help="Predict this column by two classifiers, from synthetic and real records.",
+    help="Judge how well this column is predicted from the others; by default each in turn.",
 )
 @click.option(
     "--no-ceiling",
@@ -105,7 +105,7 @@ def command(
         check_private_folder(folder, places, where="--out")
         result = evaluation.find(config, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_result_files(result, folder, evaluation.files, evaluation_page(result))
+    written = write_result_files(result, folder, evaluation_page(result))
     if as_json:
         print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
@@ -145,7 +145,7 @@ def _print(result: EvaluationResult) -> None:
 
     out = console()
     out.print(LABEL)
-    for one in result.told:
+    for one in result.summary:
         if isinstance(one, str):
             out.print(one)
         else:
