@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, KeyedOperations, Operations, plain_texts
 from dpstream.io.sources.pieces import join
 from dpstream.io.sources.source import Source, StepInput, check_start
@@ -103,7 +102,7 @@ class KeyedSource(Source):
 
     def _keyed(self, entry: StepInput) -> KeyedBatch | Snapshot:
         assert entry.users is not None  # plain_options names a column of users
-        key, rules = str(self.options.key_column), key_rules(self.options)
+        key, rules = str(self.options.key_column), self.options.key_rules
         rows = with_key(entry.inserts, entry.users[0], key)
         if self.options.shape == "snapshots":
             return Snapshot(rows, key, rules)
@@ -194,7 +193,7 @@ class StaySource(Source):
 
     def _read(self, grid: Grid, last: int, start_step: int) -> Iterator[StepInput]:
         rows, first, gone = self._stays(grid)
-        key, rules = str(self.options.key_column), key_rules(self.options)
+        key, rules = str(self.options.key_column), self.options.key_rules
         for step in range(start_step, last + 1):
             keyed: KeyedBatch | Snapshot
             if self.options.late == "next-step":

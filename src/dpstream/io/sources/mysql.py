@@ -21,9 +21,9 @@ from dpstream.core.errors import ConfigError, DataError, DpstreamError, counted
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.pg_session import server_address, text_schema, text_table
-from dpstream.io.sources.query import PARAMETERS, as_table, bounds, open_query
+from dpstream.io.sources.query import PARAMETERS, as_table, bounds, open_query, placeholders
 from dpstream.io.sources.source import Source
-from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
+from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 
 URL = "mysql://user@host:3306/database, without a password (that is in MYSQL_PWD or in ~/.my.cnf)"
@@ -233,10 +233,6 @@ def _connection(url: str) -> dict[str, Any]:
     return found
 
 
-#: Texts, quoted names and comments: a question mark in them is no parameter.
-_QUOTED = re.compile(
-    r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--[ \t][^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL
-)
 _DAYS, _NUMBERS = (7, 10, 12, 14), (1, 2, 3, 8, 9, 13)
 _TRUSTED = (
     "the {what} decides which records are in a step, and is trusted to decide about each protected record by that "
@@ -337,47 +333,17 @@ def _open(options: SourceOptions, base: Path, columns: Sequence[str]) -> Source:
 
 
 def _parameters(query: str) -> int:
-    return _QUOTED.sub(" ", query).count("?")
+    return placeholders(query, r"--[ \t][^\n]*|#[^\n]*")
 
 
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
-    if (options.url is None) == (options.url_env is None):
-        raise wrong_source(
-            "url and url_env are both missing, or both given",
-            "one of the two: the server's URL, or the name of the environment variable that holds it",
-        )
     if options.url is not None:
         check_mysql_url(options.url)
-    if (options.table is None) == (options.query is None):
-        raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
-    for key in ("url_env", "table", "query"):
-        value = getattr(options, key)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise wrong_source(f"{key} is not a text, or is empty", "a text")
     if options.query is not None:
         numbers, allowed = PARAMETERS[options.shape]
         if _parameters(options.query) not in numbers:
             raise wrong_source(f"query has {counted(_parameters(options.query), 'parameter')}", allowed)
-    if options.shape != "changes":
-        return
-    if options.key_column is not None and not options.insert_only:
-        raise wrong_source(
-            "the rows of a table have no order, so it cannot be a feed of changes by key",
-            'shape = "snapshots" or "stays", or insert_only = true',
-        )
-    if options.late == "next-step":
-        raise wrong_source(
-            "a server of MySQL cannot tell late rows from old ones",
-            'late = "error" (released steps are compared) or "drop-and-count-nothing" (they are not)',
-        )
-    if (options.query is None) != (options.time_column is not None):
-        what = (
-            "is missing"
-            if options.query is None
-            else "has no meaning for a query, which says what is in a step"
-        )
-        raise wrong_source(f"time_column {what}", "a column with a table, none with a query")
 
 
 def _public(options: SourceOptions) -> tuple[str, ...]:
@@ -390,30 +356,5 @@ def _public(options: SourceOptions) -> tuple[str, ...]:
 
 
 SOURCE = SourceKind(
-    _open,
-    keys=(
-        "url",
-        "url_env",
-        "table",
-        "query",
-        "time_column",
-        "every",
-        "start",
-        "end",
-        "lag",
-        "op_column",
-        "op_values",
-        "late",
-        "user_column",
-        "key_column",
-        "shape",
-        "delete_time_column",
-        "known",
-        "repeated",
-        "shrinks",
-        "insert_only",
-    ),
-    public=_public,
-    repeatable=True,
-    check=_check,
+    _open, keys=shared_keys("mysql"), public=_public, keyed=True, repeatable=True, check=_check
 )

@@ -8,6 +8,7 @@ dialect of DuckDB; those of PostgreSQL and MySQL are in ``pg_session.py`` and ``
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -21,7 +22,6 @@ from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import StaySource
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users
@@ -92,7 +92,7 @@ class QuerySource(PeriodSource):
                 inserts, deletes = self._split(answer, bounds(grid, step))
             place = step, grid.batch_id(step), grid.period(step)
             if self.options.shape == "snapshots":
-                keyed = Snapshot(inserts, str(self.options.key_column), key_rules(self.options))
+                keyed = Snapshot(inserts, str(self.options.key_column), self.options.key_rules)
                 yield StepInput(*place, None, None, keyed=keyed)
                 continue
             deleted = None if self.options.op_column is None else deletes
@@ -161,6 +161,16 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
             flags = delete_flags(cells, name=column, where=where, before=None, words=options.op_values)
         pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
     return pieces.take(1)
+
+
+def placeholders(query: str, comments: str) -> int:
+    """How many question marks of a query are parameters: those outside texts, quoted names and comments.
+
+    Args:
+        comments: the pattern of a comment that ends with its line.
+    """
+    quoted = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/"
+    return re.sub(f"{quoted}|{comments}", " ", query, flags=re.DOTALL).count("?")
 
 
 def as_table(query: str) -> str:

@@ -109,8 +109,6 @@ def _open_keyed(
         from dpstream.io.sources.query import duckdb_answer, open_query
 
         return open_query(options, partial(duckdb_answer, options, Path(base)))
-    if options.shape != "changes" and options.kind not in KINDS:
-        return _open_other(options, base, columns, ignored)
     whole_files = {
         "time_column": None,
         "every": "files",
