@@ -26,11 +26,12 @@ from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Rando
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
+from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import OnlinePoints
 from dpstream.families.points.points_plan import half_errors
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.pooled import PooledPlan
+from dpstream.mechanisms import MWEMPGM
 
 LONG = "about 4 minutes"
 STEPS, EACH = 20, 400

@@ -20,10 +20,10 @@ from dpstream.core.privacy import (
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
 from dpstream.families.tabular.pooled_run import RunMeasurements
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.configured import configured_audits, scope
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.samplers_audit import choice_fault, law_fault
+from dpstream.mechanisms.selector import Selector
 from dpstream.project import Config
 
 MECHANISM = 'name = "pooled"\n'

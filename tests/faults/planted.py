@@ -477,7 +477,7 @@ FAULTS = (
     Fault(
         "tables",
         "selecting is exact",
-        "families/tabular/selector.py",
+        "mechanisms/selector.py",
         "        index = np.asarray(allowed, dtype=np.int64)\n",
         "        index = np.asarray(allowed, dtype=np.int64)\n"
         "        return int(index[np.argmax((numerators / denominators)[index].astype(float))])\n",

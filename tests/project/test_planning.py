@@ -120,14 +120,14 @@ def test_panels_are_as_wrong_as_predicted() -> None:
     off: dict[str, list[float]] = {"poor": [], "total": [], "at least 1": []}
     for run in range(runs):
         randomness = Randomness.seeded(run)
-        state, counting = window.core.start(people), reaching.core.start(people)
+        state, counting = window.start(people), reaching.start(people)
         release = reached = None
         for now in reports:
-            release = window.core.step(state, now.astype(np.int64), randomness)
-            reached = reaching.core.step(counting, now.astype(np.int64), randomness)
+            release = window.advance(state, now.astype(np.int64), randomness)
+            reached = reaching.advance(counting, now.astype(np.int64), randomness)
         assert release is not None
         assert reached is not None
-        counts = release.counts - window.core.padding
+        counts = release.counts - window.padding
         off["poor"].append(float(counts[1::2].sum() - reports[-1].sum()))
         off["total"].append(float(counts.sum() - people))
         off["at least 1"].append(float(reached.estimates[1] - reports.any(axis=0).sum()))

@@ -20,10 +20,11 @@ from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Pure
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, dpstabs_state
+from dpstream.families.tabular import Baseline, DPStabs, dpstabs_state
 from dpstream.families.tabular.dpstabs_state import TotalNoise, arrival_weights
-from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
-from dpstream.families.tabular.table_release import ModelSynthesis, TableSynthesis
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan
+from dpstream.mechanisms.table_release import ModelSynthesis, TableSynthesis
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

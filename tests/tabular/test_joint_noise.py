@@ -14,8 +14,9 @@ from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import WeightedSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Pooled
-from dpstream.families.tabular.joint_groups import deviations, draw_shares, together
+from dpstream.families.tabular import Pooled
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.joint_groups import deviations, draw_shares, together
 from dpstream.stream.release.estimates import add_up, projected
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)

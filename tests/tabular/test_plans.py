@@ -15,8 +15,9 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.baseline import remove_nearest
+from dpstream.mechanisms import MWEMPGM
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 1))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

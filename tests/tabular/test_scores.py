@@ -13,7 +13,7 @@ from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import Event
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular.workload_cells import GRID_BITS, SCORES, Cells, Score, expected_deviation
+from dpstream.mechanisms.workload_cells import GRID_BITS, SCORES, Cells, Score, expected_deviation
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 1))
 WORKLOADS = (

@@ -18,8 +18,9 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import DPStabs, DPStabsPlan, ModelSynthesis
+from dpstream.families.tabular import DPStabs, DPStabsPlan
 from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.mechanisms import ModelSynthesis
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 3

@@ -777,16 +777,6 @@ def read_headline(section: Section) -> tuple[Headline, Fraction]:
     return headline, section.share("headline_share", HEADLINE_SHARE)
 
 
-def check_headline_taken(section: Section, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism measures no headlines."""
-    if section.has("headline") and not hasattr(recipe, "headline"):
-        raise ConfigError(
-            "the mechanism of this file measures no headlines",
-            where=section.place("headline"),
-            allowed='[mechanism] name = "pooled" or "census"',
-        )
-
-
 def read_accuracy(section: Section) -> AccuracyOptions:
     """``[accuracy]``.
 

@@ -47,11 +47,11 @@ from dpstream.families.growing.blackbox import (
     unpack_table,
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
-from dpstream.families.tabular import MWEMPGM
-from dpstream.families.tabular.options import ROUNDS, WORKLOAD
-from dpstream.families.tabular.run_outputs import RunOutput
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.options import ROUNDS, WORKLOAD
+from dpstream.mechanisms.run_outputs import RunOutput
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.workload_cells import GRID_BITS, Cells
 
 
 @dataclass(frozen=True)

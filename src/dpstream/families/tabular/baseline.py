@@ -34,19 +34,13 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options
-from dpstream.families.tabular.aim import AIM
-from dpstream.families.tabular.description import TICKS, explain_table
-from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
-from dpstream.families.tabular.plans import (
-    PRIOR_BOUND,
-    check_domain,
-    default_rounds,
-    event_unit,
-    refuse_deletes,
-)
-from dpstream.families.tabular.run_outputs import published
-from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
+from dpstream.mechanisms import options
+from dpstream.mechanisms.aim import AIM
+from dpstream.mechanisms.description import TICKS, explain_table
+from dpstream.mechanisms.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
+from dpstream.mechanisms.plans import PRIOR_BOUND, check_domain, default_rounds, event_unit, refuse_deletes
+from dpstream.mechanisms.run_outputs import published
+from dpstream.mechanisms.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
 #: Offline mechanisms by their names in files; the first is the default.

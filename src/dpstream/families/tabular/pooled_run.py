@@ -19,21 +19,15 @@ from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
-from dpstream.core.tables import Workload
-from dpstream.families.tabular.headlines import headline_draws
-from dpstream.families.tabular.joint_groups import cost, joint_noise, together, weight_of
-from dpstream.families.tabular.limits import TreeCapacity
-from dpstream.families.tabular.plans import PRIOR_BOUND
 from dpstream.families.tabular.pooled_estimates import Epoch
-from dpstream.families.tabular.run_outputs import (
-    MIN_VARIANCE,
-    RunOutput,
-    measurements_of,
-    signs_query,
-    sum_of,
-)
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
+from dpstream.mechanisms.headlines import headline_draws
+from dpstream.mechanisms.joint_groups import cost, joint_noise, together, weight_of
+from dpstream.mechanisms.limits import TreeCapacity
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.plans import PRIOR_BOUND
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, measurements_of, signs_query, sum_of
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
 # Columns of two values, measured together: what is read of them, and in which pairs.
 
@@ -490,57 +484,6 @@ _ANSWER_VARIANCE = 2.0
 _NOISE_BIAS = 1.0
 #: Selections are made in this many rounds, with a fit after each: what one marginal explains, others need not.
 _SELECTION_ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class MeasuredCells:
-    """The marginals whose counts are kept: every column of the workload, then its marginals of several columns.
-
-    ``headline``: marginals that are measured in every run; they are followed, too.
-    """
-
-    workload: Workload
-    headline: tuple[Clique, ...] = ()
-
-    @cached_property
-    def cells(self) -> Cells:
-        """The marginals laid out as one vector. Columns weigh as little as the lightest marginal."""
-        own, lightest = self.workload, min(self.workload.weights)
-        columns = sorted({column for clique in (*own.cliques, *self.headline) for column in clique})
-        wide = [(c, w) for c, w in zip(own.cliques, own.weights, strict=True) if len(c) > 1]
-        wide += [(c, lightest) for c in self.headline if len(c) > 1 and c not in own.cliques]
-        cliques = tuple((column,) for column in columns) + tuple(c for c, _ in wide)
-        weights = (lightest,) * len(columns) + tuple(w for _, w in wide)
-        return Cells(Workload(own.domain, cliques, weights))
-
-    @cached_property
-    def columns(self) -> int:
-        """How many of the cliques are columns."""
-        return sum(len(clique) == 1 for clique in self.cells.cliques)
-
-    @cached_property
-    def headlines(self) -> tuple[int, ...]:
-        """Which of the cliques are headlines."""
-        return tuple(self.cells.cliques.index(clique) for clique in self.headline)
-
-    @cached_property
-    def wide_headlines(self) -> tuple[int, ...]:
-        """Those of several columns."""
-        return tuple(index for index in self.headlines if index >= self.columns)
-
-    @cached_property
-    def choosable(self) -> int:
-        """How many marginals of several columns are measured only where a run chooses them."""
-        return len(self.cells.cliques) - self.columns - len(self.wide_headlines)
-
-    @cached_property
-    def freedom(self) -> NDArray[np.float64]:
-        """Degrees of freedom that a marginal has beside its columns; columns have none here."""
-        domain = self.workload.domain
-        return np.array([
-            domain.cells(c) - 1 - sum(domain.sizes[i] - 1 for i in c) if len(c) > 1 else 0
-            for c in self.cells.cliques
-        ], dtype=np.float64)  # fmt: skip
 
 
 @dataclass(frozen=True)

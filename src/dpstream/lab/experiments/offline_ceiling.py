@@ -21,9 +21,10 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Baseline, OfflinePlan
+from dpstream.families.tabular import Baseline
 from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.lab.experiments.methods import Titled
+from dpstream.mechanisms import OfflinePlan
 from dpstream.project.sections import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
 

@@ -444,7 +444,7 @@ def _errors(observed: Observation, truth: InventedTable) -> _Seen:
     apart = [total_variation(a, b) for a, b in zip(real, made, strict=True)]
     whole = [counts.astype(np.int64) for counts in real]
     return _Seen(
-        workload_errors(whole, made, round(size)).avg_we,
+        workload_errors(whole, made, round(size)).as_dict()["AvgWE"],
         float(np.mean(np.nan_to_num(apart, nan=1.0))),
         abs(observed.total - size) / size,
         observed.distances,

@@ -27,9 +27,9 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 from dpstream.project.base import base_table, read_predecessor
-from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
+from dpstream.tools.evaluate.run_folder import require_same_plan
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def _check_number(value: object, name: str, least: int, most: int) -> None:
 
 def _released(config: Config, folder: Path, until: int | None) -> tuple[Released, str, str]:
     """The public folder up to a step, a digest of what is read of it, and the plan's hash."""
-    if not (folder / "catalogue.json").is_file():
+    catalogue = read_catalogue(folder) if (folder / "catalogue.json").is_file() else {"steps": []}
+    if not catalogue["steps"]:
         raise ConfigError(
             "there are no releases, and errors are simulated on releases",
             where=str(folder),
@@ -154,18 +155,8 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
             where=str(config.path),
             allowed="dpstream ask: each answer gives its error",
         )
-    catalogue = read_catalogue(folder)
-    steps = [int(entry["step"]) for entry in catalogue["steps"]]
-    base = read_manifest(folder, steps[-1]).get("base") if steps else None
-    # What the manifests say of the earlier stream, so that no state is asked for it.
-    told = {} if base is None else {"base": {key: value for key, value in base.items() if key != "words"}}
-    hashed = plan_hash(config.facts(told=told))
-    if catalogue.get("plan_hash") != hashed:
-        raise ConfigError(
-            "the releases were made under another plan than this file's",
-            where=str(config.path),
-            allowed="the file as it was for the run",
-        )
+    hashed = require_same_plan(config, catalogue, folder)
+    base = read_manifest(folder, int(catalogue["steps"][-1]["step"])).get("base")
     readable = [step for step in readable_steps(folder) if until is None or step <= until]
     if not readable:
         raise ConfigError(

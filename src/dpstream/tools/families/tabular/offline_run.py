@@ -8,10 +8,11 @@ import numpy as np
 
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, Baseline
+from dpstream.families.tabular import Baseline
+from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.measures import OfflineCeiling
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED
 
 if TYPE_CHECKING:
     from dpstream.project import Config

@@ -22,13 +22,13 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options
-from dpstream.families.tabular.joint_groups import draw_shares, joint_noise
-from dpstream.families.tabular.limits import TreeCapacity, check_each
-from dpstream.families.tabular.plans import check_fit
-from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, sum_of
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
+from dpstream.mechanisms import options
+from dpstream.mechanisms.joint_groups import draw_shares, joint_noise
+from dpstream.mechanisms.limits import TreeCapacity, check_each
+from dpstream.mechanisms.plans import check_fit
+from dpstream.mechanisms.run_outputs import RunOutput, measurements_of, sum_of
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.joint_groups import draw_shares
+from dpstream.mechanisms.joint_groups import draw_shares
 
 _WHERE = "[accuracy] headline"
 

@@ -11,8 +11,8 @@ from dpstream.core import counters
 from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.headlines import headline_options
-from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
+from dpstream.mechanisms.headlines import headline_options
+from dpstream.mechanisms.plans import DEFAULT_ROUNDS, default_rounds
 
 
 def _workload(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Workload:

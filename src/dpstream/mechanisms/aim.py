@@ -22,13 +22,13 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options
-from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
-from dpstream.families.tabular.plans import check_fit
-from dpstream.families.tabular.run_outputs import MIN_VARIANCE, RunOutput, measurements_of
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
+from dpstream.mechanisms import options
+from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
+from dpstream.mechanisms.plans import check_fit
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, measurements_of
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 
 # What AIM may measure, and what each measurement would be worth. Everything here but the counts is public.
 

@@ -8,8 +8,8 @@ prior with the weight of the measurement's noise; elsewhere everything stays as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Protocol
 
@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.graphical import Measurement, Model, fit
-from dpstream.families.tabular.pooled_estimates import Estimates
-from dpstream.families.tabular.pooled_run import Design, MeasuredCells, Runner
-from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.families.tabular.pooled_table import beside_columns, fit_table
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.table_model import beside_columns, fit_table
 
 _Floats = NDArray[np.float64]
 
@@ -136,24 +134,6 @@ class PriorChoice:
                 found[i] = table.ravel() / table.sum()
         return found
 
-    def take(self, state: PooledState, values: _Floats, variances: _Floats, kept: Sequence[int]) -> None:
-        """Fit the table's model anew where the prior says something.
-
-        Later runs start from the model without it, so that what they measure is a test of the prior, and one that is
-        wrong leaves no trace.
-
-        Args:
-            values, variances: what is known without the prior; ``state.table`` was fitted to that, and to the wider
-                marginals ``kept``.
-        """
-        estimates = state.sides[0].estimates
-        joined = self.join(values, variances, estimates, state.table, kept, state.total)
-        if not joined.changed:
-            return
-        state.table = self.fitted(joined, state.total)
-        if joined.wide:
-            state.latest = self._epoch_model(state.latest, state.table, estimates)
-
     def fitted(self, joined: Joined, total: float) -> Model:
         """The model of estimates with the prior in them."""
         model, _ = fit_table(
@@ -259,24 +239,27 @@ class PriorChoice:
             chosen.append(i)
         return tuple(chosen)
 
-    def with_tests(self, runner: Runner, design: Design, evidence: Evidence, model: Model) -> Design:
-        """The design of a run with one marginal more, by which the prior can be judged; or as it is. Public.
+    def marginal_to_test(
+        self, evidence: Evidence, model: Model, expected: float, variance: float
+    ) -> int | None:
+        """The marginal by which the prior can be judged, for a run that chooses none; None where there is none. Public.
 
         It is the marginal in which prior and model are furthest apart, in standard deviations of the noise, of those
-        whose columns are not judged yet. Runs that choose marginals need none: they find by themselves what is wrong.
+        whose columns are not judged yet.
+
+        Args:
+            expected: number of the run's events; ``variance``: of its noise in one cell.
         """
         followed, cells = self.followed, self.followed.cells
-        if design.k or not design.fixed or design.expected <= 0.0 or model.total <= 0.0:
-            return design
-        variance = runner.noise(replace(design, tests=(0,))).variance
+        if expected <= 0.0 or model.total <= 0.0:
+            return None
         answers = model.flat_marginals(cells.cliques)
-        wide = range(followed.columns, len(cells.cliques))
-        tests = self._tests(wide, evidence, answers, answers)
+        tests = self._tests(range(followed.columns, len(cells.cliques)), evidence, answers, answers)
         right = self._right(tests, set(tests))
         wrong = {column: self._wrong(column, tests, right) for (column,) in cells.cliques[: followed.columns]}
         good, bad = _seen(tests.values(), right.values())
         if bad >= good + _MAX_WRONG:
-            return design  # it is wrong about most of what was looked at
+            return None  # the prior is wrong about most of what was looked at
         best, chosen = _MIN_APART, None
         for i in range(followed.columns, len(cells.cliques)):
             columns = cells.cliques[i]
@@ -287,11 +270,11 @@ class PriorChoice:
                 continue  # the prior is wrong about a column, or right about all of them
             if i in tests and tests[i].apart >= _DECISIVE:
                 continue
-            apart = (self._moved(i, answers) - answers[cells.part(i)]) * (design.expected / model.total)
+            apart = (self._moved(i, answers) - answers[cells.part(i)]) * (expected / model.total)
             distance = _square(beside_columns(apart, followed.workload.domain, columns)) / variance
             if distance > best:
                 best, chosen = distance, i
-        return design if chosen is None else runner.with_tests(design, (chosen,))
+        return chosen
 
     def _tests(
         self, asked: Sequence[int], evidence: Evidence, answers: _Floats, values: _Floats
@@ -367,16 +350,19 @@ class PriorChoice:
         targets = [_positive(values[self._column(column)]) for column in clique]
         return with_columns_of(self.shares[index], self.followed.workload.domain.shape(clique), targets)
 
-    def _epoch_model(self, latest: Model, table: Model, estimates: Estimates) -> Model:
-        """The last epoch with the table's dependences, and its columns as far as they differ from the table's."""
+    def epoch_model(self, latest: Model, table: Model, noise: Mapping[int, float]) -> Model:
+        """The last epoch with the table's dependences, and its columns as far as they differ from the table's.
+
+        Args:
+            noise: the variances with which the columns were measured last, by marginal.
+        """
         cells, held = self.followed.cells, list[Measurement]()
         columns = cells.cliques[: self.followed.columns]
-        noise = dict(zip(estimates.marginals, estimates.variances, strict=True))  # of the last measurements
         answers = zip(latest.marginals(columns), table.marginals(columns), strict=True)
-        for i, (own, whole) in enumerate(answers):
-            apart = own - whole * (latest.total / table.total)
-            weight = _weight(_square(apart) / noise[i], len(own) - 1) if i in noise else 0.0
-            held.append(Measurement(columns[i], own - weight * apart, 1.0))
+        for i, (column, whole) in enumerate(answers):
+            apart = column - whole * (latest.total / table.total)
+            weight = _weight(_square(apart) / noise[i], len(column) - 1) if i in noise else 0.0
+            held.append(Measurement(columns[i], column - weight * apart, 1.0))
         return fit(
             cells.workload.domain,
             held,

@@ -13,7 +13,7 @@ from dpstream.core.counters import CalibratedCounter, Choice
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.headlines import headline_words
+from dpstream.mechanisms.headlines import headline_words
 
 #: Numbers of measurements for which running sums are predicted.
 TICKS = (1, 10, 100)
