@@ -123,9 +123,9 @@ class _Check:
         else:
             no("every=files", "without files", "a calendar")
             no("end=data", "here: it fits files only, as which periods are read must be public", _ENDS)
-        growing = 'table (also a view); or shape = "snapshots" or "stays", which read the whole answer'
+        grows = 'table (also a view); or shape = "snapshots" or "stays", which read the whole answer'
         if kind == "postgres" and changes:
-            no("query", "for a table that grows, whose rows are told apart by their transactions", growing)
+            no("query", "for a table that grows, whose rows are told apart by their transactions", grows)
             self._need("table", 'kind = "postgres" needs')
         elif {"table", "query"} <= set(self._keys):
             self._need_one_of("table", "query")
@@ -168,7 +168,7 @@ class _Check:
             no(f"{_OF_KEYS} insert_only", "without key_column", "key_column, or leave it out")
             return
         no("rows", "with key_column: one record would move all those after it to other steps")
-        no("period_columns", "with key_column: a panel follows people by user_column")
+        no("period_columns", "with key_column: people are followed by user_column")
         if options.kind == "postgres-changes":
             no("insert_only", "for a log, which may hold updates and deletes", 'kind = "postgres"')
         if options.insert_only:
