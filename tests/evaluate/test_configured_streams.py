@@ -71,7 +71,7 @@ def test_an_honest_configuration_loses_what_it_claims(tmp_path, how):
 
 def exact_total(monkeypatch):
     def total(self):
-        exact = float(self.counts[self.cells.part(0)].sum())
+        exact = float(next(iter(self.counts.values())).sum())
         return exact, 1.0
 
     monkeypatch.setattr(RunMeasurements, "total", property(total))
