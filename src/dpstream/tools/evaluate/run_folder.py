@@ -208,7 +208,7 @@ def open_folder(run: str | Path, *, most: int = MAX_STEPS) -> Folder:
         return _read(path, None, _catalogue(path), most)
     from dpstream.project import Config
 
-    return releases_of(Config.load(path, looks_only=True), most=most)
+    return releases_of(Config.load(path), most=most)
 
 
 def releases_of(config: Config, releases: Path | None = None, *, most: int = MAX_STEPS) -> Folder:

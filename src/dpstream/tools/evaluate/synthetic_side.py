@@ -169,7 +169,7 @@ class ReleasedModels:
                 "there is no stream", where=str(folder), allowed="a state directory that a run made"
             )
         self._schema = config.schema()
-        self._stream = config.open_stream(state=state, out=out, publish=False)
+        self._stream = config.at(state, out).open_stream(publish=False)
         try:
             released = range(1, self._stream.last_step + 1)
             self.left_out = tuple(step for step in released if not self._stream.is_given(step))
