@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import from_extra
-from dpstream.families.points.online import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: Pairs of points that a linear program may have.
@@ -217,7 +216,7 @@ def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Flo
     if np.ndim(a) != 2 or np.shape(a)[1] < 1:
         raise DataError("points are not an array of rows", where="w1", allowed="shape (points, coordinates)")
     dimension = int(np.shape(a)[1])
-    a, b = check_points(a, dimension), check_points(b, dimension)
+    a, b = _check_points(a, dimension), _check_points(b, dimension)
     if not len(a) or not len(b):
         raise DataError("a set of points is empty", where="w1", allowed="one point or more")
     if not set(periodic) <= set(range(dimension)):
@@ -225,6 +224,26 @@ def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Flo
             f"periodic = {list(periodic)}", where="w1", allowed=f"coordinates 0 to {dimension - 1}"
         )
     return a, b, np.isin(np.arange(dimension), list(periodic))
+
+
+def _check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
+    """Points as an array (m, d) of float64; messages name no value and no number of points.
+
+    Errors:
+        DataError: another shape or kind, a value that is no number, or one outside of 0 to 1.
+    """
+    array = np.asarray(points)
+    if array.ndim != 2 or array.shape[1] != dimension or array.dtype.kind not in "fiu":
+        raise DataError(
+            "a batch is not an array of points of the declared dimension",
+            where="points",
+            allowed=f"numbers, shape (any, {dimension})",
+        )
+    array = array.astype(np.float64, copy=False)
+    # Written so that NaN fails as well.
+    if not ((array >= 0.0) & (array <= 1.0)).all():
+        raise DataError("a coordinate is not in the unit cube", where="points", allowed="from 0 to 1")
+    return array
 
 
 def _one_repeat(
