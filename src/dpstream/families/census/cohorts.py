@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.mechanisms.measured_cells import MeasuredCells
@@ -314,19 +313,6 @@ class ShapeTracker:
                 if math.isfinite(self.variances[best, index]):
                     variances[index] = self._before(step, index)[best]
         return values, variances
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Exactly this tracker."""
-        return {"values": self.values, "variances": self.variances, "steps": self.steps, "fits": self.fits}
-
-    @classmethod
-    def of(cls, cells: Cells, arrays: dict[str, NDArray[np.generic]]) -> ShapeTracker:
-        """The inverse of ``arrays``; StoreDamagedError if they do not fit the workload."""
-        wanted = cls.fresh(cells).arrays()
-        if any(arrays[name].shape != own.shape for name, own in wanted.items()):
-            raise StoreDamagedError("a tracker of shapes does not fit the workload", where="state")
-        made = {name: arrays[name].astype(own.dtype) for name, own in wanted.items()}
-        return cls(cells, made["values"], made["variances"], made["steps"], made["fits"])
 
 
 def projected(cells: Cells, measurements: Sequence[Measurement]) -> list[tuple[int, _Floats, float]]:
