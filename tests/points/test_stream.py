@@ -139,6 +139,7 @@ STATE = {
     *(
         "blocks/bounds",
         "blocks/counted",
+        "blocks/ends",
         "blocks/known",
         "blocks/lengths",
         "blocks/newest/#",
@@ -158,7 +159,10 @@ def test_another_layout_of_the_state_needs_another_number() -> None:
     made.core.read(state, np.arange(9000) % 4096, Randomness.seeded(1))
     packed = made.pack_state(state)
     assert {re.sub(r"\d+", "#", name) for name in packed.arrays} == STATE
-    assert sorted(packed.meta) == ["blocks", "cells", "format", "kept", "level", "points", "seed", "stored"]
+    assert sorted(packed.meta) == ["fields", "format", "kept", "objects"]
+    assert set(packed.meta["fields"]) == {
+        *("points", "level", "cells", "stored", "variance", "seed", "blocks")
+    }
     assert packed.meta["format"] == 1
     assert all(array.dtype.itemsize < 8 for name, array in packed.arrays.items() if name.startswith("kept"))
     with pytest.raises(StoreFormatError, match="format 2"):
@@ -173,8 +177,9 @@ def test_a_damaged_state_is_refused() -> None:
     for name in packed.arrays:
         with pytest.raises(StoreDamagedError):
             made.unpack_state(Packed(packed.meta, {n: a for n, a in packed.arrays.items() if n != name}))
+    fields = {**packed.meta["fields"], "cells": {**packed.meta["fields"]["cells"], "depth": 2}}
     with pytest.raises(StoreDamagedError):
-        made.unpack_state(Packed({**packed.meta, "cells": {"depth": 2, "end": 9}}, packed.arrays))
+        made.unpack_state(Packed({**packed.meta, "fields": fields}, packed.arrays))
 
 
 def test_the_order_of_records_plays_no_part(tmp_path: Path) -> None:
