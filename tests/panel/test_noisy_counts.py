@@ -17,10 +17,10 @@ from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedReports
 from dpstream.families.panel import (
-    CumulativeStreamPlan,
+    CumulativePlan,
     PanelCumulative,
     PanelWindow,
-    WindowStreamPlan,
+    WindowPlan,
 )
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.lab.audits.door import Door, Measured, drawn_and_published, only_drawn
@@ -35,23 +35,23 @@ def panel(people: int, periods: int, symbols: int, seed: int = 3) -> NDArray[np.
     return np.random.default_rng(seed).integers(0, symbols, (people, periods))
 
 
-class LeakingWindow(WindowStreamPlan):
+class LeakingWindow(WindowPlan):
     """BROKEN: one count of each published window is exact."""
 
     def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
         made = super()._advance(state, symbols, randomness)
-        exact = np.bincount(state.core.private, minlength=self.core.patterns)
+        exact = np.bincount(state.private, minlength=self.patterns)
         counts = [replace(one, values=np.append(one.values[:-1], exact[-1])) for one in made.noisy_counts]
         return replace(made, noisy_counts=counts)
 
 
-class LeakingThresholds(CumulativeStreamPlan):
+class LeakingThresholds(CumulativePlan):
     """BROKEN: a number that has no noise is published besides."""
 
     def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
         made = super()._advance(state, symbols, randomness)
         last = made.noisy_counts[-1]
-        exact = np.array([(state.core.private > 0).sum()])
+        exact = np.array([(state.private > 0).sum()])
         return replace(made, noisy_counts=[*made.noisy_counts, replace(last, draw="more", values=exact)])
 
 
@@ -70,9 +70,9 @@ def reports(plan: Any, people: NDArray[np.int64]) -> list[EncodedReports]:
 def test_a_window_publishes_what_its_transcript_holds(unit: Individual) -> None:
     plan, people = PanelWindow(WORK, 2).calibrate(rho="1/2", unit=unit, horizon=5), panel(30, 5, 3)
 
-    def holds(tried: WindowStreamPlan) -> tuple[bool, list[NoisyCounts]]:
+    def holds(tried: WindowPlan) -> tuple[bool, list[NoisyCounts]]:
         drawn, counts = drawn_and_published(tried, reports(plan, people), Randomness.seeded(1))
-        return only_drawn([(noise, values - plan.core.padding) for noise, values in drawn], counts), counts
+        return only_drawn([(noise, values - plan.padding) for noise, values in drawn], counts), counts
 
     same, counts = holds(plan)
     assert same
@@ -82,18 +82,18 @@ def test_a_window_publishes_what_its_transcript_holds(unit: Individual) -> None:
     assert not holds(copied(LeakingWindow, plan))[0]
 
 
-def thresholds_of(plan: CumulativeStreamPlan, measured: list[Measured]) -> Iterator[tuple[float, Any]]:
+def thresholds_of(plan: CumulativePlan, measured: list[Measured]) -> Iterator[tuple[float, Any]]:
     """The variance and the value of the number of people, where it is private, and of all running sums by period and
     threshold: from what passed the door, and each counter's matrices."""
-    core, passed = plan.core, iter(measured)
-    if core.total_noise is not None:
-        yield core.total_noise.variance, next(passed).noisy
-    periods, largest = core.recipe.periods, core.recipe.largest
+    passed = iter(measured)
+    if plan.total_noise is not None:
+        yield plan.total_noise.variance, next(passed).noisy
+    periods, largest = plan.horizon, plan.largest
     known: list[list[int]] = [[] for _ in range(largest)]
     for period, b in itertools.product(range(1, periods + 1), range(1, largest + 1)):
         if period < b:
             continue
-        counter, ticks = core.counters[b - 1], period - b + 1
+        counter, ticks = plan.counters[b - 1], period - b + 1
         linear = counter.materialize(periods - b + 1)
         known[b - 1] += next(passed).noisy.tolist()
         row = linear.decoder[ticks - 1, :ticks]
@@ -119,7 +119,7 @@ def test_thresholds_publish_what_their_transcript_holds(unit: Individual, counte
     recipe = PanelCumulative(POOR, counter=counter, thresholds=4)
     plan, people = recipe.calibrate(rho="1/20", unit=unit, horizon=6), panel(30, 6, 2)
 
-    def published(tried: CumulativeStreamPlan) -> tuple[list[Measured], list[NoisyCounts]]:
+    def published(tried: CumulativePlan) -> tuple[list[Measured], list[NoisyCounts]]:
         door, state, counts = Door(b"1"), tried.start(), list[NoisyCounts]()
         for batch in reports(plan, people):
             counts += tried.step(state, batch, door).noisy_counts
@@ -160,7 +160,7 @@ def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_varianc
     assert errors.size == 4096
     assert judged(errors, counts[0].variance)
     assert not judged(errors, counts[0].variance / 2)
-    assert not judged(errors + plan.core.padding, counts[0].variance)
+    assert not judged(errors + plan.padding, counts[0].variance)
 
 
 RECIPES = [PanelWindow(POOR, 2), PanelCumulative(POOR)]

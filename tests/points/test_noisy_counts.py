@@ -15,11 +15,11 @@ from dpstream.core.contracts import NoisyCounts, PrivateBatch
 from dpstream.core.privacy import DiscreteLaplace, Event, Randomness
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points import OnlinePoints, Points, PointsStreamPlan, cells, online
+from dpstream.families.points import Points, PointsPlan, cells, online
 from dpstream.families.points.cells import CellCounts, PointsState
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.lab.audits.door import Door, only_drawn
-from dpstream.lab.audits.points_audit import BrokenTwiceStored, far_plan
+from dpstream.lab.audits.points_audit import BrokenTwiceStored, cube_plan, far_plan
 from dpstream.lab.audits.transcripts import rebuilt
 from dpstream.stream import Batch, Publishing, open_stream
 
@@ -29,7 +29,7 @@ DEPTH = 7
 Ints = NDArray[np.int64]
 
 
-def plan(schema: Schema = CITY, epsilon: int = 8, **options: Any) -> PointsStreamPlan:
+def plan(schema: Schema = CITY, epsilon: int = 8, **options: Any) -> PointsPlan:
     recipe = Points(schema, max_depth=DEPTH, **options)
     return recipe.calibrate(epsilon=epsilon, unit=Event("replace"))
 
@@ -80,7 +80,7 @@ def test_cells_publish_what_their_transcript_holds(variant: Any, dimension: int)
     assert not only_drawn(drawn, as_noisy_counts(measured))
 
 
-class Leaking(PointsStreamPlan):
+class Leaking(PointsPlan):
     """BROKEN: publishes the exact counts of all cells besides."""
 
     def _measured(self, state: PointsState) -> list[NoisyCounts]:
@@ -91,7 +91,7 @@ class Leaking(PointsStreamPlan):
 
 
 def watched(
-    made: PointsStreamPlan, monkeypatch: pytest.MonkeyPatch
+    made: PointsPlan, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[DiscreteLaplace, Ints]], list[NoisyCounts]]:
     """Everything that noise was added to outside of the sparse counters (whose segments end), and what is published."""
     seen, published = list[tuple[DiscreteLaplace, Ints]](), list[NoisyCounts]()
@@ -142,7 +142,7 @@ def judged(errors: NDArray[np.float64]) -> bool:
 
 def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> None:
     """False alarms below 1e-6; the control states half of the variance."""
-    made, arrived = OnlinePoints(2, max_depth=DEPTH).calibrate(4), codes(20_000)
+    made, arrived = cube_plan(2, depth=DEPTH, epsilon=4), codes(20_000)
     state, source = made.fresh(), Randomness.system()
     errors, variances = [], []
     for first in range(0, len(arrived), 1000):
@@ -161,7 +161,7 @@ def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> No
 @pytest.mark.parametrize("variant", ["default", "paper"])
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_a_plan_says_how_many_numbers_it_publishes(variant: Any, dimension: int) -> None:
-    made = OnlinePoints(dimension, variant, DEPTH).calibrate(8)
+    made = cube_plan(dimension, variant, DEPTH, 8)
     state, source, numbers = made.fresh(), Randomness.seeded(1), 0
     last = made.schedule.start(DEPTH + 2) - 1
     made.read(state, codes(last), source)

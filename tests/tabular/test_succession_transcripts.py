@@ -107,7 +107,7 @@ def loss_of(runs, seed):
         {},
         {"past": "literal"},
         {"deletions": True},
-        {"k": 1, "score": "mean-sampling"},
+        {"k": 1, "score": "mean-cells"},
         {"counter": "unbounded-block"},
     ],
     ids=str,

@@ -196,7 +196,7 @@ def dpstabs_subjects() -> Iterator[Subject]:
     yield dpstabs_subject(plan, "DP-STabS, add-remove")
     yield dpstabs_subject(recipe.calibrate(one, unit=Event("replace")), "DP-STabS, replace")
     yield dpstabs_subject(replace(recipe, deletions=True).calibrate(one), "DP-STabS with deletions")
-    literal = replace(recipe, past="literal", score="mean")
+    literal = replace(recipe, past="literal", score="mean-cells")
     yield dpstabs_subject(literal.calibrate(one), "DP-STabS, literal listing")
     yield dpstabs_subject(recipe.calibrate(ZCDP.of("1/2")), "DP-STabS, zCDP")
     for name in ("unbounded-block", "tree"):

@@ -16,15 +16,24 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters.choose import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan
+from dpstream.core.privacy.budget import Amount
+from dpstream.core.schema import Categorical, Schema
+from dpstream.families.panel import (
+    CumulativePlan,
+    CumulativeSynthesis,
+    PanelCumulative,
+    PanelWindow,
+    WindowPlan,
+    WindowSynthesis,
+)
 from dpstream.families.panel.extension import extend, split_whole
-from dpstream.families.panel.window import WindowRelease, WindowState
+from dpstream.families.panel.people import PanelState
 from dpstream.lab.audits.controls import QuietNoise, ReusedNoise
 from dpstream.lab.audits.door import Run
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.transcripts import Pair, Subject, rebuilt, transcripts_of
 
-Plan = FixedWindowPlan | CumulativePlan
+Plan = WindowPlan | CumulativePlan
 History = tuple[int, ...]
 
 #: The most pairs of histories.
@@ -40,6 +49,39 @@ def audit_panels(
     return transcripts_of(partial(panel_subjects, _PAIRS[length]), 1, 1)(length, randomness, progress)
 
 
+def panel_schema(symbols: int) -> Schema:
+    """A column of so many values: what people of an audited or simulated panel report."""
+    return Schema((Categorical("report", tuple(map(str, range(symbols)))),))
+
+
+def window_plan(
+    periods: int,
+    window: int,
+    symbols: int = 2,
+    *,
+    rho: Amount = "1/2",
+    unit: Individual | None = None,
+    **options: Any,
+) -> WindowPlan:
+    """A fixed window over reports of ``panel_schema``."""
+    recipe = PanelWindow(panel_schema(symbols), window, **options)
+    return recipe.calibrate(rho=rho, unit=unit, horizon=periods)
+
+
+def cumulative_plan(
+    periods: int,
+    symbols: int = 2,
+    *,
+    rho: Amount = "1/2",
+    unit: Individual | None = None,
+    counted: tuple[str, ...] = ("1",),
+    **options: Any,
+) -> CumulativePlan:
+    """Cumulative counts of reports of ``panel_schema``."""
+    recipe = PanelCumulative(panel_schema(symbols), counted, **options)
+    return recipe.calibrate(rho=rho, unit=unit, horizon=periods)
+
+
 def panel_subjects(most: int) -> Iterator[Subject]:
     """Honest synthesizers; then controls.
 
@@ -48,25 +90,25 @@ def panel_subjects(most: int) -> Iterator[Subject]:
     """
     subject = partial(_subject, most)
     for unit, (periods, window, symbols) in itertools.product(_UNITS, ((4, 2, 2), (5, 1, 2), (3, 3, 3))):
-        plan = FixedWindow(periods, window, symbols).calibrate("1/2", unit)
+        plan = window_plan(periods, window, symbols, unit=unit)
         yield subject(plan, f"window of {window} of {periods}, {symbols} symbols, {unit.relation}")
     for unit, counter in itertools.product(_UNITS, ("best", *ZCDP_COUNTER_NAMES)):
-        cumulative = Cumulative(5, counter=counter).calibrate("1/2", unit)
+        cumulative = cumulative_plan(5, unit=unit, counter=counter)
         yield subject(cumulative, f"cumulative of 5, counter {counter}, {unit.relation}")
-    few = Cumulative(5, thresholds=2, split="levels", counter="tree").calibrate("1/2", _UNITS[1])
+    few = cumulative_plan(5, unit=_UNITS[1], thresholds=2, split="levels", counter="tree")
     yield subject(few, "cumulative of 5, two thresholds by levels, replace")
-    window_plan = FixedWindow(4, 2).calibrate("1/2", _UNITS[1])
-    split = rebuilt(BrokenPrivateSplit, window_plan)
-    one = Cumulative(5, thresholds=1, counter="simple").calibrate("1/2", _UNITS[1])
+    whole, replaced = window_plan(4, 2, unit=_UNITS[1]), cumulative_plan(5, unit=_UNITS[1])
+    split = rebuilt(BrokenPrivateSplit, whole)
+    one = cumulative_plan(5, unit=_UNITS[1], thresholds=1, counter="simple")
     controls: tuple[tuple[str, Plan, Any], ...] = (
-        ("window with 2/3 of the noise", window_plan, QuietNoise),
+        ("window with 2/3 of the noise", whole, QuietNoise),
         ("window, split by private people", split, None),
         ("window, split by private people, add-remove", replace(split, unit=Individual()), None),
-        ("window, sqrt(2) too little noise", rebuilt(BrokenUnpairedNoise, window_plan), None),
-        ("window, one noise for all histograms", window_plan, ReusedNoise),
+        ("window, sqrt(2) too little noise", rebuilt(BrokenUnpairedNoise, whole), None),
+        ("window, one noise for all histograms", whole, ReusedNoise),
         ("cumulative, one change paid of two", broken_unpaired_counters(one), None),
-        ("cumulative with 2/3 of the noise", Cumulative(5).calibrate("1/2"), QuietNoise),
-        ("cumulative with 2/3 of the noise, replace", Cumulative(5).calibrate("1/2", _UNITS[1]), QuietNoise),
+        ("cumulative with 2/3 of the noise", cumulative_plan(5), QuietNoise),
+        ("cumulative with 2/3 of the noise, replace", replaced, QuietNoise),
         ("cumulative, one noise for all ticks", one, ReusedNoise),
     )
     for name, broken, wrap in controls:
@@ -78,7 +120,7 @@ def _subject(most: int, plan: Plan, name: str, **more: Any) -> Subject:
 
     def pairs() -> Iterator[Pair]:
         generator = np.random.default_rng(7)
-        others = generator.integers(0, plan.recipe.symbols, (_PEOPLE, plan.recipe.periods))
+        others = generator.integers(0, plan.codes, (_PEOPLE, plan.horizon))
         nobody = panel_run(plan, others)
         for one, other in _pairs(plan, most, generator):
             runs = (
@@ -90,27 +132,25 @@ def _subject(most: int, plan: Plan, name: str, **more: Any) -> Subject:
     return Subject(name, plan.budget, pairs, **more)
 
 
-class BrokenPrivateSplit(FixedWindowPlan):
+class BrokenPrivateSplit(WindowPlan):
     """BROKEN: groups the synthetic people by the histories of the private people, as the published listing does."""
 
     def _extend(
-        self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
-    ) -> WindowRelease:
-        assert state.synthetic is not None
-        symbols = self.recipe.symbols
-        groups = state.synthetic % (self.patterns // symbols)
+        self, state: PanelState, noisy: NDArray[np.int64], generator: np.random.Generator
+    ) -> WindowSynthesis:
+        symbols = self.codes
+        powers = symbols ** np.arange(self.window - 2, -1, -1)
+        groups = (state.history[:, state.period - self.window :] @ powers).astype(np.int32)
         # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
         private = (state.private // symbols)[: len(groups)]
         groups[: len(private)] = private
         available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
         numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
-        column = extend(groups, numbers, generator)
-        state.synthetic = groups * np.int32(symbols) + column
         state.clipped += clipped
-        return WindowRelease(self, state.period, column[:, None], numbers.ravel(), state.clipped)
+        return self._grown(state, extend(groups, numbers, generator)[:, None], numbers.ravel(), noisy)
 
 
-class BrokenUnpairedNoise(FixedWindowPlan):
+class BrokenUnpairedNoise(WindowPlan):
     """BROKEN: has the noise for one changed count, but a replaced person changes two. True loss: twice the claim."""
 
     @cached_property
@@ -130,7 +170,7 @@ def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
 
 def _pairs(plan: Plan, most: int, generator: np.random.Generator) -> list[tuple[History | None, History]]:
     """At most so many pairs of histories: all, or some random ones with histories of zeros followed by ones."""
-    symbols, periods = plan.recipe.symbols, plan.recipe.periods
+    symbols, periods = plan.codes, plan.horizon
     every: list[History] = list(itertools.product(range(symbols), repeat=periods))
     if plan.unit.relation == "add-remove":
         alone: list[tuple[History | None, History]] = [(None, one) for one in every]
@@ -160,13 +200,14 @@ def panel_run(plan: Plan, panel: NDArray[np.int64]) -> Run:
     """Everything that is released of a panel of shape (people, periods), in order."""
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
-        state: Any = plan.start(len(panel))
+        state = plan.start(len(panel))
         for column in panel.T:
-            made = plan.step(state, column, randomness)
-            if isinstance(made, WindowRelease):
-                noisy = np.zeros(0) if made.noisy is None else made.noisy
-                yield [made.columns, made.counts, np.array(made.clipped), noisy]
-            elif made is not None:
-                yield [made.columns, made.reached, made.estimates, np.array(made.noisy_people or 0)]
+            made = plan.advance(state, column, randomness)
+            noisy = [counts.values for counts in made.noisy_counts]
+            if isinstance(made, WindowSynthesis):
+                yield [made.columns, made.counts, np.array(made.clipped), *noisy] if made.new else []
+            else:
+                assert isinstance(made, CumulativeSynthesis)
+                yield [made.columns, made.reached, made.estimates, *noisy]
 
     return run

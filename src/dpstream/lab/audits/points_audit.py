@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from dpstream.checks import certify
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
-from dpstream.families.points import OnlinePoints
 from dpstream.families.points.cells import (
     PAPER,
     CellRule,
@@ -29,22 +28,52 @@ from dpstream.families.points.cells import (
     PointsState,
     Schedule,
     cell_rule,
+    default_design,
     noisy,
 )
-from dpstream.families.points.online import OnlinePointsPlan, codes_of
+from dpstream.families.points.online import OnlineCells
+from dpstream.families.points.space import Space
 from dpstream.lab.audits.controls import ReusedNoise, broken_quiet_counter
 from dpstream.lab.audits.door import Run
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import audit_outcomes
 from dpstream.lab.audits.transcripts import Pair, Subject, rebuilt, transcripts_of
-from dpstream.tools.evaluate.array_types import Ints
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 _QUIET = Fraction(2, 3)
 #: A threshold that no count reaches, and that fits into 64-bit sums.
 _FAR = 2**30
 
 
-class FarPlan(OnlinePointsPlan):
+_SIDE = 2**30
+
+
+def cube(dimension: int, depth: int) -> Space:
+    """The partition of the unit cube."""
+    return Space((_SIDE,) * dimension, (False,) * dimension, depth)
+
+
+def cube_cells(points: Floats, depth: int) -> Ints:
+    """The index of each point's cell of this depth; points of the unit cube, shape (any, dimension)."""
+    codes = np.minimum((points * _SIDE).astype(np.int64), _SIDE - 1).astype(np.int32)
+    return cube(points.shape[1], depth).cells_of(codes)
+
+
+def cube_points(counts: Ints, dimension: int, generator: np.random.Generator) -> Floats:
+    """As many points of each cell of one depth as ``counts`` says, uniform in the cell, in the order of cells."""
+    cells, depth = np.repeat(np.arange(len(counts)), counts), len(counts).bit_length() - 1
+    return np.asarray(cube(dimension, 24).draw(cells, depth, generator) / _SIDE)
+
+
+def cube_plan(
+    dimension: int, variant: str = "default", depth: int = 20, epsilon: Fraction | int = 1
+) -> OnlineCells:
+    """Cells of the unit cube, calibrated."""
+    design = PAPER if variant == "paper" else default_design(dimension)
+    return OnlineCells(Schedule(dimension, Fraction(epsilon), design, depth))
+
+
+class FarPlan(OnlineCells):
     """Online points whose thresholds are out of reach, so that no segment ever ends."""
 
     def rule(self, depth: int, level: int) -> CellRule:
@@ -165,41 +194,41 @@ _VARIANTS = ("paper", "default")
 
 def far_plan(variant: Any, dimension: int, epsilon: int) -> FarPlan:
     """A plan whose thresholds are out of reach."""
-    made: FarPlan = rebuilt(FarPlan, OnlinePoints(dimension, variant, _DEPTH).calibrate(epsilon))
+    made: FarPlan = rebuilt(FarPlan, cube_plan(dimension, variant, _DEPTH, epsilon))
     return made
 
 
 # Exact.
 
 
-def points_subject(places: int, plan: OnlinePointsPlan, name: str, **more: Any) -> Subject:
+def points_subject(places: int, plan: OnlineCells, name: str, **more: Any) -> Subject:
     """Streams that differ in one point, for several points and distances."""
 
     def pairs() -> Iterator[Pair]:
         generator = np.random.default_rng(5)
-        points = generator.random((_POINTS, plan.recipe.dimension))
-        base, chosen = codes_of(points, _DEPTH), _places(plan, places, generator)
+        points = generator.random((_POINTS, plan.schedule.dimension))
+        base, chosen = cube_cells(points, _DEPTH), _places(plan, places, generator)
         run = points_run(plan, base)
         near = [(place, 2.0**-9) for place in (0, _POINTS // 2, _POINTS - 1)]
         for place, far in [*near, *((place, 0.5) for place in chosen)]:
             moved = points.copy()
             moved[place] = (moved[place] + far) % 1.0
-            other = codes_of(moved, _DEPTH)
+            other = cube_cells(moved, _DEPTH)
             where = f"point {place + 1} of {_POINTS} moved by {far:.2g}"
             tests = _tests_loss(plan, base, other, place)
             yield Pair(where, run, points_run(plan, other), more=tests)
 
-    return Subject(name, plan.budget, pairs, **more)
+    return Subject(name, PureDP(plan.schedule.epsilon), pairs, **more)
 
 
-def _places(plan: OnlinePointsPlan, most: int, generator: np.random.Generator) -> list[int]:
+def _places(plan: OnlineCells, most: int, generator: np.random.Generator) -> list[int]:
     """The indices of the points that are moved: first, middle, last, the first of each level, and some others."""
     starts = {plan.schedule.start(level) - 1 for level in range(12)}
     some = generator.permutation(_POINTS)[:most].tolist()
     return sorted({0, _POINTS // 2, _POINTS - 1, *some, *(place for place in starts if place < _POINTS)})
 
 
-def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int) -> float:
+def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> float:
     """The largest loss of the sparse counters in the cells that differ: for each, one test and one segment's sum."""
     level, loss = plan.schedule.level_of(place + 1), 0.0
     for depth in range(1, plan.schedule.depth(level) + 1):
@@ -210,7 +239,7 @@ def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int)
     return loss
 
 
-def points_run(plan: OnlinePointsPlan, codes: Ints, every: int = _POINTS // 4) -> Run:
+def points_run(plan: OnlineCells, codes: Ints, every: int = _POINTS // 4) -> Run:
     """Everything that the stream releases, after every so many points."""
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
