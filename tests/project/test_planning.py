@@ -20,9 +20,9 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.families.points import OnlinePoints
 from dpstream.families.points.points_plan import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.lab.audits.points_audit import cube_cells, cube_plan
 from dpstream.project.planning import parse_wish
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 6, 2))
@@ -149,18 +149,19 @@ def test_panels_are_as_wrong_as_predicted() -> None:
 @pytest.mark.parametrize("variant", ["default", "paper"])
 def test_halves_of_coordinates_are_as_wrong_as_predicted(dimension: int, variant: Any) -> None:
     """120 runs: a root mean square is 6.5 % wrong by chance, so 33 % is 5 of these; half the noise is rejected."""
-    plan = OnlinePoints(dimension, variant).calibrate(1, Event("replace"))
+    plan = cube_plan(dimension, variant)
     schedule = plan.schedule
     last = schedule.start(schedule.level_of(1000)) - 1
     where = np.random.default_rng(3).random((last + 1, dimension)) ** 1.7
+    cells = cube_cells(where, 20)
     predicted = half_errors(schedule, plan.design, last)
     assert len(predicted) == dimension
     assert half_errors(schedule, plan.design, schedule.start(1) - 1) == []
     off: list[list[float]] = [[] for _ in predicted]
     for run in range(120):
         randomness = Randomness.seeded(run)
-        state = plan.start(randomness)
-        plan.step(state, where, randomness)
+        state = plan.fresh()
+        plan.read(state, cells, randomness)
         for depth in range(dimension):
             since = (
                 0 if schedule.rereads_all else schedule.start(depth if plan.design.history else depth + 1) - 1

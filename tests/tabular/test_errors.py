@@ -23,7 +23,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, dpstabs_state
 from dpstream.families.tabular.dpstabs_state import TotalNoise, arrival_weights
 from dpstream.mechanisms import MWEMPGM
-from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan
+from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis, TableSynthesis
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
@@ -427,7 +427,7 @@ class SilentPlan(OfflinePlan):
         return self.inner.options()
 
     def run(self, batch, part, randomness, prior=None):
-        return self.inner.run(batch, part, randomness, prior)
+        return OfflineRun(self.inner.run(batch, part, randomness, prior).model)
 
 
 def test_an_offline_mechanism_that_does_not_tell_its_noise():

@@ -69,7 +69,7 @@ def recipe_of(**options):
 @pytest.mark.parametrize("unit", [Event(), Event("replace")], ids=["add-remove", "replace"])
 @pytest.mark.parametrize("deletions", [False, True], ids=["inserts", "deletions"])
 @pytest.mark.parametrize(
-    ("past", "score"), [("literal", "mean"), ("predicted", "sum-cells"), ("predicted", "mean-sampling")]
+    ("past", "score"), [("literal", "mean-cells"), ("predicted", "sum-cells"), ("predicted", "sum-noise")]
 )
 def test_no_transcript_costs_more_than_the_budget(past, score, deletions, unit):
     plan = recipe_of(past=past, score=score, deletions=deletions).calibrate(epsilon="1", unit=unit)

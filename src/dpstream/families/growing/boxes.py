@@ -105,7 +105,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
         """See ``BlackBox.full_run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
-        made = plan.full_run(_Counted(self.reads, data), "net", randomness)
+        made = plan.run(_Counted(self.reads, data), "net", randomness)
         return BoxRun(ModelTable(made.model), made.outputs)
 
     def numbers(self) -> tuple[int, int]:

@@ -212,7 +212,7 @@ class BaselinePlan(StreamPlan):
         ``measured``."""
         prior = state.models.get(part) if self.recipe.prior == "previous" else None
         prior = None if prior is None else prior.bounded(PRIOR_BOUND)
-        run, step = self.offline.full_run(batch, part, randomness, prior), state.step + 1
+        run, step = self.offline.run(batch, part, randomness, prior), state.step + 1
         model, variance = run.model, run.total_variance
         measured += published(run.outputs, f"step {step}, {part}", part, step, step)
         # Runs are independent, whether their records are added or taken away.

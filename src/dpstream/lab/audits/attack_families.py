@@ -17,7 +17,7 @@ from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.core.tables.report_tables import MARK_BYTES
 from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.families.panel.people import PeoplePlan
-from dpstream.families.points.points_plan import PointsStreamPlan
+from dpstream.families.points.points_plan import PointsPlan
 from dpstream.lab.audits.attack_streams import (
     RECORDS,
     TRIED,
@@ -112,7 +112,7 @@ def check_attackable(config: Config) -> None:
             allowed="dpstream audit --only questions, which attacks question streams of its own",
         )
     plan = config.plan()
-    if not isinstance(plan, PeoplePlan | PointsStreamPlan):
+    if not isinstance(plan, PeoplePlan | PointsPlan):
         try:
             read_domain(config)
         except ConfigError:
@@ -128,7 +128,7 @@ def attacked_stream(config: Config, seed: int) -> AttackedStream:
     plan = config.plan()
     if isinstance(plan, PeoplePlan):
         return _Panel(config, plan, seed)
-    if isinstance(plan, PointsStreamPlan):
+    if isinstance(plan, PointsPlan):
         return _Points(config, plan, seed)
     return _Table(config, seed)
 
@@ -228,7 +228,7 @@ def _lives(changes: Sequence[tuple[Codes, Codes, Ints, Codes]], begin: Codes) ->
 class _Points(AttackedStream):
     """Points: two are compared by the cells of several depths in which they lie."""
 
-    def __init__(self, config: Config, plan: PointsStreamPlan, seed: int) -> None:
+    def __init__(self, config: Config, plan: PointsPlan, seed: int) -> None:
         self.config, self.steps = config, steps_of(config)
         self._reading, self._space = plan.reading, plan.space
         domain = self._reading.domain

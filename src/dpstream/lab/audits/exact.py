@@ -206,7 +206,7 @@ def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
         yield f"DP-STabS, {unit.relation}", plan
     recipe = DPStabs(workload, k=2, select_share=half, iterations=5, deletions=True)
     yield "DP-STabS with deletions", recipe.calibrate(PureDP.of("1"))
-    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean")
+    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean-cells")
     yield "DP-STabS, literal listing", recipe.calibrate(PureDP.of("1"))
     for name in ("unbounded-block", "tree"):
         recipe = DPStabs(workload, k=3, counter=name, iterations=5)

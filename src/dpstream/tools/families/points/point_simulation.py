@@ -10,7 +10,7 @@ import numpy as np
 
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points.points_plan import PointsStreamPlan
+from dpstream.families.points.points_plan import PointsPlan
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -48,7 +48,7 @@ _SAMPLE, _REPEATS = 400, 2
 
 def point_view(config: Config) -> PointView:
     plan = config.plan()
-    assert isinstance(plan, PointsStreamPlan)
+    assert isinstance(plan, PointsPlan)
     return PointView(plan.reading, plan.space)
 
 
