@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dpstream
 from dpstream.cli import main
-from dpstream.cli.check import find_problems
+from dpstream.cli.check import DataCheck
 from dpstream.cli.shared import ShownStream
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.contracts.registry import families
@@ -298,9 +298,10 @@ def test_a_file_runs_and_the_owner_learns_how_many_records_violate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = dpstream.Config.load(_config(tmp_path))
-    violated: dict[str, int] = {}
-    assert find_problems(config, reveal=False, violated=violated) == (2, [])
-    assert violated == {
+    checked = DataCheck(config)
+    assert checked.read() == []
+    assert checked.steps == 2
+    assert checked.violated == {
         "district follows from zip": 1,
         "age < 15 and employed": 1,
         "kind = 'ship' and district = 5": 1,
@@ -335,8 +336,9 @@ def test_such_records_are_an_error_without_a_bin(tmp_path: Path) -> None:
     config = dpstream.Config.load(path)
     public = config.facts()["declared_public"]
     assert any("violates a public constraint stops the stream" in fact for fact in public)
-    steps, problems = find_problems(config, reveal=False)
-    assert steps == 2
+    checked = DataCheck(config)
+    problems = checked.read()
+    assert checked.steps == 2
     assert len(problems) == 4
     assert all("the constraint" in text and "records" in text for text in problems)
 
