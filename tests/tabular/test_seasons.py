@@ -19,7 +19,8 @@ from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
 from dpstream.families.tabular.pooled_run import with_margins
 from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.lab.audits.pooled_audit import exact_pooled
+from dpstream.lab.audits.pooled_audit import pooled_subject
+from dpstream.lab.audits.transcripts import audit_subject
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
 
@@ -174,7 +175,7 @@ def test_no_transcript_of_such_a_stream_costs_more_than_the_budget() -> None:
     """Exact, so no false alarms."""
     recipe = Pooled(AUDITED, select_share=Fraction(1, 2), iterations=5, season=Fraction(3))
     plan = recipe.calibrate(PureDP.of(1), horizon=12)
-    found = exact_pooled(plan, 1, Randomness.seeded(3), "season")
+    found = audit_subject(pooled_subject(plan, "season"), 1, Randomness.seeded(3))
     assert 0.9 < found.found <= 1 + 1e-9
     broken = Peeking(**{one.name: getattr(plan, one.name) for one in fields(plan)})
-    assert math.isinf(exact_pooled(broken, 1, Randomness.seeded(3), "peeking", control=True).found)
+    assert math.isinf(audit_subject(pooled_subject(broken, "peeking"), 1, Randomness.seeded(3)).found)
