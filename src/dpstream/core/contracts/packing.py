@@ -1,147 +1,174 @@
-"""Dataclasses as JSON and arrays, and back, by the types of their fields: for states and releases."""
+"""States as JSON and arrays, by the fields of their dataclasses: one form for all mechanisms.
+
+What a field may hold: numbers, fractions, texts, None, arrays, lists of numbers, lists of arrays (kept as one array),
+lists of dictionaries of arrays, dataclasses (or one of several, told apart by their names), whatever has ``pack`` and
+``unpack`` of its own (kept once, however often it is there), and lists, tuples and dictionaries of these. Fields marked
+by ``UNPACKED`` are left out; whoever unpacks gives them.
+"""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Collection, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.recipe_options import hints_of
 from dpstream.core.contracts.releases import Packed
 from dpstream.core.errors import StoreDamagedError
 
 T = TypeVar("T")
-#: Stands where an array was, whose name is its path.
-_ARRAY = "array"
-_SCALARS = (bool, int, float, str, type(None))
+_Arrays = dict[str, NDArray[Any]]
+#: ``field(metadata=UNPACKED)``: what follows from the plan, and is no part of a packed state.
+UNPACKED: Mapping[str, Any] = {"unpacked": True}
+_NUMBERS: Mapping[Any, type[Any]] = {float: np.float64, int: np.int64}
 
 
-def pack_fields(value: object, leave_out: Collection[str] = ()) -> Packed:
-    """A dataclass as JSON and arrays.
-
-    Its fields are numbers, text, fractions, None, arrays, dataclasses, objects with ``pack`` and ``unpack``, and lists,
-    tuples and dictionaries of these. Lists of numbers become arrays: their size tells nothing of the numbers. An object
-    with ``pack`` that is there several times is kept once.
-
-    Args:
-        leave_out: names of fields, wherever they are, which ``unpack_fields`` is given: public facts of the plan.
-    """
-    writer = _Writer(leave_out)
-    return Packed({"fields": writer.write(value, ""), "objects": writer.objects}, writer.arrays)
+def pack_fields(state: Any) -> Packed:
+    """A dataclass as JSON and arrays."""
+    writer = _Writer()
+    return Packed(writer.write(type(state), state, "state"), writer.arrays)
 
 
-def unpack_fields(kind: type[T], packed: Packed, given: Mapping[str, Any] | None = None) -> T:
-    """The inverse of ``pack_fields``; arrays are fresh copies.
+def unpack_fields(kind: type[T], packed: Packed, **given: Any) -> T:
+    """The inverse of ``pack_fields``; arrays are copies.
 
     Args:
-        given: the values of the fields that were left out.
+        given: values of the fields that are marked ``UNPACKED``, of whatever dataclass inside.
 
     Errors:
-        StoreDamagedError: a part is missing, or of another type.
+        StoreDamagedError: a field or an array is missing, or does not fit.
     """
     try:
-        value: T = _Reader(packed, given or {}).read(kind, packed.meta["fields"], "")
+        return cast(T, _Reader(packed.arrays, given, {}).read(kind, packed.meta, "state"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise StoreDamagedError("the stored state cannot be read", where="state") from None
-    return value
+        raise StoreDamagedError("the state does not have the fields of its kind", where="state") from None
 
 
-def _below(path: str, name: object) -> str:
-    return f"{path}/{name}" if path else str(name)
+def _choices(hint: Any) -> list[Any]:
+    """The types of which one is there, or None."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [kind for kind in kinds if kind is not NoneType]
+
+
+def _is_array(hint: Any) -> bool:
+    return get_origin(hint) is np.ndarray
 
 
 class _Writer:
-    def __init__(self, leave_out: Collection[str]) -> None:
-        self._leave_out = leave_out
-        self._places: dict[int, int] = {}
-        self.objects: list[Any] = []
-        self.arrays: dict[str, NDArray[Any]] = {}
+    def __init__(self) -> None:
+        self.arrays: _Arrays = {}
+        self._places: dict[int, str] = {}
 
-    def write(self, value: Any, path: str) -> Any:
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, list | tuple) and value and all(type(item) in (int, float) for item in value):
-            value = np.array(value, np.int64 if all(type(item) is int for item in value) else np.float64)
-        if isinstance(value, np.ndarray):
-            self.arrays[path] = value
-            return _ARRAY
-        if isinstance(value, _SCALARS):
+    def write(self, hint: Any, value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, Fraction):
             return str(value)
-        if hasattr(value, "pack"):
-            return self._object(value)
+        choices = _choices(hint)
+        if len(choices) > 1:
+            kind = type(value)
+            return {"kind": kind.__name__, "value": self.write(kind, value, path)}
+        (hint,) = choices
+        if _is_array(hint):
+            self.arrays[path] = value
+            return True
+        if hasattr(value, "unpack"):
+            return self._object(value, path)
         if is_dataclass(value):
-            names = [
-                field.name for field in fields(value) if field.init and field.name not in self._leave_out
-            ]
-            return {name: self.write(getattr(value, name), _below(path, name)) for name in names}
+            hints = hints_of(type(value))
+            kept = [item.name for item in fields(value) if "unpacked" not in item.metadata]
+            return {name: self.write(hints[name], getattr(value, name), f"{path}/{name}") for name in kept}
+        inner = get_args(hint)
         if isinstance(value, Mapping):
-            return {str(key): self.write(item, _below(path, key)) for key, item in value.items()}
-        return [self.write(item, _below(path, number)) for number, item in enumerate(value)]
+            return {key: self.write(inner[1], part, f"{path}/{key}") for key, part in value.items()}
+        if inner[0] in _NUMBERS:
+            self.arrays[path] = np.array(value, dtype=_NUMBERS[inner[0]])
+            return True
+        if _is_array(inner[0]):
+            return self._joined(value, path)
+        if (
+            value
+            and _is_array((get_args(inner[0]) or (None,))[-1])
+            and all(part.keys() == value[0].keys() for part in value)
+        ):
+            return {name: self._joined([part[name] for part in value], f"{path}/{name}") for name in value[0]}
+        return [self.write(inner[0], part, f"{path}/{number}") for number, part in enumerate(value)]
 
-    def _object(self, value: Any) -> int:
-        if id(value) not in self._places:
-            place = self._places[id(value)] = len(self.objects)
-            packed = value.pack()
-            self.objects.append(packed.meta)
-            self.arrays |= {f"object/{place}/{name}": array for name, array in packed.arrays.items()}
-        return self._places[id(value)]
+    def _object(self, value: Any, path: str) -> Any:
+        if id(value) in self._places:
+            return {"same": self._places[id(value)]}
+        self._places[id(value)] = path
+        packed: Packed = value.pack()
+        self.arrays.update({f"{path}/{name}": array for name, array in packed.arrays.items()})
+        return packed.meta
+
+    def _joined(self, parts: Sequence[NDArray[Any]], path: str) -> list[list[int]]:
+        """Several arrays as one, and their shapes."""
+        if parts:
+            self.arrays[path] = np.concatenate([part.ravel() for part in parts])
+        return [list(part.shape) for part in parts]
 
 
+@dataclass(frozen=True)
 class _Reader:
-    def __init__(self, packed: Packed, given: Mapping[str, Any]) -> None:
-        self._objects, self._arrays, self._given = packed.meta["objects"], packed.arrays, given
-        self._made: dict[int, Any] = {}
+    arrays: Mapping[str, NDArray[Any]]
+    given: Mapping[str, Any]
+    made: dict[str, Any]
 
-    def read(self, hint: Any, stored: Any, path: str) -> Any:
-        origin, args = get_origin(hint), get_args(hint)
-        if origin in (Union, types.UnionType):
-            if stored is None:
-                return None
-            (hint,) = (one for one in args if one is not type(None))
-            return self.read(hint, stored, path)
-        if origin is np.ndarray:
-            return self._array(path, get_args(args[1])[0])
-        if origin in (list, tuple):
-            return self._sequence(origin, args, stored, path)
-        if origin is dict:
-            return {args[0](key): self.read(args[1], item, _below(path, key)) for key, item in stored.items()}
+    def read(self, hint: Any, meta: Any, path: str) -> Any:
+        choices = _choices(hint)
+        if len(choices) > 1:
+            if not isinstance(meta, Mapping):
+                return meta
+            kind = next(kind for kind in choices if kind.__name__ == meta["kind"])
+            return self.read(kind, meta["value"], path)
+        hint = choices[0]
         if hint is Fraction:
-            return Fraction(stored)
+            return Fraction(meta)
+        if meta is not None and _is_array(hint):
+            return self.arrays[path].copy()
+        origin, inner = get_origin(hint), get_args(hint)
+        if meta is not None and origin in (list, tuple) and inner[0] in _NUMBERS:
+            return origin(self.arrays[path].tolist())
+        if meta is None or (origin is None and not (is_dataclass(hint) or hasattr(hint, "unpack"))):
+            return meta
         if hasattr(hint, "unpack"):
-            return self._object(hint, stored)
+            return self._object(hint, meta, path)
         if is_dataclass(hint):
-            return self._dataclass(hint, stored, path)
-        if not isinstance(stored, (int, float) if hint is float else hint):
-            raise TypeError
-        return hint(stored)
+            return self._dataclass(cast(type[Any], hint), meta, path)
+        if origin is dict:
+            return {key: self.read(inner[1], part, f"{path}/{key}") for key, part in meta.items()}
+        if _is_array(inner[0]):
+            return origin(self._split(path, meta))
+        if isinstance(meta, Mapping):
+            columns = {name: self._split(f"{path}/{name}", shapes) for name, shapes in meta.items()}
+            rows = zip(*columns.values(), strict=True)
+            return origin(dict(zip(columns, row, strict=True)) for row in rows)
+        return origin(self.read(inner[0], part, f"{path}/{number}") for number, part in enumerate(meta))
 
-    def _dataclass(self, kind: Any, stored: Any, path: str) -> Any:
-        hints, values = get_type_hints(kind), dict(self._given)
-        names = [field.name for field in fields(kind) if field.init]
-        for name in names:
-            if name not in self._given:
-                values[name] = self.read(hints[name], stored[name], _below(path, name))
-        return kind(**{name: values[name] for name in names})
+    def _object(self, kind: Any, meta: Any, path: str) -> Any:
+        if "same" in meta:
+            return self.made[meta["same"]]
+        prefix = f"{path}/"
+        arrays = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
+        self.made[path] = kind.unpack(Packed(meta, arrays))
+        return self.made[path]
 
-    def _sequence(self, origin: type[Any], args: tuple[Any, ...], stored: Any, path: str) -> Any:
-        if stored == _ARRAY:
-            return origin(self._array(path, np.int64 if args[0] is int else np.float64).tolist())
-        hints = args if origin is tuple and args[-1] is not Ellipsis else [args[0]] * len(stored)
-        pairs = enumerate(zip(hints, stored, strict=True))
-        return origin(self.read(hint, item, _below(path, number)) for number, (hint, item) in pairs)
+    def _dataclass(self, kind: type[Any], meta: Any, path: str) -> Any:
+        hints, values = hints_of(kind), {}
+        for item in fields(kind):
+            if "unpacked" not in item.metadata:
+                values[item.name] = self.read(hints[item.name], meta[item.name], f"{path}/{item.name}")
+            elif item.name in self.given:
+                values[item.name] = self.given[item.name]
+        return kind(**values)
 
-    def _array(self, path: str, kind: Any) -> NDArray[Any]:
-        return self._arrays[path].astype(kind, casting="safe")
-
-    def _object(self, kind: Any, place: int) -> Any:
-        if place not in self._made:
-            prefix = f"object/{place}/"
-            arrays = {n.removeprefix(prefix): a for n, a in self._arrays.items() if n.startswith(prefix)}
-            self._made[place] = kind.unpack(Packed(self._objects[place], arrays))
-        return self._made[place]
+    def _split(self, path: str, shapes: Sequence[Sequence[int]]) -> list[NDArray[Any]]:
+        ends = np.cumsum([int(np.prod(shape, dtype=np.int64)) for shape in shapes])
+        parts = np.split(self.arrays[path], ends[:-1]) if len(shapes) else []
+        return [part.reshape(shape).copy() for part, shape in zip(parts, shapes, strict=True)]

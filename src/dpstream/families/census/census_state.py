@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpstream.core.contracts import Packed
-from dpstream.core.contracts.packing import pack_fields, unpack_fields
+from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, ShapeTracker
@@ -14,8 +13,6 @@ from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
 from dpstream.mechanisms.workload_cells import Cells
 
 _FORMAT = 1
-#: Fields of parts of the state that the plan knows.
-_PUBLIC = ("cells", "domain")
 
 
 @dataclass
@@ -54,8 +51,10 @@ class CensusState:
 
 def pack(state: CensusState) -> Packed:
     """JSON and arrays; each model once."""
-    packed = pack_fields(state, _PUBLIC)
-    return Packed({**packed.meta, "format": _FORMAT}, packed.arrays, frozenset(packed.arrays) - {"left"})
+    packed = pack_fields(state)
+    return Packed(
+        {**packed.meta, "format": _FORMAT}, packed.arrays, frozenset(packed.arrays) - {"state/left"}
+    )
 
 
 def unpack(packed: Packed, cells: Cells) -> CensusState:
@@ -68,7 +67,7 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
         raise StoreFormatError(
             "this is no state of a census that this version reads", where="state", allowed=f"format {_FORMAT}"
         )
-    state = unpack_fields(CensusState, packed, {"cells": cells, "domain": cells.workload.domain})
+    state = unpack_fields(CensusState, packed, cells=cells, domain=cells.workload.domain)
     described: list[tuple[Any, Any]] = [(cohort.shares, cohort.variances) for cohort in state.cohorts]
     if state.seen is not None:
         described += [(state.seen.values, state.seen.variances), (state.seen.values, state.seen.records)]

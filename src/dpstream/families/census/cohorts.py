@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.mechanisms.measured_cells import MeasuredCells
@@ -58,7 +59,7 @@ class Attrition:
         fits: logarithms of the regressions' likelihoods.
     """
 
-    domain: Domain
+    domain: Domain = field(metadata=UNPACKED)
     pulls: _Floats
     variances: _Floats
     fits: _Floats
@@ -206,7 +207,7 @@ class ShapeTracker:
         fits: logarithms of each marginal's likelihood, shape (drifts, marginals).
     """
 
-    cells: Cells
+    cells: Cells = field(metadata=UNPACKED)
     values: NDArray[np.float32]
     variances: _Floats
     steps: NDArray[np.int64]

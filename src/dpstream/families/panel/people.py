@@ -21,10 +21,11 @@ from dpstream.core.contracts import (
     check_share,
     check_whole,
     located,
+    pack_fields,
     shown,
+    unpack_fields,
 )
 from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
-from dpstream.core.contracts.packing import pack_fields, unpack_fields
 from dpstream.core.counters import CounterState
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
-from dpstream.core.contracts.packing import pack_fields, unpack_fields
+from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.counters import CounterState
 from dpstream.core.errors import HorizonError, LimitError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.noise import DiscreteLaplace
@@ -323,8 +322,6 @@ class OnlineCells:
 
 _FORMAT = 1
 _CELLS = ("total", "pending", "limit", "floor", "due", "counted")
-#: Fields that are packed more tightly, follow from others, or are not kept.
-_APART = ("rules", "segments", "queue", "kept", "measured")
 _BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
 
 Arrays = dict[str, NDArray[Any]]
@@ -335,7 +332,7 @@ def pack_points(state: PointsState) -> Packed:
 
     Whole numbers take as few bytes as the largest of them needs. The queue is not kept: ``due`` tells what is in it.
     """
-    packed = pack_fields(state, _APART)
+    packed = pack_fields(state)
     arrays = {n: small(a) if a.dtype == np.int64 else a for n, a in packed.arrays.items()}
     arrays |= _pack_segments(state.cells.segments)
     for level, parts in state.kept.items():
@@ -357,8 +354,9 @@ def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
             where="state",
             allowed=f"format {_FORMAT}",
         )
-    given: dict[str, Any] = {"rules": (), "segments": {}, "queue": [], "kept": {}, "measured": []}
-    state = unpack_fields(PointsState, packed, given)
+    widened = Packed(meta, {n: wide(a) if a.dtype.kind == "i" else a for n, a in arrays.items()})
+    # What is packed more tightly, or follows from the rest, comes below.
+    state = unpack_fields(PointsState, widened, rules=(), kept={})
     cells, blocks = state.cells, state.blocks
     try:
         cells.rules = tuple(plan.rule(j, state.level) for j in range(1, cells.depth + 1))
