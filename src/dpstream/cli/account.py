@@ -215,7 +215,6 @@ def _tell(findings: list[str], others: list[str], as_json: bool) -> int:
 
 
 def _facts(state: AccountState) -> dict[str, Any]:
-    from dpstream.stream.ledger.limit import Limit
 
     total = state.total
     return {
@@ -243,13 +242,12 @@ def _facts(state: AccountState) -> dict[str, Any]:
         ],
         "raised": [
             {
-                "entry": one.number,
-                "limit": one.content["limit"],
-                "limit_words": str(Limit.from_dict(one.content["limit"])),
-                "time": one.content["time"],
+                "entry": entry.number,
+                "limit": limit.as_dict(),
+                "limit_words": str(limit),
+                "time": entry.written,
             }
-            for one in state.entries
-            if one.content["kind"] == "raise"
+            for entry, limit in state.raised
         ],
     }
 

@@ -16,7 +16,7 @@ from dpstream.families.tabular.pooled_estimates import ARRAYS, Estimates
 from dpstream.families.tabular.table_release import pack_models, unpack_models
 from dpstream.families.tabular.workload_cells import Cells
 
-_FORMAT = 2
+_FORMAT = 1
 
 
 @dataclass

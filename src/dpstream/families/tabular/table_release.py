@@ -89,7 +89,7 @@ class ModelSynthesis(SyntheticTable):
 
     @property
     def measured(self) -> dict[Clique, Measured]:
-        """The marginals measured at every step, as measured. Empty in releases stored by early versions."""
+        """The marginals measured at every step, as measured."""
         return {
             clique: Measured(
                 values.reshape(self.domain.shape(clique)).astype(np.float64), self.errors[clique], self.noise

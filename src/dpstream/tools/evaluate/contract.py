@@ -27,10 +27,6 @@ PAGE: Final = "evaluation.html"
 MEASURES: Final = "measures.csv"
 #: What an option is called on the command line, where that is another name.
 _OPTIONS: Final = {"synthetic": "from", "ceiling": "no-ceiling"}
-#: Pictures that earlier versions wrote; beside newer numbers they would show other ones.
-_EARLIER: Final = tuple(
-    f"{name}.png" for name in ("errors", "association", "workloads", "maps", "distance", "cells")
-)
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ def write_result_files(
         "summary.json": json_bytes(found.facts),
     }
     written = tuple(write_private(folder / name, data) for name, data in contents.items())
-    for name in {*names, PAGE, MEASURES, *_EARLIER} - contents.keys():
+    for name in {*names, PAGE, MEASURES} - contents.keys():
         durable.unlink(folder / name)
     return written
 

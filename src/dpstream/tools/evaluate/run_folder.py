@@ -57,7 +57,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, manifest: dict[str, Any]) -> Accuracy | None:
-        """From a manifest; None where it does not say (older versions)."""
+        """From a manifest; None where it does not say."""
         entry = manifest.get("accuracy")
         if entry is None:
             return None

@@ -299,7 +299,7 @@ def opening(
 
     Args:
         what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
-        card: what one may conclude; None where the newest manifest is of an early version.
+        card: what one may conclude.
         kicker: what kind of thing this is; that of synthetic data where it is None.
         about: what the owner says to readers, where that is known.
     """
