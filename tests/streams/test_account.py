@@ -537,10 +537,11 @@ def test_a_file_that_is_no_account_is_left_alone(tmp_path: Path) -> None:
 def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
     clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
-    monkeypatch.setattr("dpstream.stream.ledger.account.utc_now", clock)
-    book = account(tmp_path)
-    for name in "ab":
-        start(tmp_path, name).close()
+    with monkeypatch.context() as patch:
+        patch.setattr("dpstream.stream.store.sealed_history.utc_now", clock)
+        book = account(tmp_path)
+        for name in "ab":
+            start(tmp_path, name).close()
     state = book.read()
     assert [charge.time[:4] for charge in state.charges] == ["1970", "2026"]
     assert state.total.epsilon == 1

@@ -179,7 +179,7 @@ def test_constant_churn_keeps_the_store_flat_and_its_writes_small(tmp_path: Path
             come = events([(key, "insert", ("94102", True, 1)) for key in range(first, first + changes)])
             stream.step(KeyedBatch(come, "id", "op"), f"few{number}")
             written.append(log.stat().st_size)
-        whole = stream._store._db.execute("SELECT sum(length(key) + length(record)) FROM present").fetchone()[
+        whole = stream._store._db.execute("SELECT sum(length(key) + length(value)) FROM present").fetchone()[
             0
         ]
     assert max(sizes[10:]) <= 1.2 * max(sizes[:10])

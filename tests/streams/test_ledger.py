@@ -131,7 +131,7 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     (sql("DELETE FROM latest WHERE name = 'state'"), ["the state is missing"]),
     (
         sql("UPDATE latest SET name = 'stare' WHERE name = 'state'"),
-        ["there is a value of the unknown name 'stare'"],
+        ["there is a value of the unknown name 'stare'", "the state is missing"],
     ),
     (
         sql("UPDATE meta SET value = CAST(replace(value, '2/3', '1/3') AS BLOB) WHERE key = 'plan'"),
@@ -338,5 +338,5 @@ def test_on_postgresql(postgres: Cluster, tmp_path: Path) -> None:
         )
 
     assert found() == []
-    postgres.execute("UPDATE ledger_test.ledger SET spent = '1/2' WHERE step = 2")
+    postgres.execute("UPDATE ledger_test.steps SET spent = '1/2' WHERE step = 2")
     assert found() == ["the record of step 2 was changed"]

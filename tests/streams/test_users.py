@@ -172,7 +172,7 @@ def wrong(db: object, key: bytes) -> bool:
     from dpstream.core.errors import StoreDamagedError
 
     try:
-        return users.verify_events(db, 30, key) is not None  # type: ignore[arg-type]
+        return users.verify_events(db, key) is not None  # type: ignore[arg-type]
     except StoreDamagedError:
         return True
 
