@@ -66,7 +66,9 @@ def curves(stream: KeyedStream) -> tuple[list[int], dict[str, tuple[list[float],
             assert release is not None
             numbers, errors = found[name]
             numbers.append(max(release.total, 0.0))
-            errors.append(workload_errors(truth, release.marginals(workload.cliques), size).avg_we)
+            errors.append(
+                workload_errors(truth, release.marginals(workload.cliques), size).as_dict()["AvgWE"]
+            )
     return true, found
 
 

@@ -56,8 +56,8 @@ from dpstream.core.tables import (
 )
 from dpstream.families.census import Census
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.families.tabular.aim import AIM
 from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.mechanisms.aim import AIM
 from dpstream.tools.evaluate import total_variation, workload_errors
 
 LONG = "hours; most of them DP-STabS and the offline runs"
@@ -304,7 +304,7 @@ def measure(release: Release, table: PresentTable, workload: Workload, step: int
     for kind, values in (("model", release.marginals(workload.cliques)), ("rows", drawn)):
         values = [np.asarray(one, np.float64) for one in values]
         errors = workload_errors(truth, values, size)
-        found |= {f"we_{kind}": errors.avg_we, f"max_{kind}": errors.max_we}
+        found |= {f"we_{kind}": errors.as_dict()["AvgWE"], f"max_{kind}": errors.as_dict()["MaxWE"]}
         apart = [total_variation(true, made) for true, made in zip(truth, values, strict=True)]
         found[f"tv_{kind}"] = float(np.mean(np.nan_to_num(apart, nan=1.0)))
     return found

@@ -118,7 +118,7 @@ def measure(name: str, plan: Any, schema: Schema, steps: Iterator[Step]) -> list
             size = int(truth[0].sum())
             for kind, codes in (("fresh", fresh), ("persistent", made.records.codes)):
                 counts = [one.astype(float) for one in count_marginals(codes, schema.domain, cliques)]
-                errors[kind].append(workload_errors(truth, counts, size).avg_we)
+                errors[kind].append(workload_errors(truth, counts, size).as_dict()["AvgWE"])
         before, fresh_before = (made.records, synthesis), fresh
     last = shares["persistent"][-20:]
     return [

@@ -43,7 +43,8 @@ from dpstream.families.growing import LinearQuery
 from dpstream.families.growing.boxes import MWEMPGMBox
 from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
-from dpstream.families.tabular import MWEMPGM, DPStabs, Pooled
+from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.mechanisms import MWEMPGM
 
 LONG = "about 10 minutes"
 UNIT = Event("replace")

@@ -33,7 +33,8 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Integer, Schema
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.families.tabular import Baseline, DPStabs
+from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Release
 
 LONG = "about 6 minutes"

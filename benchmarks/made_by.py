@@ -24,9 +24,21 @@ _LINE = re.compile(
 _HALLS = ("core", "families", "io", "service", "tools", "lab")
 #: What the verbs of the program measure, where no script does.
 _VERBS = {
-    "dpstream reproduce kumar": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),
+    "dpstream reproduce kumar": (
+        "families/tabular",
+        "mechanisms",
+        "core/graphical",
+        "core/counters",
+        "lab/experiments",
+    ),
     "dpstream reproduce bun": ("families/panel", "core/counters", "lab/experiments"),
-    "dpstream compare": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),
+    "dpstream compare": (
+        "families/tabular",
+        "mechanisms",
+        "core/graphical",
+        "core/counters",
+        "lab/experiments",
+    ),
 }
 
 

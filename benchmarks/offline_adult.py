@@ -32,9 +32,9 @@ from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.privacy import Budget, Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, MWEMPGM
 from dpstream.lab.experiments import data_folder
 from dpstream.lab.experiments.replayed_streams import ConfigSource, KumarSource, Replay
+from dpstream.mechanisms import AIM, MWEMPGM
 from dpstream.tools.simulate import simulate
 
 LONG = "about 5 minutes"

@@ -23,7 +23,7 @@ import numpy as np
 from made_by import write_result
 
 from dpstream.core.privacy import Individual, Randomness
-from dpstream.families.panel import Cumulative, FixedWindow
+from dpstream.lab.audits.panel_audit import cumulative_plan, window_plan
 from dpstream.tools.simulate import PovertyPanel
 
 LONG = "about 2 minutes"
@@ -40,7 +40,7 @@ def fresh(work: Any, *args: Any) -> Any:
 def repetitions(times: int) -> float:
     """So many runs of the paper's case, one after the other; CPU seconds, without compiling."""
     columns = PovertyPanel().draw(seed=0).T.copy()
-    plan = FixedWindow(12, 3).calibrate("0.005", Individual("replace"))
+    plan = window_plan(12, 3, rho="0.005", unit=Individual("replace"))
     randomness = Randomness.system()
     begin = 0.0
     for number in range(times + 1):
@@ -48,7 +48,7 @@ def repetitions(times: int) -> float:
             begin = time.process_time()
         state = plan.start(columns.shape[1])
         for column in columns:
-            plan.step(state, column, randomness)
+            plan.advance(state, column, randomness)
     return time.process_time() - begin
 
 
@@ -62,7 +62,7 @@ def shared(times: int) -> tuple[float, float]:
 
 def large(people: int, periods: int, window: int) -> tuple[float, float, float, float]:
     """One run: CPU and wall seconds of the steps, peak memory in GB, CPU seconds of plain histograms."""
-    plan = FixedWindow(periods, window).calibrate("0.005", Individual("replace"))
+    plan = window_plan(periods, window, rho="0.005", unit=Individual("replace"))
     state, randomness = plan.start(people), Randomness.system()
     generator = np.random.default_rng(0)
     poor = generator.random(people, dtype=np.float32) < 0.12
@@ -72,7 +72,7 @@ def large(people: int, periods: int, window: int) -> tuple[float, float, float, 
         poor = draw < np.where(poor, np.float32(0.93), np.float32(0.01))
         reports = poor.astype(np.uint8)
         begin, clock = time.process_time(), time.perf_counter()
-        plan.step(state, reports, randomness)
+        plan.advance(state, reports, randomness)
         used += time.process_time() - begin
         wall += time.perf_counter() - clock
         begin = time.process_time()
@@ -81,16 +81,15 @@ def large(people: int, periods: int, window: int) -> tuple[float, float, float, 
     return used, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, plain
 
 
-def over_time(recipe: Any, people: int) -> list[float]:
+def over_time(plan: Any, people: int) -> list[float]:
     """Milliseconds of CPU of every period of one long run: the median of three."""
-    plan = recipe.calibrate("0.05", Individual("replace"))
-    columns = PovertyPanel(people=people, periods=recipe.periods).draw(seed=0).T.copy()
+    columns = PovertyPanel(people=people, periods=plan.horizon).draw(seed=0).T.copy()
     runs = []
     for _ in range(3):
         state, randomness, costs = plan.start(people), Randomness.system(), []
         for column in columns:
             begin = time.process_time()
-            plan.step(state, column, randomness)
+            plan.advance(state, column, randomness)
             costs.append(1000 * (time.process_time() - begin))
         runs.append(costs)
     return [statistics.median(costs) for costs in zip(*runs, strict=True)]
@@ -124,14 +123,16 @@ def main() -> None:
         f"{options.people:,} people, 24 periods, window 4, one process",
     ]
     used, wall, peak, plain = fresh(large, options.people, 24, 4)
+    window = window_plan(240, 3, rho="0.05", unit=Individual("replace"))
+    cumulative = cumulative_plan(240, rho="0.05", unit=Individual("replace"), thresholds=12)
     lines += [
         f"    steps                                        {used:.1f} s CPU, {wall:.1f} s wall",
         f"    of which plain histograms would take         {plain:.1f} s CPU",
         f"    peak memory (reports included)               {peak:.2f} GB",
         "",
         "CPU of a period in ms, 100,000 people, 240 periods: median of twenty periods (which)",
-        show_over_time("window 3", fresh(over_time, FixedWindow(240, 3), 100_000)),
-        show_over_time("cumulative, thresholds up to 12", fresh(over_time, Cumulative(240, 12), 100_000)),
+        show_over_time("window 3", fresh(over_time, window, 100_000)),
+        show_over_time("cumulative, thresholds up to 12", fresh(over_time, cumulative, 100_000)),
     ]
     text = "\n".join(lines) + "\n"
     print(text)

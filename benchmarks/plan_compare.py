@@ -204,7 +204,7 @@ def true_error(config: Config, steps: Iterator[Step], last: int, seed: str) -> f
         if step in compared and len(table):
             truth = count_marginals(np.asfortranarray(table), plan.domain, cliques)
             made = [np.asarray(one, float).ravel() for one in synthesis.answers.marginals(cliques)]
-            found.append(workload_errors(truth, made, len(table)).avg_we)
+            found.append(workload_errors(truth, made, len(table)).as_dict()["AvgWE"])
     return float(np.mean(found))
 
 

@@ -10,7 +10,7 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsSynthesis
-from dpstream.tools.simulate import EXAMPLES
+from dpstream.tools.simulate.city_points import rides
 
 STEPS, ROWS = 104, 2000
 SCHEMA = Schema(
@@ -33,7 +33,7 @@ def main() -> None:
     """The invented rides, week by week."""
     plan = Points(SCHEMA, periodic=("hour",)).calibrate(epsilon="1", unit=Event("replace"))
     source, state = Randomness.system(), plan.start()
-    frames = EXAMPLES["points"].steps(ROWS, np.random.default_rng(0))
+    frames = rides(ROWS, np.random.default_rng(0))
     before, codes, shares, seconds, needed, deeper = None, np.zeros((0, 4), np.int32), [], [], 0, []
     for step in range(1, STEPS + 1):
         frame = {name: values for name, values in next(frames).items() if name != "day"}

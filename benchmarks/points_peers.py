@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dpstream.core.counters import CounterState, UnboundedBlockCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.families.points.cells import Splits, pool
-from dpstream.families.points.online import codes_of, points_in
+from dpstream.lab.audits.points_audit import cube_cells, cube_points
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -120,7 +120,7 @@ def offline(points: Floats, epsilon: float) -> Floats:
     noises = [
         DiscreteLaplace(Fraction(2 * sum(weights) / (epsilon * w)).limit_denominator(10**6)) for w in weights
     ]
-    codes = codes_of(points, depth)
+    codes = cube_cells(points, depth)
     sums = [
         (np.bincount(codes >> (depth - j), minlength=1 << j) + source.draw(noise, 1 << j)).astype(float)
         for j, noise in enumerate(noises, start=1)
@@ -130,7 +130,7 @@ def offline(points: Floats, epsilon: float) -> Floats:
     for one, variance in zip(pooled, variances, strict=True):
         left = splits.split(counts, one[0::2] - one[1::2], 2 * variance, generator)
         counts = np.stack([left, counts - left], axis=1).ravel()
-    return points_in(counts, depth, d, generator)
+    return cube_points(counts, d, generator)
 
 
 class PHDStream:
@@ -154,7 +154,7 @@ class PHDStream:
     def step(self, points: Floats) -> None:
         """One batch."""
         self.points += len(points)
-        codes = codes_of(points, self.DEPTH) | (1 << self.DEPTH)
+        codes = cube_cells(points, self.DEPTH) | (1 << self.DEPTH)
         new = np.zeros(2 << self.DEPTH, np.int64)
         for depth in range(self.DEPTH + 1):
             new += np.bincount(codes >> depth, minlength=len(new))
@@ -191,5 +191,5 @@ class PHDStream:
             at = np.flatnonzero((leaves >= 1 << depth) & (leaves < 2 << depth))
             every = np.zeros(1 << depth, np.int64)
             every[leaves[at] - (1 << depth)] = counts[at]
-            made.append(points_in(every, depth, self._dimension, generator))
+            made.append(cube_points(every, self._dimension, generator))
         return np.concatenate(made)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Randomness
-from dpstream.families.points import OnlinePoints
+from dpstream.lab.audits.points_audit import cube_cells, cube_plan
 
 BATCH = 10_000
 #: Where the time is read: the same number of points follow each other in each level.
@@ -40,16 +40,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--long", action="store_true", help="ten million equal points")
     for name, variant, points in cases(np.random.default_rng(1), parser.parse_args().long):
-        plan, source = OnlinePoints(points.shape[1], variant).calibrate("1"), Randomness.system()  # type: ignore[arg-type]
-        state, begun, parts, last = plan.start(source), time.process_time(), [], (0, 0.0)
+        plan, source = cube_plan(points.shape[1], variant), Randomness.system()
+        state, begun, parts, last = plan.fresh(), time.process_time(), [], (0, 0.0)
         for first in range(0, len(points), BATCH):
-            plan.step(state, points[first : first + BATCH], source)
+            plan.read(state, cube_cells(points[first : first + BATCH], 20), source)
             if state.points in READ or state.points == len(points):
                 spent = time.process_time() - begun
                 parts.append(f"{state.points} {(spent - last[1]) / (state.points - last[0]) * 1e6:.2f}")
                 last = (state.points, spent)
         begun = time.process_time()
-        plan.release(state)
+        plan.counts(state)
         released = time.process_time() - begun
         begun = time.process_time()
         np.sort(points, axis=0)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 from points_peers import TUNED, UNSEEN, Floats, PHDStream, offline, stream
 
 from dpstream.core.privacy import Randomness
-from dpstream.families.points import OnlinePoints
+from dpstream.lab.audits.points_audit import cube_cells, cube_plan, cube_points
 from dpstream.tools.families.points.transport import grid_distance, line
 
 LONG = "about half an hour"
@@ -48,12 +49,12 @@ def releases(method: str, points: Floats, times: list[int], epsilon: str) -> Ite
             if end in times:
                 yield other.release()
     else:
-        plan, done = OnlinePoints(d, method).calibrate(epsilon), 0  # type: ignore[arg-type]
-        state = plan.start(source)
+        plan, done = cube_plan(d, method, epsilon=Fraction(epsilon)), 0
+        state = plan.fresh()
         for t in times:
-            plan.step(state, points[done:t], source)
+            plan.read(state, cube_cells(points[done:t], 20), source)
             done = t
-            yield plan.release(state).points
+            yield cube_points(plan.counts(state), d, np.random.default_rng(t))
 
 
 def show(kind: str, d: int, epsilon: str, methods: tuple[str, ...], runs: int, times: list[int]) -> None:

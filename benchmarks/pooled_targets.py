@@ -40,10 +40,10 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.families.tabular.aim import AIM
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream, published_kumar
 from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.mechanisms.aim import AIM
 from dpstream.tools.evaluate import churn, workload_errors
 from dpstream.tools.evaluate.true_table import TrueTable
 
@@ -73,11 +73,11 @@ def stream_run(stream: Replay, plan: StreamPlan, workload: Workload) -> Run:
             continue
         found = release.marginals(workload.cliques)
         errors = workload_errors(table.marginals(workload.cliques), found, table.records)
-        points[step] = errors.avg_we
+        points[step] = errors.as_dict()["AvgWE"]
         if step > steps - LAST:
             if last:
                 moved.append(churn(last[-1][0], found))
-            last.append((found, errors.avg_we, errors.max_we))
+            last.append((found, errors.as_dict()["AvgWE"], errors.as_dict()["MaxWE"]))
     return {
         "points": points,
         "avg": float(np.mean([one[1] for one in last])),
@@ -105,8 +105,8 @@ def offline_run(stream: Replay, epsilon: str, workload: Workload) -> Run:
     found = model.marginals(workload.cliques)
     errors = workload_errors(table.marginals(workload.cliques), found, table.records)
     return {
-        "avg": errors.avg_we,
-        "max": errors.max_we,
+        "avg": errors.as_dict()["AvgWE"],
+        "max": errors.as_dict()["MaxWE"],
         "model": model_part(table, model.cliques, workload),
         "three": three_way(table, model.sample(table.records, 1)),
         "milliseconds": 1000 * cpu,
@@ -121,7 +121,7 @@ def model_part(table: TrueTable, cliques: Sequence[Clique], workload: Workload) 
     targets = [Measurement(clique, true.astype(np.float64), 1.0) for clique, true in exact]
     model = fit(table.domain, targets, total=table.records, iterations=300, max_cells=10**9)
     found = model.marginals(workload.cliques)
-    return workload_errors(table.marginals(workload.cliques), found, table.records).avg_we
+    return workload_errors(table.marginals(workload.cliques), found, table.records).as_dict()["AvgWE"]
 
 
 def three_way(table: TrueTable, rows: np.ndarray) -> float:

@@ -26,11 +26,12 @@ from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Rando
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
-from dpstream.families.points import OnlinePoints
+from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points.points_plan import half_errors
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.pooled import PooledPlan
+from dpstream.lab.audits.points_audit import cube_cells, cube_plan
+from dpstream.mechanisms import MWEMPGM
 
 LONG = "about 4 minutes"
 STEPS, EACH = 20, 400
@@ -154,11 +155,11 @@ def panel(rho: ZCDP, runs: int) -> list[tuple[str, object, dict[str, Distances]]
     so_far = reports.sum(axis=0)
     for run in range(runs):
         randomness = Randomness.seeded(run)
-        state, counting = window.core.start(PEOPLE), cumulative.core.start(PEOPLE)
+        state, counting = window.start(PEOPLE), cumulative.start(PEOPLE)
         for now in reports:
-            release = window.core.step(state, now.astype(np.int64), randomness)
-            reached = cumulative.core.step(counting, now.astype(np.int64), randomness)
-        counts = release.counts - window.core.padding
+            release = window.advance(state, now.astype(np.int64), randomness)
+            reached = cumulative.advance(counting, now.astype(np.int64), randomness)
+        counts = release.counts - window.padding
         of_window["total"].runs.append([float(counts.sum()) - PEOPLE])
         of_window["poor"].runs.append([float(counts[1::2].sum()) - float(reports[-1].sum())])
         for b in (1, 2, 3):
@@ -171,7 +172,7 @@ def points(runs: int) -> list[Row]:
     """The sums of the finished levels, in halves of coordinates; as the cells of that depth counted them."""
     made: list[Row] = []
     for dimension in (1, 2, 3):
-        plan = OnlinePoints(dimension).calibrate(1, Event("replace"))
+        plan = cube_plan(dimension)
         schedule = plan.schedule
         level = schedule.level_of(3000)
         last = schedule.start(level) - 1
@@ -180,8 +181,8 @@ def points(runs: int) -> list[Row]:
         found = [Distances([]) for _ in predicted]
         for run in range(runs):
             randomness = Randomness.seeded(run)
-            state = plan.start(randomness)
-            plan.step(state, where, randomness)
+            state = plan.fresh()
+            plan.read(state, cube_cells(where, 20), randomness)
             for depth, distances in enumerate(found):
                 since = 0 if schedule.rereads_all else schedule.start(depth) - 1
                 true = float((where[since:last, depth] >= 0.5).sum())

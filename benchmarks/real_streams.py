@@ -75,7 +75,7 @@ def evaluate(stream: Replay, folder: Path) -> tuple[float, float]:
         truth = count_marginals(rows, stream.domain, workload.cliques)
         made = count_marginals(codes, stream.domain, workload.cliques)
         errors = workload_errors(truth, [counts.astype(float) for counts in made], len(rows))
-        found.append((errors.avg_we, errors.max_we))
+        found.append((errors.as_dict()["AvgWE"], errors.as_dict()["MaxWE"]))
     average, largest = np.mean(found, axis=0)
     return float(average), float(largest)
 

@@ -32,7 +32,7 @@ from dpstream.project import Config
 from dpstream.tools.errors import Observation, Simulation, simulate_errors
 from dpstream.tools.errors.contract import InventedTable
 from dpstream.tools.errors.published import StepErrors
-from dpstream.tools.evaluate.synthetic_side import read_codes
+from dpstream.tools.evaluate.run_folder import read_codes
 from dpstream.tools.evaluate.true_table import encoded_steps, true_steps
 from dpstream.tools.families.panel.panel_evaluation import released_people, true_people
 from dpstream.tools.families.panel.panel_simulation import panel_codes, panel_weights

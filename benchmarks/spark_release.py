@@ -23,8 +23,8 @@ from spark import cpu
 
 from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks.feed import FeedRelease
+from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.spark import session
 from dpstream.spark.release_tables import SparkTables
 from dpstream.stream.release.table_blocks import BLOCK, drawing

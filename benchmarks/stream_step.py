@@ -38,9 +38,9 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import DPStabs, DPStabsPlan
-from dpstream.families.tabular.limits import TreeCapacity
 from dpstream.io.sinks import Publisher
 from dpstream.lab.experiments import Replay, data_folder, kumar_stream
+from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.store import container
 

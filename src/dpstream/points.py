@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dpstream.families.points import (
-    OnlinePoints,
-    Points,
-)
+from dpstream.families.points import Points
 
-__all__ = ["OnlinePoints", "Points"]
+__all__ = ["Points"]

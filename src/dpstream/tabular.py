@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from dpstream.families.census import Census
-from dpstream.families.tabular import (
-    AIM,
-    MWEMPGM,
-    Baseline,
-    DPStabs,
-    Pooled,
-)
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
+from dpstream.mechanisms import AIM, MWEMPGM
 
 __all__ = ["AIM", "MWEMPGM", "Baseline", "Census", "DPStabs", "Pooled"]

@@ -20,7 +20,7 @@ from dpstream.families.census.cohorts import (
     projected,
     raked,
 )
-from dpstream.families.tabular.pooled_run import MeasuredCells
+from dpstream.mechanisms.measured_cells import MeasuredCells
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 FOLLOWED = MeasuredCells(Workload.all_k_way(DOMAIN, 2))

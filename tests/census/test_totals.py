@@ -18,8 +18,8 @@ from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.bookkeeping import Bookkeeping
 from dpstream.families.census.census_report import counted_total, largest_variance
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
-from dpstream.families.tabular import AIM
-from dpstream.families.tabular.aim import AIMPlan
+from dpstream.mechanisms import AIM
+from dpstream.mechanisms.aim import AIMPlan
 
 WIDE = Domain(("a", "b", "c", "d"), (2, 3, 2, 2))
 TINY = Domain(("a", "b"), (2, 2))

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from cli_stream import dpstream
 
-from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import read_manifest
+from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.project import Config
 from dpstream.project.keyed_draft import EventFeed, event_operations
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import dpstream as package
 from dpstream.cli import main
-from dpstream.cli.faults import explain
+from dpstream.cli.failures import explain
 from dpstream.core import durable, paths
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError
 from dpstream.core.privacy import PureDP

@@ -21,8 +21,8 @@ from click.testing import CliRunner, Result
 
 import dpstream as package
 from dpstream.cli import main
-from dpstream.cli.health import ATTENTION, UNFIT
 from dpstream.cli.logs import JsonLog
+from dpstream.cli.shared import ATTENTION, UNFIT
 from dpstream.core import durable
 from dpstream.project import Config
 from dpstream.project.status import is_running

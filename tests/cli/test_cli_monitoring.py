@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.cli.lineage import _inputs
+from dpstream.cli.logs import _inputs
 from dpstream.project import Config, status
 
 #: The number of records of a step, and a value: neither may be anywhere.
@@ -167,4 +167,4 @@ def test_the_words_are_those_of_health(project: Path) -> None:
     text = Path(status.__file__).read_text(encoding="utf-8")
     words = set(re.findall(r'return \(?\s*"([a-z-]+)",', text))
     assert words == set(status.WORDS)
-    assert "two forms of one answer" in said(project, "status", "--prometheus", "--json", code=2)
+    assert "cannot be combined" in said(project, "status", "--prometheus", "--json", code=2)

@@ -218,7 +218,7 @@ def test_evaluate_compares_the_published_people_with_the_private_ones(tmp_path: 
     before = {path: path.read_bytes() for path in (tmp_path / "releases").rglob("*") if path.is_file()}
     summary = json.loads(dpstream("evaluate", made, "--json").stdout)
     assert "not releasable" in summary["label"]
-    rows = pyarrow.csv.read_csv(tmp_path / "evaluation" / "answers.csv").to_pylist()
+    rows = pyarrow.csv.read_csv(tmp_path / "evaluation" / "steps.csv").to_pylist()
     manifest = json.loads((tmp_path / "releases" / "step-000006" / "manifest.json").read_text())
     published = [one["count"] for one in manifest["accuracy"]["panel"]["answers"]]
     last = [row for row in rows if row["step"] == 6]

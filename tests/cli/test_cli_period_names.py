@@ -52,7 +52,7 @@ def test_months_keep_their_names_and_everybody_reads_them(tmp_path: Path) -> Non
     assert table.column_names[-1] == "weight_2005-06"
     assert set(read_changes(tmp_path / "releases", 4).column("period").to_pylist()) == {"2005-06"}
     dpstream("evaluate", made, "--out", tmp_path / "evaluation")
-    with (tmp_path / "evaluation" / "answers.csv").open() as file:
+    with (tmp_path / "evaluation" / "steps.csv").open() as file:
         last = [row for row in csv.DictReader(file) if row["step"] == "4"]
     told = read_manifest(tmp_path / "releases", 4)["accuracy"]["panel"]["answers"]
     assert [float(row["released"]) for row in last] == [one["count"] for one in told]

@@ -11,7 +11,7 @@ from cli_stream import COLUMNS, ROWS, dpstream, make, status, write_step
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.cli.health import ATTENTION, UNFIT
+from dpstream.cli.shared import ATTENTION, UNFIT
 from dpstream.stream.release.fitness import fitness_of
 
 #: Rows of one step, at epsilon = 1: noise of 3.5 records in the number, and of 5.4 in both cells of a column together.

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from dpstream.families.tabular import AIM, MWEMPGM
+from dpstream.mechanisms import AIM, MWEMPGM
 from dpstream.project import Config
 
 MINIMAL = """\

@@ -16,18 +16,10 @@ from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.families.points import Points
-from dpstream.families.tabular import (
-    AIM,
-    MWEMPGM,
-    Baseline,
-    BaselinePlan,
-    DPStabs,
-    DPStabsPlan,
-    Pooled,
-    PooledPlan,
-)
-from dpstream.families.tabular.workload_cells import SCORES
+from dpstream.families.tabular import Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.io.sources import SourceOptions
+from dpstream.mechanisms import AIM, MWEMPGM
+from dpstream.mechanisms.workload_cells import SCORES
 from dpstream.project import KEYS, SECTIONS, Config, describe
 from dpstream.project.key_tables import with_tables
 from dpstream.project.keys import keys_of
@@ -224,7 +216,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_another_state_folder_is_checked_too(tmp_path: Path) -> None:
     config = load(tmp_path)
     with pytest.raises(ConfigError, match="secret state"):
-        config.open_stream(state=tmp_path / "releases" / "state")
+        config.at(tmp_path / "releases" / "state").open_stream()
     assert not (tmp_path / "releases").exists()
 
 

@@ -65,9 +65,9 @@ def test_every_example_of_the_repository_fits() -> None:
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
-@pytest.mark.parametrize("example", [*EXAMPLES, "panel"])
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_every_simulated_stream_fits(example: str, tmp_path: Path) -> None:
-    config = simulate(example, 6, tmp_path, rows_per_step=40)
+    config = simulate(example, 6, tmp_path)
     assert faults(json_schema(), tomllib.loads(config.read_text(encoding="utf-8"))) == []
 
 

@@ -24,7 +24,7 @@ from dpstream.core.privacy import PureDP, User
 from dpstream.families.growing import PMWGPlan
 from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
-from dpstream.families.panel import CumulativeStreamPlan
+from dpstream.families.panel import CumulativePlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
 from dpstream.project import Config, describe
@@ -250,9 +250,9 @@ def test_what_is_said_of_errors_is_what_the_manifest_can_tell(told: Told) -> Non
         padding = accuracy["panel"].get("padding", accuracy["panel"].get("padding_of_a_pattern"))
         for text in (said, told.report):
             assert ("padding" in text.lower().replace("no padding", "")) == (padding > 0)
-        bound = plan.core.bounds[STEPS - 1] if isinstance(plan, CumulativeStreamPlan) else plan.core.bound
+        bound = plan.bounds[STEPS - 1] if isinstance(plan, CumulativePlan) else plan.bound
         assert f"by more than {bound:.4g} people" in said
-        assert ("this period or an earlier one" in said) == isinstance(plan, CumulativeStreamPlan)
+        assert ("this period or an earlier one" in said) == isinstance(plan, CumulativePlan)
 
 
 def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(told: Told) -> None:
@@ -306,7 +306,7 @@ def test_the_plans_numbers_are_its_own(told: Told) -> None:
     total = sum((part.total for part in plan.parts()), 0 * plan.budget.amount)
     assert total == plan.budget.amount
     if isinstance(plan, PeoplePlan):
-        padding = plan.core.padding * getattr(plan.core, "patterns", 1)
+        padding = plan.padding * getattr(plan, "patterns", 1)
         assert f"; {padding} of them are padding" in text
     assert not math.isnan(float(total))
 

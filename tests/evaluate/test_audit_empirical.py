@@ -18,7 +18,6 @@ from dpstream.core.counters import SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import DataError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits import controls
 from dpstream.lab.audits.counters_audit import (
     COUNTERS_CONFIDENCE,
@@ -31,6 +30,7 @@ from dpstream.lab.audits.selection_audit import (
     audit_outcomes,
     audit_selector,
 )
+from dpstream.mechanisms.selector import Selector
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 

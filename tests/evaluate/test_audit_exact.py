@@ -15,7 +15,6 @@ import pytest
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits import AuditFinding, controls
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
 from dpstream.lab.audits.exact import (
@@ -24,6 +23,7 @@ from dpstream.lab.audits.exact import (
     exact_selector,
     exact_transcripts,
 )
+from dpstream.mechanisms.selector import Selector
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 SOURCE = Path(controls.__file__).parents[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -14,8 +15,7 @@ from evaluated_runs import run, typical, write_run
 from dpstream.cli.progress import counted_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, private_folder
-from dpstream.tools.evaluate.contract import MEASURES, PAGE, SUMMARIES
-from dpstream.tools.evaluate.evaluation_files import FILES
+from dpstream.tools.evaluate.contract import FILES
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,11 @@ def test_files_are_private_labelled_and_readable(finished, config):
     finally:
         os.umask(umask)
     folder = config.parent / "evaluation"
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*FILES, *SUMMARIES, MEASURES, PAGE, private_folder.PRIVATE_MARKER]
-    )
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*FILES, private_folder.PRIVATE_MARKER])
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}
     assert result.stdout.startswith(f"{LABEL}\n")
-    assert result.stdout.endswith(f"{LABEL}: 8 files in {folder}\n")
+    assert result.stdout.endswith(f"{LABEL}: 3 files in {folder}\n")
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")
         assert LABEL in text
@@ -67,24 +65,16 @@ def test_files_are_private_labelled_and_readable(finished, config):
     for name in METRICS:
         assert steps[name].tolist() == pytest.approx([entry.errors.as_dict()[name] for entry in found.steps])
     assert steps["churn"].tolist() == pytest.approx([entry.churn for entry in found.steps])
-    workloads = pd.read_csv(folder / "workloads.csv")
-    assert workloads["L1"].tolist() == pytest.approx(found.last.errors.l1.tolist())
-    matrix = pd.read_csv(folder / "association.csv").pivot(
-        index="column", columns="other_column", values="true"
-    )
-    assert found.utility is not None
-    assert matrix.loc["zip", "size"] == pytest.approx(found.utility.true_association[0, 2])
-    scores = json.loads((folder / "utility.json").read_text())["prediction"]["scores"]
-    assert [score["trained_on"] for score in scores] == ["synthetic", "real", "synthetic", "real", "real"]
-    row = next(line for line in (folder / "summary.md").read_text().splitlines() if line.startswith("| WE |"))
-    assert f"| {found.last.errors.avg_we:.4g} | {found.last.errors.max_we:.4g} |" in row
-    measures = pd.read_csv(folder / "measures.csv")
+    facts = json.loads((folder / "summary.json").read_text())
+    measures = [one["released"] for one in facts["judgement"]["measures"]]
     assert found.judgement is not None
-    assert measures["released"].tolist() == pytest.approx(
-        [one.value for one in found.judgement.measures], nan_ok=True
-    )
+    assert measures == [None if math.isnan(one.value) else one.value for one in found.judgement.measures]
+    assert [one["column"] for one in facts["judgement"]["learned"]] == ["paid"]
+    assert "predicting paid" in result.stdout
+    assert "Predicting paid, area under the ROC curve" in result.stdout
+    assert facts["worst_workloads"][0]["L1"] == found.last.errors.as_dict()["MaxL1"]
     assert found.judgement.words.split(":")[0] in result.stdout
-    for number in (found.last.errors.avg_we, found.mean()["MaxL1"]):
+    for number in (found.last.errors.as_dict()["AvgWE"], found.mean()["MaxL1"]):
         assert f"{number:.4g}" in result.stdout
     assert "evaluated 10 of 10 steps" in result.stderr
 
@@ -92,9 +82,6 @@ def test_files_are_private_labelled_and_readable(finished, config):
 def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     dpstream("evaluate", config)
     folder = config.parent / "evaluation"
-    earlier = [folder / name for name in ("errors.png", "association.png", "workloads.png")]
-    for picture in earlier:
-        picture.touch()
     again = dpstream("evaluate", config, "--json", "--every", 6, "--workload", "all-3-way")
     facts = json.loads(again.stdout)
     assert again.stderr == ""
@@ -102,10 +89,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     assert facts["evaluated_steps"] == [6, 12]
     assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 12)
     assert facts.items() >= json.loads((folder / "summary.json").read_text()).items()
-    assert set(facts["files"]) == {*FILES, *SUMMARIES, MEASURES, PAGE}
-    assert not any(picture.exists() for picture in earlier), (
-        "pictures of earlier versions would show other numbers"
-    )
+    assert set(facts["files"]) == {*FILES}
 
 
 def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
@@ -117,7 +101,6 @@ def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
     assert lines[2].split(",")[4:8] == [""] * 4
     assert json.loads((tmp_path / "results" / "summary.json").read_text())["last"]["AvgWE"] is None
     assert "nan" not in result.stdout.lower().replace(LABEL, "")
-    assert not (tmp_path / "results" / "association.csv").exists()
 
 
 def test_from_models_other_places_and_listed_steps(config, tmp_path):

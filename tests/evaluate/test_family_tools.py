@@ -10,11 +10,10 @@ import pytest
 from dpstream.core.contracts import registry
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.contract import (
-    SUMMARIES,
+    FILES,
     EvaluationRequest,
     EvaluationResult,
     FamilyEvaluation,
-    SummaryTable,
     write_result_files,
 )
 from dpstream.tools.evaluate.private_folder import LABEL
@@ -38,7 +37,6 @@ def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | 
     evaluation = tool_of("evaluation", FamilyEvaluation, family)
     assert {one.name for one in dataclasses.fields(EvaluationRequest)} == {*GIVEN, "releases", "progress"}
     assert set(evaluation.options) <= set(GIVEN)
-    assert not {*evaluation.files} & {*SUMMARIES}
     for name, value in GIVEN.items():
         asked = dataclasses.replace(EvaluationRequest(Path("releases")), **{name: value})
         if name in evaluation.options:
@@ -55,19 +53,17 @@ def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | 
 
 
 def test_every_file_of_a_finding_is_labelled_private_and_replaces_earlier_ones(tmp_path: Path) -> None:
-    shown = SummaryTable("Numbers", ["a|b", "n"], [["x|y", "1"]], right=[1])
     found = EvaluationResult(
-        "s", {"label": LABEL, "n": float("nan")}, ("A sentence.", shown), {"a.csv": b"1\n"}
+        "s", {"label": LABEL, "n": float("nan")}, ("A sentence.",), [{"step": 1, "n": None}]
     )
-    for stale in ("b.csv", "maps.png", "notes.txt"):
-        (tmp_path / stale).touch()
-    written = write_result_files(found, tmp_path, ("a.csv", "b.csv"))
-    assert [path.name for path in written] == ["a.csv", "summary.md", "summary.json"]
-    assert {path.name for path in tmp_path.iterdir()} == {*(path.name for path in written), "notes.txt"}
+    (tmp_path / "notes.txt").touch()
+    written = write_result_files(found, tmp_path, "<p>")
+    assert [path.name for path in written] == [*FILES]
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "notes.txt"}
     assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
     assert (tmp_path / "summary.json").read_text() == f'{{\n "label": "{LABEL}",\n "n": null\n}}\n'
-    text = (tmp_path / "summary.md").read_text().splitlines()
-    assert text[0] == f"# s: {LABEL}"
-    assert text[2] == "A sentence."
-    assert text[4:] == [f"## Numbers: {LABEL}", "", "| a\\|b | n |", "|---|---:|", "| x\\|y | 1 |"]
+    assert (tmp_path / "steps.csv").read_text() == f'step,n,label\n1,,"{LABEL}"\n'
     assert "1" not in repr(found)
+    written = write_result_files(dataclasses.replace(found, steps=()), tmp_path)
+    assert [path.name for path in written] == ["summary.json"], "what is not there any more is removed"
+    assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "notes.txt"}

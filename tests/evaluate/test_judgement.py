@@ -15,14 +15,14 @@ import pytest
 from evaluated_runs import run, typical, write_run
 
 from dpstream.cli.shared import print_table
-from dpstream.core.errors import LimitError
+from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
-from dpstream.tools.evaluate.contract import measures_told
-from dpstream.tools.evaluate.evaluation_files import result_of
+from dpstream.tools.evaluate.contract import measures_table as summary_table
 from dpstream.tools.evaluate.judgement import (
     broken_rules,
+    check_target,
     compare_tables,
     compared_sets,
     judge,
@@ -35,6 +35,7 @@ from dpstream.tools.evaluate.judgement import (
     unseen_share,
 )
 from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
+from dpstream.tools.evaluate.tables_evaluation import result_of
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.report.evaluation_page import evaluation_page, measures_table
 
@@ -183,6 +184,25 @@ def test_learning_counts_what_is_ranked_right():
     assert math.isnan(lost_share(targets, "offline"))
 
 
+def test_a_named_target_is_judged_alone_and_one_that_cannot_be_learned_is_refused():
+    found = judge(SCHEMA, 1, REAL, MADE, NO_TRENDS, target=2)
+    assert [one.column for one in found.targets] == ["rooms"]
+    (measure,) = (one for one in found.measures if one.name == "learning")
+    assert measure.question == "predicting rooms"
+    assert measure.value == pytest.approx(1 - found.targets[0].kept("synthetic"))
+    constant = REAL * np.array([1, 1, 0, 1], np.int32)
+    for real in (constant, REAL[:19]):
+        with pytest.raises(DataError, match="target 'rooms'"):
+            judge(SCHEMA, 1, real, MADE, NO_TRENDS, target=2)
+    assert check_target(SCHEMA, "rooms") == 2
+    with pytest.raises(SchemaError, match="unknown column 'rent'"):
+        check_target(SCHEMA, "rent")
+    with pytest.raises(ConfigError, match="no other column"):
+        check_target(Schema([Boolean("paid")]), "paid")
+    with pytest.raises(ConfigError, match="one value only"):
+        check_target(Schema([Categorical("fixed", ["x"]), Boolean("paid")]), "fixed")
+
+
 def test_a_column_of_many_values_needs_no_more_room_than_one_of_fifty():
     rng = np.random.default_rng(9)
     many = rng.integers(0, 100_000, 4000)
@@ -253,7 +273,7 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
 
 def test_without_an_offline_run_the_told_numbers_are_the_columns_that_are_there():
     with_it, without = (
-        measures_told([Measure("m", "places", "", 0.2, 0.1, ceiling, "")]) for ceiling in (0.1, math.nan)
+        summary_table([Measure("m", "places", "", 0.2, 0.1, ceiling, "")]) for ceiling in (0.1, math.nan)
     )
     assert [list(one.right) for one in (with_it, without)] == [[2, 3, 4], [2, 3]]
     print_table(without.headings, without.rows, right=without.right)
@@ -298,6 +318,8 @@ def test_without_scikit_learn_or_an_offline_run_a_sentence_says_so(monkeypatch):
     assert {one.name for one in found.measures if one.word == "not known"} >= {"rows", "learning", "changes"}
     assert any("pip install 'dpstream[evaluate]'" in text for text in found.missing)
     assert any("a pair has too many cells" in text for text in found.missing)
+    with pytest.raises(ConfigError, match=r"pip install 'dpstream\[evaluate\]'"):
+        check_target(SCHEMA, "paid")
     assert found.as_dict()["k_marginal_score"] == pytest.approx(FOUND.score)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -19,6 +19,7 @@ from dpstream.tools.evaluate import (
     TrueTable,
     WorkloadErrors,
     churn,
+    cramers_v,
     total_variation,
     workload_errors,
 )
@@ -76,16 +77,16 @@ def test_what_each_error_means():
     """One record in the wrong cell of ten: WE and L1 know the size, RelWE the cell, the floor the empty cell."""
     truth, made = [np.array([9, 1, 0])], [np.array([8.0, 1.0, 1.0])]
     found = workload_errors(truth, made, 10)
-    assert found.avg_l1 == pytest.approx(0.2)
-    assert found.avg_we == pytest.approx(0.2 / 3)
-    assert found.avg_rel_we == pytest.approx(1 / 18)
-    assert found.avg_rel_we_floor == pytest.approx((1 / 9 + 0 + 1) / 3)
+    assert found.as_dict()["AvgL1"] == pytest.approx(0.2)
+    assert found.as_dict()["AvgWE"] == pytest.approx(0.2 / 3)
+    assert found.as_dict()["AvgRelWE"] == pytest.approx(1 / 18)
+    assert found.as_dict()["AvgRelWEFloor"] == pytest.approx((1 / 9 + 0 + 1) / 3)
 
 
 def test_workloads_without_a_relative_error_are_left_out():
     found = workload_errors([np.array([0, -2]), np.array([4])], [np.array([1.0, 0.0]), np.array([5.0])], 4)
     assert np.isnan(found.rel_we).tolist() == [True, False]
-    assert found.avg_rel_we == found.max_rel_we == pytest.approx(0.25)
+    assert found.as_dict()["AvgRelWE"] == found.as_dict()["MaxRelWE"] == pytest.approx(0.25)
     assert found.rel_we_floor.tolist() == pytest.approx([1.5, 0.25])
 
 
@@ -94,10 +95,13 @@ def test_an_empty_truth_is_an_error_or_blank_but_never_infinite():
     with pytest.raises(DataError, match="true table is empty"):
         workload_errors(truth, made, 0)
     found = errors_or_blank(truth, made, 0)
-    assert np.isnan([found.avg_we, found.max_l1, found.avg_rel_we]).all()
-    assert found.avg_rel_we_floor == 1.5
+    assert np.isnan([found.as_dict()["AvgWE"], found.as_dict()["MaxL1"], found.as_dict()["AvgRelWE"]]).all()
+    assert found.as_dict()["AvgRelWEFloor"] == 1.5
     assert np.isnan(errors_or_blank(truth, made, -3).we).all()
-    assert errors_or_blank(truth, made, 2).avg_l1 == workload_errors(truth, made, 2).avg_l1
+    assert (
+        errors_or_blank(truth, made, 2).as_dict()["AvgL1"]
+        == workload_errors(truth, made, 2).as_dict()["AvgL1"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,55 @@ def test_all_errors_are_plain_numbers():
     values = WorkloadErrors(*(np.array([0.5, 1.0]) for _ in range(5))).as_dict()
     assert all(type(value) is float for value in values.values())
     assert values["AvgWE"] == 0.75
+
+
+def bergsma(table):
+    """The published formula, from scipy's chi-squared statistic."""
+    from scipy.stats import chi2_contingency
+
+    table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
+    total, (rows, columns) = table.sum(), table.shape
+    phi = chi2_contingency(table, correction=False).statistic / total
+    phi = max(0, phi - (rows - 1) * (columns - 1) / (total - 1))
+    rows, columns = (side - (side - 1) ** 2 / (total - 1) for side in (rows, columns))
+    return min(1, np.sqrt(phi / (min(rows, columns) - 1)))
+
+
+@given(hnp.arrays(np.int64, st.tuples(st.integers(2, 5), st.integers(2, 5)), elements=st.integers(0, 40)))
+@settings(max_examples=150, deadline=None)
+@example(np.array([[0, 2], [1, 1]]))
+def test_cramers_v_is_the_corrected_one(table):
+    found = cramers_v(table)
+    assert np.isnan(found) or 0 <= found <= 1
+    sides = [(table.sum(axis=axis) > 0).sum() for axis in (0, 1)]
+    if min(sides) < 2:
+        assert np.isnan(found)
+    elif table.sum() > 2 * max(sides) ** 2:
+        assert found == pytest.approx(bergsma(table), abs=1e-6)
+    # A root of a rounded zero is 1e-8.
+    assert found == pytest.approx(cramers_v(table.T), abs=1e-6, nan_ok=True)
+    assert found == pytest.approx(cramers_v(np.pad(table, 1)), abs=1e-6, nan_ok=True), (
+        "empty rows do not count"
+    )
+
+
+def test_independent_columns_have_no_association_and_copies_a_full_one():
+    from scipy.stats import chi2_contingency
+
+    assert cramers_v(np.outer([100, 300], [20, 30, 50])) == 0
+    assert cramers_v(np.diag([5, 9, 30])) == pytest.approx(1)
+    # The correction: 4 x 4 tables of independent columns and 100 records have a plain V of 0.17 on average.
+    generator = np.random.default_rng(5)
+    tables = [np.bincount(generator.integers(0, 16, 100), minlength=16).reshape(4, 4) for _ in range(200)]
+    plain = [np.sqrt(chi2_contingency(table, correction=False).statistic / 100 / 3) for table in tables]
+    assert np.mean(plain) > 0.15
+    assert np.mean([cramers_v(table) for table in tables]) < 0.07
+
+
+def test_where_there_is_no_association():
+    for table in ([[4, 5]], [[0, 0], [0, 0]], [[1, 0], [0, 0]], [[1, 0], [0, 1]]):
+        assert np.isnan(cramers_v(np.array(table)))
+    assert cramers_v(np.array([[50, -3], [0, 50]])) == 1, "negative counts are taken as none"
 
 
 rows = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 1)), max_size=12)

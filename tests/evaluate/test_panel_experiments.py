@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Individual, Randomness
-from dpstream.families.panel import FixedWindow
+from dpstream.lab.audits.panel_audit import window_plan
 from dpstream.lab.experiments import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
 from dpstream.lab.experiments.panel_data import panel_path
 from dpstream.lab.experiments.panel_runs import _View
@@ -47,13 +47,13 @@ def test_truth_by_hand(small: Path) -> None:
 def test_errors_are_those_of_the_synthetic_people(small: Path) -> None:
     """The largest error of each width and period, from the released people one by one."""
     panel = load_panel(str(small), small)
-    plan = FixedWindow(7, 3).calibrate("0.05", Individual("replace"))
+    plan = window_plan(7, 3, rho="0.05", unit=Individual("replace"))
     state, randomness = plan.start(panel.people), Randomness.seeded(4)
     truths = {w: [panel.histogram(t, w) for t in range(w, 8)] for w in (3, 2, 6)}
     view, columns = _View(plan, truths, panel.people), []
     for period in range(7):
-        release = plan.step(state, panel.reports[:, period], randomness)
-        if release is not None:
+        release = plan.advance(state, panel.reports[:, period], randomness)
+        if release.new:
             view.add(release)
             columns.append(release.columns)
     people = np.concatenate(columns, axis=1)

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cli_stream import dpstream
 from report_pages import Page
 
-from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.law import NoiseSum
-from dpstream.core.privacy.noise import DiscreteGaussian
 from dpstream.io.sinks import read_manifest, read_measurements
 from dpstream.tools.evaluate import LABEL
-from dpstream.tools.families.panel.panel_page import measured_staying
 from dpstream.tools.report import write_report
 
 STEPS = 6
@@ -97,61 +90,9 @@ def test_flows_are_the_measured_ones(folder: Path, tmp_path: Path) -> None:
         # Codes of (a, 0, 1): the second and the sixth of eight.
         assert value == one.values[1] + one.values[5]
         assert width == pytest.approx(2 * (2 * one.variance) ** 0.5, rel=1e-3)
-    assert "Of those who became poor, how many still are?" in page.words
-    ((share, low, high),) = measured_staying(counts)
-    assert f"{100 * share:.1f} % ({100 * low:.1f} % to {100 * high:.1f} %)" in page.words
-    assert "With a chance of 95 % or more all intervals hold the truth" in page.words
 
 
 def test_what_a_panel_has_not_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no heat maps"):
         write_report(folder / "dpstream.toml", tmp_path / "r.html", pairs=[("poor", "person")])
     assert not (tmp_path / "r.html").exists()
-
-
-def _windows(people: np.ndarray, width: int, noise: np.random.Generator | None) -> list[NoisyCounts]:
-    """What a panel-window would measure of true histories, with discrete Gaussian noise."""
-    law, found = DiscreteGaussian(Fraction(400)), []
-    for end in range(width, people.shape[1] + 1):
-        codes = people[:, end - width : end] @ (1 << np.arange(width)[::-1])
-        values = np.bincount(codes, minlength=2**width).astype(np.int64)
-        if noise is not None:
-            # Rounded normal draws of that variance, which is what the law comes to within a millionth.
-            values += np.round(noise.normal(0, 20, 2**width)).astype(np.int64)
-        query = {"kind": "patterns", "columns": ["poor"], "periods": width}
-        parts = NoiseSum(((law, 1),))
-        found.append(NoisyCounts(f"window {end}", "net", end - width + 1, end, query, values, parts))
-    return found
-
-
-def test_the_intervals_of_staying_hold_the_truth() -> None:
-    """At 95 in 100 there would be fewer than 15 of 24 with a chance of 1e-7."""
-    generator = np.random.default_rng(5)
-    people = np.zeros((4000, 12), np.int64)
-    people[:, 0] = generator.random(4000) < 0.2
-    for period in range(1, 12):
-        stays = np.where(people[:, period - 1] == 1, 0.7, 0.1)
-        people[:, period] = generator.random(4000) < stays
-    exact = [share for share, _, _ in measured_staying(_windows(people, 4, None))]
-    assert exact[1] < exact[0]
-    # Without noise the shares are those of the histories themselves, over the ends of whole windows.
-    truth = [share for share, _, _ in measured_staying(_windows(people, 3, None))]
-    entered = [(people[:, t - 2] == 0) & (people[:, t - 1] == 1) for t in range(2, 12)]
-    stayed = sum(int((who & (people[:, t] == 1)).sum()) for t, who in zip(range(2, 12), entered, strict=True))
-    assert truth == [pytest.approx(stayed / sum(int(who.sum()) for who in entered))]
-    held = narrow = 0
-    for _ in range(24):
-        ((share, low, high),) = measured_staying(_windows(people, 3, generator))
-        held += low <= truth[0] <= high
-        narrow += share - (share - low) / 8 <= truth[0] <= share + (high - share) / 8
-    assert held >= 15
-    assert narrow < 15, "the control: an eighth of the band does not hold it"
-
-
-def test_nothing_is_said_of_few_people_or_of_shared_draws() -> None:
-    people = np.zeros((10, 6), np.int64)
-    assert measured_staying(_windows(people, 4, None)) == []
-    many = np.tile([0, 0, 1, 1, 0, 0], (100, 1))
-    windows = _windows(many, 4, None)
-    assert len(measured_staying(windows)) == 2
-    assert measured_staying([replace(one, series="sums") for one in windows]) == []

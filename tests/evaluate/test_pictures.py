@@ -10,7 +10,6 @@ from evaluated_runs import run, typical, write_run
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError
-from dpstream.stream.release.pictures import Picture
 from dpstream.stream.release.showing import release_html
 from dpstream.tools.evaluate import LABEL, evaluate_run
 
@@ -113,43 +112,16 @@ def test_wrong_columns_are_one_sentence(config, columns, message):
     assert message in str(caught.value)
 
 
-def test_without_matplotlib_one_sentence_says_what_to_install(config, evaluation, monkeypatch, tmp_path):
+def test_without_matplotlib_one_sentence_says_what_to_install(config, monkeypatch, tmp_path):
     picture = dp.read(config.output.dir).plot("zip")
     with pytest.raises(ConfigError, match=r"'a\.jpg' is not one of a picture"):
         picture.save(tmp_path / "a.jpg")
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for draw in (dp.read(config.output.dir).plot, evaluation.plot):
-        with pytest.raises(ConfigError) as caught:
-            draw()
-        assert str(caught.value).endswith("(allowed: pip install 'dpstream[plot]')")
-
-
-@pytest.mark.parametrize("what", ["measures", "errors", "changes", "groups"])
-def test_every_picture_of_an_evaluation_has_the_label_and_is_the_owners(evaluation, tmp_path, what):
-    picture = evaluation.plot(what)
-    assert isinstance(picture, Picture)
-    place = picture.save(tmp_path / "picture.svg")
-    assert LABEL in place.read_text()
-    assert place.stat().st_mode & 0o777 == 0o600
-
-
-def test_an_evaluation_draws_what_it_found(evaluation):
-    (axes,) = evaluation.plot().figure.axes
-    shown = [text.get_text() for text in axes.texts]
-    for one in evaluation.judgement.measures:
-        assert any(f"{one.text(one.value)}  {one.word}" == text or text == " not known" for text in shown)
-    (axes,) = evaluation.plot("errors").figure.axes
-    assert axes.lines[0].get_ydata() == pytest.approx([one.errors.avg_tv for one in evaluation.steps])
-    first = evaluation.plot("changes").figure.axes[0]
-    assert not first.texts, "labels would lie on lines and on numbers of the axes"
-    assert first.figure.get_supxlabel() == "Grey, thick: true. Blue, thin: released."
-    moved = evaluation.judgement.trends.moved[0]
-    assert first.lines[0].get_ydata() == pytest.approx(moved.true)
-    assert first.lines[1].get_ydata() == pytest.approx(moved.made)
-    with pytest.raises(ConfigError, match="no picture 'pie'"):
-        evaluation.plot("pie")
+    with pytest.raises(ConfigError) as caught:
+        dp.read(config.output.dir).plot()
+    assert str(caught.value).endswith("(allowed: pip install 'dpstream[plot]')")
 
 
 def test_notebooks_show_answers_marginals_and_evaluations(config, evaluation):

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.tools.families.points.transport import (
     assignment,
-    dyadic_bound,
     grid_distance,
-    largest_marginal,
     line,
     sampled,
     w1,
@@ -52,7 +50,7 @@ def two_sets(draw: st.DrawFn) -> tuple[Floats, Floats, tuple[int, ...]]:
 
 @settings(max_examples=120, deadline=None)
 @given(two_sets())
-def test_distances_are_those_of_brute_force_and_bounds_hold(
+def test_distances_are_those_of_brute_force(
     sets: tuple[Floats, Floats, tuple[int, ...]],
 ) -> None:
     a, b, periodic = sets
@@ -61,12 +59,6 @@ def test_distances_are_those_of_brute_force_and_bounds_hold(
     assert found.how == "exact"
     assert found.value == pytest.approx(true, abs=1e-9)
     assert assignment(a, b, periodic=periodic) == pytest.approx(true, abs=1e-9)
-    assert largest_marginal(a, b, periodic=periodic) <= true + 1e-12
-    bounds = [dyadic_bound(a, b, periodic=periodic, levels=levels) for levels in (0, 1, 4, 12)]
-    assert bounds == sorted(bounds, reverse=True)
-    assert bounds[-1] >= true - 1e-12
-    # Which side of a border a point is on costs a factor, never more than the cube.
-    assert bounds[0] <= 1.0
 
 
 @settings(max_examples=60, deadline=None)
@@ -141,13 +133,6 @@ def test_a_grid_finds_what_samples_cannot() -> None:
     assert near.value < 0.01
 
 
-def test_the_bound_is_an_upper_bound_where_cells_hold_all_the_distance() -> None:
-    """Control: what is matched inside of the finest cells counts too."""
-    a, b = np.full((3, 2), 0.01), np.full((5, 2), 0.24)
-    assert dyadic_bound(a, b, levels=2) == 0.25
-    assert dyadic_bound(a, b, levels=2) >= w1(a, b).value == pytest.approx(0.23)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "options", "error"),
     [
@@ -171,7 +156,3 @@ def test_bad_input(a: Floats, b: Floats, options: dict[str, object], error: type
 def test_limits_of_exact_parts() -> None:
     with pytest.raises(ConfigError, match="unequal numbers"):
         assignment(np.zeros((300, 2)), np.zeros((200, 2)))
-    with pytest.raises(ConfigError, match="levels"):
-        dyadic_bound(np.zeros((1, 8)), np.zeros((1, 8)), levels=8)
-    # Eight coordinates: seven halvings of each fit.
-    assert dyadic_bound(np.zeros((1, 8)), np.zeros((2, 8))) == 2.0**-7

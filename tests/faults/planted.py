@@ -469,15 +469,15 @@ FAULTS = (
     Fault(
         "tables",
         "the exact number of records is published",
-        "families/tabular/pooled_run.py",
-        "        return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)",
-        "        return float(self.counts[self.cells.part(0)].sum()), estimate_total(self.sums)[1]",
+        "mechanisms/run_outputs.py",
+        "        return estimate_total(self.sums or self.known)",
+        "        return float(next(iter(self.counts.values())).sum()), estimate_total(self.sums or self.known)[1]",
         ("tabular/test_pooled.py", "tabular"),
     ),
     Fault(
         "tables",
         "selecting is exact",
-        "families/tabular/selector.py",
+        "mechanisms/selector.py",
         "        index = np.asarray(allowed, dtype=np.int64)\n",
         "        index = np.asarray(allowed, dtype=np.int64)\n"
         "        return int(index[np.argmax((numerators / denominators)[index].astype(float))])\n",
@@ -506,9 +506,9 @@ FAULTS = (
         "tables",
         "a level of points spends its sparse counter's share twice",
         "families/points/cells.py",
-        "        scale = 1 / (self.spent(depth, level) * (1 - self.design.test_share))",
-        "        scale = 1 / (self.spent(depth, level) * (1 + self.design.test_share))",
-        ("points",),
+        "DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))",
+        "DiscreteLaplace(1 / epsilon))",
+        ("points/test_audit.py", "points"),
     ),
     # What is published, and how.
     Fault(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpstream.core.errors import InputError
 from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.schema.domain import Domain
-from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.mechanisms.table_release import ModelSynthesis
 
 
 def joint(model: Model) -> np.ndarray:

@@ -47,8 +47,8 @@ from dpstream.families.growing.boxes import (
     _databases,
     _histogram,
 )
-from dpstream.families.tabular import MWEMPGM
-from dpstream.families.tabular.workload_cells import SCORES, Cells, Score
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.workload_cells import SCORES, Cells, Score
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

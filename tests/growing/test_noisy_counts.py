@@ -15,7 +15,6 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox
-from dpstream.families.tabular import MWEMPGM
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.lab.audits.door import only_drawn, stream_loss
 from dpstream.lab.audits.growing_audit import (
@@ -24,6 +23,7 @@ from dpstream.lab.audits.growing_audit import (
     growing_subjects,
 )
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
+from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch, open_stream
 
 #: With the steps of a few runs.

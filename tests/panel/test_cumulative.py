@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.core.schema.domain import Domain
-from dpstream.families.panel import AtLeast, Cumulative, FixedWindow, People
 from dpstream.families.panel.cumulative import proxies
-from dpstream.families.panel.people_release import CumulativeSynthesis
+from dpstream.lab.audits.panel_audit import cumulative_plan
 
 REPLACE = Individual("replace")
 
@@ -38,7 +36,7 @@ class Scaled(Randomness):
 
 def run(plan, panel, randomness):
     state = plan.start(len(panel))
-    return [plan.step(state, column, randomness) for column in panel.T]
+    return [plan.advance(state, column, randomness) for column in panel.T]
 
 
 def truth(panel, ones=(1,)):
@@ -51,16 +49,14 @@ def truth(panel, ones=(1,)):
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
 def test_without_noise_the_people_are_as_the_panel(unit, largest):
     panel = np.random.default_rng(1).integers(0, 4, (40, 6))
-    recipe = Cumulative(6, thresholds=largest, counter="tree", symbols=4, ones=(0, 3))
-    plan = recipe.calibrate("0.1", unit)
-    history = People()
+    options = {"thresholds": largest, "counter": "tree", "counted": ("0", "3")}
+    plan = cumulative_plan(6, 4, rho="0.1", unit=unit, **options)
     for release, counts in zip(run(plan, panel, Scaled(1, 0)), truth(panel, (0, 3)), strict=True):
-        history.add(release)
         expected = [40 + plan.padding, *counts[1 : largest + 1]]
         assert release.reached.tolist() == release.estimates.tolist() == expected
         answer = release.at_least(largest)
-        assert answer.value == answer.count / 40
-    ones = history.wide().sum(axis=1)
+        assert answer.share == answer.count / 40
+    ones = release.history.sum(axis=1)
     assert [(ones >= b).sum() for b in range(1, largest + 1)] == expected[1:]
 
 
@@ -73,14 +69,12 @@ def test_what_holds_in_every_run(data):
     unit = data.draw(st.sampled_from([Individual(), REPLACE]))
     split = data.draw(st.sampled_from(["error", "levels"]))
     counter = data.draw(st.sampled_from(["best", "tree", "hybrid", "toeplitz"]))
-    plan = Cumulative(periods, largest, counter, split).calibrate(
-        data.draw(st.sampled_from(["0.02", "3"])), unit
-    )
+    options = {"thresholds": largest, "counter": counter, "split": split}
+    plan = cumulative_plan(periods, rho=data.draw(st.sampled_from(["0.02", "3"])), unit=unit, **options)
     panel = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 2, (people, periods))
-    history, before, table_before = People(), None, None
+    before, table_before = None, None
     for release in run(plan, panel, Randomness.seeded(data.draw(st.integers(0, 99)))):
-        history.add(release)
-        table = history.wide()
+        table = release.history
         if before is not None:
             assert np.array_equal(table[:, :-1], table_before)
             assert (release.reached >= before).all()  # never falls
@@ -92,11 +86,9 @@ def test_what_holds_in_every_run(data):
         assert [(ones >= b).sum() for b in range(largest + 1)] == release.reached.tolist()
         assert ones.max(initial=0) <= largest
         if unit is REPLACE:
-            assert release.people == people
+            assert release.people == len(table) == people
         before, table_before = release.reached, table
-    wide = history.answer(AtLeast(1, width=periods))
-    assert wide.bound is wide.standard_error is None
-    assert wide.count == (before[1] if periods else 0)
+    assert release.at_least(1).count == before[1]
 
 
 @pytest.mark.parametrize(("counter", "unit"), [("tree", REPLACE), ("toeplitz", Individual())])
@@ -104,7 +96,7 @@ def test_estimates_are_unbiased_with_the_stated_error(counter, unit):
     from scipy.stats import chi2
 
     panel = np.random.default_rng(3).integers(0, 2, (50, 6))
-    plan = Cumulative(6, 3, counter, "levels").calibrate("0.02", unit)
+    plan = cumulative_plan(6, rho="0.02", unit=unit, thresholds=3, counter=counter, split="levels")
     runs = 250
     for scale, control in ((1, False), (Fraction(2, 3), True)):
         errors = np.array(
@@ -132,7 +124,7 @@ def test_estimates_are_unbiased_with_the_stated_error(counter, unit):
 @pytest.mark.parametrize(("unit", "rho"), [(Individual(), "1.5"), (REPLACE, "0.01")])
 def test_counts_stay_within_their_bounds(unit, rho):
     panel = (np.random.default_rng(4).random((200, 5)) < 0.4).astype(np.int64)
-    plan = Cumulative(5, failure="0.2").calibrate(rho, unit)
+    plan = cumulative_plan(5, rho=rho, unit=unit, failure="0.2")
     runs, failed, control = 200, 0, 0
     exact = truth(panel)
 
@@ -155,14 +147,14 @@ def test_counts_stay_within_their_bounds(unit, rho):
 
 def test_bounds_of_very_little_noise_have_the_tails_of_sigma():
     """A narrow discrete Gaussian's variance is far below sigma^2, its tails are not."""
-    plan = Cumulative(1).calibrate(8, REPLACE)
+    plan = cumulative_plan(1, rho=8, unit=REPLACE)
     counter = plan.counters[0]
     sigma_squared = counter.materialize(1).scales[0].sigma_squared
     assert counter.variance(1) < float(sigma_squared) / 2
     assert proxies(counter, plan.shares[0], 1) == pytest.approx([float(sigma_squared)])
-    wide = Cumulative(4).calibrate("0.1", REPLACE)
+    wide = cumulative_plan(4, rho="0.1", unit=REPLACE)
     for share, counter in zip(wide.shares, wide.counters, strict=True):
-        ticks = wide.recipe.periods - wide.counters.index(counter)
+        ticks = wide.horizon - wide.counters.index(counter)
         linear = counter.materialize(ticks)
         squares = np.array([float(noise.sigma_squared) for noise in linear.scales])
         assert proxies(counter, share, ticks) == pytest.approx(linear.decoder.astype(float) ** 2 @ squares)
@@ -171,11 +163,14 @@ def test_bounds_of_very_little_noise_have_the_tails_of_sigma():
 def test_a_private_number_of_people_is_padded():
     from scipy.stats import chi2
 
-    plan = Cumulative(2, failure="0.02").calibrate("0.5")
+    plan = cumulative_plan(2, rho="0.5", failure="0.02")
     assert plan.total.rho == Fraction(1, 40)
     assert plan.padding == math.ceil(math.sqrt(2 * 20 * math.log(100)))
     numbers = np.array(
-        [run(plan, np.zeros((7, 1), np.int64), Randomness.seeded(seed))[0].people for seed in range(600)]
+        [
+            len(run(plan, np.zeros((7, 1), np.int64), Randomness.seeded(seed))[0].history)
+            for seed in range(600)
+        ]
     )
     assert chi2.ppf(1e-8, 600) < ((numbers - 7 - plan.padding) ** 2).sum() / 20 < chi2.isf(1e-8, 600)
     assert (numbers < 7).mean() < 0.02
@@ -184,23 +179,23 @@ def test_a_private_number_of_people_is_padded():
 @pytest.mark.parametrize(
     ("error", "make"),
     [
-        (ConfigError, lambda: Cumulative(0)),
-        (ConfigError, lambda: Cumulative(4097)),
-        (ConfigError, lambda: Cumulative(3, thresholds=4)),
-        (ConfigError, lambda: Cumulative(3, thresholds=0)),
-        (ConfigError, lambda: Cumulative(3, counter="sparse")),
-        (ConfigError, lambda: Cumulative(3, counter="none")),
-        (ConfigError, lambda: Cumulative(3, split="even")),
-        (ConfigError, lambda: Cumulative(3, failure=1)),
-        (ConfigError, lambda: Cumulative(3, ones=())),
-        (ConfigError, lambda: Cumulative(3, ones=(2,))),
-        (ConfigError, lambda: Cumulative(3, ones=1)),
-        (BudgetError, lambda: Cumulative(3).calibrate(0)),
-        (BudgetError, lambda: Cumulative(3).calibrate(math.inf)),
-        (LimitError, lambda: Cumulative(3).calibrate("1e-16")),
-        (LimitError, lambda: Cumulative(3).calibrate("1e-16", REPLACE)),
-        (UnitError, lambda: Cumulative(3).calibrate(1, Event())),
-        (ConfigError, lambda: Cumulative(3).calibrate(1).start(-1)),
+        (HorizonError, lambda: cumulative_plan(0)),
+        (ConfigError, lambda: cumulative_plan(4097)),
+        (ConfigError, lambda: cumulative_plan(3, thresholds=4)),
+        (ConfigError, lambda: cumulative_plan(3, thresholds=0)),
+        (ConfigError, lambda: cumulative_plan(3, counter="sparse")),
+        (ConfigError, lambda: cumulative_plan(3, counter="none")),
+        (ConfigError, lambda: cumulative_plan(3, split="even")),
+        (ConfigError, lambda: cumulative_plan(3, failure=1)),
+        (ConfigError, lambda: cumulative_plan(3, counted=())),
+        (ConfigError, lambda: cumulative_plan(3, counted=("2",))),
+        (ConfigError, lambda: cumulative_plan(3, counted=("0", "1"))),
+        (BudgetError, lambda: cumulative_plan(3, rho=0)),
+        (BudgetError, lambda: cumulative_plan(3, rho=math.inf)),
+        (LimitError, lambda: cumulative_plan(3, rho="1e-16")),
+        (LimitError, lambda: cumulative_plan(3, rho="1e-16", unit=REPLACE)),
+        (UnitError, lambda: cumulative_plan(3, unit=Event())),
+        (ConfigError, lambda: cumulative_plan(3).start(-1)),
     ],
 )
 def test_options_that_cannot_be_used(error, make):
@@ -216,33 +211,23 @@ def test_reports_that_are_refused_change_nothing(reports):
     def never(n):
         raise AssertionError("randomness was drawn before the refusal")
 
-    plan = Cumulative(3).calibrate(1)
+    plan = cumulative_plan(3, rho=1)
     state = plan.start(2)
     with pytest.raises(DataError):
-        plan.step(state, reports, Randomness(never))
+        plan.advance(state, reports, Randomness(never))
     assert state.period == 0
     assert not len(state.reached)
     assert state.private.tolist() == [0, 0]
 
 
-def test_a_panel_ends_at_its_horizon_and_releases_do_not_mix():
-    plan = Cumulative(1).calibrate(1, REPLACE)
+def test_a_panel_ends_at_its_horizon():
+    plan = cumulative_plan(1, rho=1, unit=REPLACE)
     state = plan.start(2)
-    release = plan.step(state, np.array([1, 0]), Randomness.seeded(1))
+    release = plan.advance(state, np.array([1, 0]), Randomness.seeded(1))
     with pytest.raises(HorizonError, match="period 2"):
-        plan.step(state, np.array([1, 0]), Randomness.seeded(1))
+        plan.advance(state, np.array([1, 0]), Randomness.seeded(1))
     with pytest.raises(ConfigError):
         release.at_least(2)
-    other = FixedWindow(2, 1).calibrate(1, REPLACE)
-    kept = other.start(2)
-    first, second = (other.step(kept, np.array([1, 0]), Randomness.seeded(1)) for _ in range(2))
-    history = People()
-    with pytest.raises(DataError, match="does not follow"):
-        history.add(second)
-    history.add(release)
-    with pytest.raises(DataError, match="does not follow"):
-        history.add(second)
-    assert first.period == 1
 
 
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
@@ -253,14 +238,12 @@ def test_shares_are_as_wrong_as_they_say(unit):
     people, runs = 2_000, 400
     # No count comes near its neighbours, so the order is never enforced.
     panel = (np.random.default_rng(5).random((people, 3)) < 0.6).astype(np.int64)
-    plan = Cumulative(3).calibrate("0.05", unit)
-    schema = Domain(("poor",), (2,))
+    plan = cumulative_plan(3, rho="0.05", unit=unit)
     # In units of the stated error, and of the error that leaves the number of people out.
     scores, controls = [], []
-    known, last = people if unit is REPLACE else None, truth(panel)[-1][1:]
+    last = truth(panel)[-1][1:]
     for seed in range(runs):
-        release = run(plan, panel, Scaled(seed))[-1]
-        made = CumulativeSynthesis(schema, 3, release.columns, 1, known, release)
+        made = run(plan, panel, Scaled(seed))[-1]
         found = [made.own_answer(f"at least {b} so far", lambda words: ()) for b in (1, 2, 3)]
         wrong = [one.share - count / people for count, one in zip(last, found, strict=True)]
         scores.append([x / one.share_error for x, one in zip(wrong, found, strict=True)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,15 +20,16 @@ from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.counters.counter import LinearMap
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
-from dpstream.families.panel import Cumulative, FixedWindow
 from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.panel_audit import (
     broken_unpaired_counters,
+    cumulative_plan,
     exact_panel,
     history_loss,
     panel_subjects,
     sampled_panel,
+    window_plan,
 )
 
 REPLACE = Individual("replace")
@@ -44,7 +45,7 @@ def test_every_subject_of_the_audit_is_as_it_must_be(name):
 
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
 def test_the_window_spends_exactly_its_budget_on_the_worst_history(unit):
-    plan = FixedWindow(5, 2, 3).calibrate("0.3", unit)
+    plan = window_plan(5, 2, 3, rho="0.3", unit=unit)
     others = np.random.default_rng(1).integers(0, 3, (4, 5))
     one, other = np.array([[0] * 5]), np.array([[1] * 5])
     base = others if unit is not REPLACE else np.vstack([others, one])
@@ -68,12 +69,13 @@ def test_no_history_costs_more_than_the_budget(data):
     periods, people = data.draw(st.integers(1, 9)), data.draw(st.integers(0, 4))
     if data.draw(st.booleans()):
         symbols = data.draw(st.integers(2, 4))
-        plan = FixedWindow(periods, data.draw(st.integers(1, min(3, periods))), symbols).calibrate("1", unit)
+        window = data.draw(st.integers(1, min(3, periods)))
+        plan = window_plan(periods, window, symbols, rho="1", unit=unit)
     else:
         symbols = 2
         largest = data.draw(st.integers(1, periods))
         split = data.draw(st.sampled_from(["error", "levels"]))
-        plan = Cumulative(periods, largest, split=split).calibrate("1", unit)
+        plan = cumulative_plan(periods, rho="1", unit=unit, thresholds=largest, split=split)
     panel = generator.integers(0, symbols, (people + 2, periods))
     base, neighbour = panel[:-1], np.delete(panel, -2, axis=0)
     if unit is not REPLACE:
@@ -133,7 +135,7 @@ def test_a_moved_change_where_columns_oppose_each_other():
 @pytest.mark.parametrize("split", ["error", "levels"])
 @pytest.mark.parametrize("periods", [1, 2, 12, 30])
 def test_the_parts_of_a_cumulative_budget_add_up(unit, split, periods):
-    plan = Cumulative(periods, split=split).calibrate("0.005", unit)
+    plan = cumulative_plan(periods, rho="0.005", unit=unit, split=split)
     spent = sum(plan.shares) + (plan.total.rho if plan.total else 0)
     assert spent == Fraction(5, 1000)
     assert (plan.total is None) == (unit is REPLACE)
@@ -148,33 +150,33 @@ def test_the_parts_of_a_cumulative_budget_add_up(unit, split, periods):
     if unit is REPLACE and periods > 1:
         # Left out, a counter that reaches its claim passes its share.
         broken = broken_unpaired_counters(
-            Cumulative(periods, counter="toeplitz", split=split).calibrate("0.005", unit)
+            cumulative_plan(periods, rho="0.005", unit=unit, counter="toeplitz", split=split)
         )
         assert moved_loss(broken.counters[0].materialize(periods)) > 1.1 * broken.shares[0]
 
 
 def test_the_best_counter_depends_on_public_things_only():
-    plans = [Cumulative(9).calibrate("0.1", REPLACE) for _ in range(2)]
+    plans = [cumulative_plan(9, rho="0.1", unit=REPLACE) for _ in range(2)]
     assert [c.name for c in plans[0].counters] == [c.name for c in plans[1].counters]
-    tree = Cumulative(60, counter="tree").calibrate("0.1", REPLACE)
-    best = Cumulative(60).calibrate("0.1", REPLACE)
+    tree = cumulative_plan(60, rho="0.1", unit=REPLACE, counter="tree")
+    best = cumulative_plan(60, rho="0.1", unit=REPLACE)
     assert best.bounds[-1] < tree.bounds[-1] / 2
     assert certify(best.counters[0], 60).certified <= float(best.shares[0])
 
 
 def test_a_reading_of_what_is_private_after_the_noise_is_caught():
     """Not only the splits: any private bit in a release makes the loss infinite."""
-    plan = FixedWindow(3, 1).calibrate(1, REPLACE)
+    plan = window_plan(3, 1, rho=1, unit=REPLACE)
 
     class PublishedRun(type(plan)):
-        def step(self, state, reports, randomness):
-            release = super().step(state, reports, randomness)
+        def advance(self, state, reports, randomness):
+            release = super().advance(state, reports, randomness)
             return replace(release, clipped=release.clipped + int(reports[-1]))
 
-    told = PublishedRun(plan.recipe, plan.budget, plan.unit)
+    leaking = PublishedRun(**{field.name: getattr(plan, field.name) for field in fields(plan)})
     base, neighbour = np.zeros((3, 3), np.int64), np.array([[0] * 3, [0] * 3, [0, 0, 1]])
     assert history_loss(plan, base, neighbour, Randomness.seeded(1)) <= 1
-    assert history_loss(told, base, neighbour, Randomness.seeded(1)) == math.inf
+    assert history_loss(leaking, base, neighbour, Randomness.seeded(1)) == math.inf
 
 
 def test_runs_catch_too_little_noise():
@@ -190,6 +192,6 @@ def test_runs_catch_too_little_noise():
 
 def test_a_counter_for_pure_budgets_is_refused():
     with pytest.raises(ConfigError, match="unknown counter 'optimal-tree'"):
-        Cumulative(4, counter="optimal-tree")
+        cumulative_plan(4, counter="optimal-tree")
     with pytest.raises(BudgetError):
-        Cumulative(4).calibrate(PureDP.of(1))
+        cumulative_plan(4, rho=PureDP.of(1))

@@ -14,10 +14,10 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.families.panel import (
-    CumulativeStreamPlan,
+    CumulativePlan,
     PanelCumulative,
     PanelWindow,
-    WindowStreamPlan,
+    WindowPlan,
 )
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.lab.audits.door import only_drawn
@@ -33,23 +33,23 @@ def panel(people: int, periods: int, symbols: int, seed: int = 3) -> NDArray[np.
     return np.random.default_rng(seed).integers(0, symbols, (people, periods))
 
 
-class LeakingWindow(WindowStreamPlan):
+class LeakingWindow(WindowPlan):
     """BROKEN: one count of each published window is exact."""
 
     def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
         made = super()._advance(state, symbols, randomness)
-        exact = np.bincount(state.core.private, minlength=self.core.patterns)
+        exact = np.bincount(state.private, minlength=self.patterns)
         counts = [replace(one, values=np.append(one.values[:-1], exact[-1])) for one in made.noisy_counts]
         return replace(made, noisy_counts=counts)
 
 
-class LeakingThresholds(CumulativeStreamPlan):
+class LeakingThresholds(CumulativePlan):
     """BROKEN: a number that has no noise is published besides."""
 
     def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
         made = super()._advance(state, symbols, randomness)
         last = made.noisy_counts[-1]
-        exact = np.array([(state.core.private > 0).sum()])
+        exact = np.array([(state.private > 0).sum()])
         return replace(made, noisy_counts=[*made.noisy_counts, replace(last, draw="more", values=exact)])
 
 
@@ -118,7 +118,7 @@ def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_varianc
     assert errors.size == 4096
     assert judged(errors, counts[0].variance)
     assert not judged(errors, counts[0].variance / 2)
-    assert not judged(errors + plan.core.padding, counts[0].variance)
+    assert not judged(errors + plan.padding, counts[0].variance)
 
 
 RECIPES = [PanelWindow(POOR, 2), PanelCumulative(POOR)]

@@ -46,7 +46,7 @@ def seen(panel: dict[int, History], relation: str) -> Counter[int]:
     state: Any = plan.start()
     for batch in batches(panel):
         plan.step(state, batch, Randomness.seeded(1))
-    return Counter(state.core.private.tolist())
+    return Counter(state.private.tolist())
 
 
 def moved(one: Counter[int], other: Counter[int]) -> int:

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.core.schema.domain import Domain
-from dpstream.families.panel import AtLeast, Consecutive, FixedWindow, Pattern, People
+from dpstream.families.panel import AtLeast, Consecutive, Pattern
 from dpstream.families.panel.extension import MAX_PEOPLE, extend, split_whole
-from dpstream.families.panel.people_release import WindowSynthesis
 from dpstream.families.panel.queries import digits
+from dpstream.lab.audits.panel_audit import window_plan
 
 REPLACE = Individual("replace")
 
@@ -30,8 +29,8 @@ REPLACE = Individual("replace")
 def run(plan, panel, randomness):
     """All releases of a panel (people, periods)."""
     state = plan.start(len(panel))
-    releases = [plan.step(state, column, randomness) for column in panel.T]
-    return [one for one in releases if one is not None]
+    releases = [plan.advance(state, column, randomness) for column in panel.T]
+    return [release for release in releases if release.new]
 
 
 # Splitting and extending: every outcome, by brute force.
@@ -114,7 +113,7 @@ def test_the_covariance_of_the_noise_is_the_same_at_every_period(symbols, window
     """The error's map of the noise, by the recursion on whole matrices: M M' is the identity, and so is the formula."""
     patterns = symbols**window
     groups = patterns // symbols
-    plan = FixedWindow(periods, window, symbols).calibrate("0.01")
+    plan = window_plan(periods, window, symbols, rho="0.01")
     within = np.kron(np.eye(groups), np.eye(symbols) - np.full((symbols, symbols), 1 / symbols))
     # e_{zc} gains an even share of what group z lacks: the errors of all patterns c'z before.
     share = np.zeros((patterns, patterns))
@@ -125,7 +124,7 @@ def test_the_covariance_of_the_noise_is_the_same_at_every_period(symbols, window
     generator = np.random.default_rng(3)
     state = plan.start(0)
     for period in range(1, periods + 1):
-        release = plan.step(state, np.zeros(0, np.int64), Randomness.seeded(period))
+        plan.advance(state, np.zeros(0, np.int64), Randomness.seeded(period))
         if period < window:
             continue
         if period > window:
@@ -134,7 +133,7 @@ def test_the_covariance_of_the_noise_is_the_same_at_every_period(symbols, window
         assert covariance == pytest.approx(np.eye(patterns))
         for weights in (generator.normal(size=patterns), np.eye(patterns)[0], np.ones(patterns)):
             exact = plan.noise.variance * weights @ covariance @ weights
-            stated = release.error_variance(weights)
+            stated = plan.error_variance(weights, period)
             assert stated == pytest.approx(exact + plan.rounding * weights @ rounded @ weights)
         # All rounding in one pattern stays below its proxy, however long.
         assert rounded.diagonal().max() <= 1.0 + 1e-12
@@ -143,7 +142,6 @@ def test_the_covariance_of_the_noise_is_the_same_at_every_period(symbols, window
 def errors_of(plan, panel, query, runs, scale=1):
     """Errors of the debiased count at the last period (runs,), with noise times ``scale``."""
     truth = query.of(panel[:, -query.width :]).sum()
-    people = len(panel) if plan.unit.relation == "replace" else None
 
     class Scaled(Randomness):
         def draw(self, noise, size):
@@ -153,7 +151,7 @@ def errors_of(plan, panel, query, runs, scale=1):
     for seed in range(runs):
         last = run(plan, panel, Scaled(Randomness.seeded(f"{seed}")._source))[-1]
         assert last.clipped == 0
-        result.append(last.answer(query, people=people).count - truth)
+        result.append(last.answer(query).count - truth)
     return np.array(result)
 
 
@@ -170,11 +168,10 @@ def test_answers_are_unbiased_with_the_stated_error(unit, query):
 
     generator = np.random.default_rng(4)
     panel = generator.integers(0, 2, (60, 7))
-    plan = FixedWindow(7, 3, failure="1e-6").calibrate("0.05", unit)
+    plan = window_plan(7, 3, rho="0.05", unit=unit, failure="1e-6")
     runs = 300
     errors = errors_of(plan, panel, query, runs)
-    last = run(plan, panel, Randomness.seeded(0))[-1]
-    variance = last.error_variance(query.weights(2)[np.arange(8) % 2**query.width])
+    variance = plan.error_variance(query.weights(2)[np.arange(8) % 2**query.width], 7)
     # Rounding adds less than its bound of 1/2 a pattern: sigma^2 is 50 or 100 here.
     statistic = (errors**2).sum() / variance
     assert chi2.ppf(1e-9, runs) * 0.98 < statistic < chi2.isf(1e-9, runs)
@@ -186,7 +183,7 @@ def test_answers_are_unbiased_with_the_stated_error(unit, query):
 def test_nothing_is_clipped_and_no_count_passes_the_bound():
     """The bound holds for all periods and patterns at once; at 1/2 of the noise budgeted it must be near to failing."""
     panel = np.zeros((30, 6), np.int64)  # all but one pattern empty: clipping is nearest there
-    plan = FixedWindow(6, 2, failure="0.3").calibrate("0.05")
+    plan = window_plan(6, 2, rho="0.05", failure="0.3")
     runs, failed, doubled = 200, 0, 0
     for seed in range(runs):
         releases = run(plan, panel, Randomness.seeded(seed))
@@ -213,69 +210,56 @@ def test_people_are_only_extended_and_their_histogram_is_the_counts(data):
     people = data.draw(st.integers(0, 12))
     unit = data.draw(st.sampled_from([Individual(), REPLACE]))
     # A large failure probability clips often.
-    plan = FixedWindow(periods, window, symbols, data.draw(st.sampled_from(["0.05", "0.99"]))).calibrate(
-        "0.3", unit
-    )
+    failure = data.draw(st.sampled_from(["0.05", "0.99"]))
+    plan = window_plan(periods, window, symbols, rho="0.3", unit=unit, failure=failure)
     panel = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, symbols, (people, periods))
-    history, before = People(), np.zeros((0, 0), np.uint8)
+    before = np.zeros((0, 0), np.uint8)
     for release in run(plan, panel, Randomness.seeded(data.draw(st.integers(0, 99)))):
-        history.add(release)
-        table = history.wide()
-        assert table.shape == (release.people, release.period)
+        table = release.history
+        assert table.shape == (release.counts.sum(), release.period)
         if before.size:
             assert np.array_equal(table[:, :-1], before)
         before = table
         codes = table[:, -window:] @ symbols ** np.arange(window - 1, -1, -1)
         assert np.array_equal(np.bincount(codes, minlength=symbols**window), release.counts)
-        given_n = people if unit is REPLACE else None
-        narrow = history.answer(AtLeast(1, window), people=given_n)
-        assert narrow == pytest.approx(release.answer(AtLeast(1, window), people=given_n), nan_ok=True)
-        assert (narrow.note == "") == (release.clipped == 0)
+        assert release.people == (people if unit is REPLACE else None)
+        assert ("clipped" in release.accuracy()["words"]) == (release.clipped > 0)
 
 
 def test_clipping_keeps_the_past_and_is_counted():
-    plan = FixedWindow(3, 2, failure="0.5").calibrate("1")
+    plan = window_plan(3, 2, rho="1", failure="0.5")
     low = -plan.padding - 5
     randomness = Fixed([[0, low, 0, low], [0, 0, 2, low]])
     state = plan.start(4)
-    first = [plan.step(state, np.zeros(4, np.int64), randomness) for _ in range(2)][1]
+    first = [plan.advance(state, np.zeros(4, np.int64), randomness) for _ in range(2)][1]
     assert first.clipped == 2
     assert first.counts[[1, 3]].tolist() == [0, 0]
-    second = plan.step(state, np.zeros(4, np.int64), randomness)
+    second = plan.advance(state, np.zeros(4, np.int64), randomness)
     assert second.clipped == 3  # nobody is there to be split between 10 and 11
     assert second.counts[[2, 3]].tolist() == [0, 0]
     assert second.counts.min() >= 0
-    assert second.people == first.people
-    assert "clipped" in second.answer(Pattern((1,))).note
+    assert second.counts.sum() == first.counts.sum()
+    assert "clipped" in second.accuracy()["words"]
 
 
 def test_wider_questions_are_answered_with_a_note_and_without_errors():
     panel = np.array([[1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
-    plan = FixedWindow(4, 2).calibrate("1000", REPLACE)
-    history = People()
-    for release in run(plan, panel, Randomness.seeded(1)):
-        history.add(release)
-    wide = history.answer(Consecutive(3, width=4))
-    table = history.wide()
+    plan = window_plan(4, 2, rho="1000", unit=REPLACE)
+    release = run(plan, panel, Randomness.seeded(1))[-1]
+    wide = release.answer(Consecutive(3, width=4))
+    table = release.history
     expected = (table[:, :3].all(axis=1) | table[:, 1:].all(axis=1)).sum()
     assert wide.count == expected
-    assert wide.value == wide.raw == expected / len(table)
-    assert wide.standard_error is wide.count_error is wide.bound is None
-    assert "looks back on more periods" in wide.note
-    # The same of a stream's synthesis.
-    made = WindowSynthesis(Domain(("poor",), (2,)), 4, table, 1, 3, plan, release.counts, release.clipped)
-    streamed = made.own_answer(Consecutive(3, width=4), lambda condition: (1,))
-    assert (streamed.count, streamed.share, streamed.words) == (wide.count, wide.value, wide.note)
-    assert streamed.count_error is streamed.share_error is streamed.bound is None
-    assert made.own_answer(Pattern((1,)), lambda condition: (1,)).count_error is not None
+    assert wide.share == wide.raw_share == expected / len(table)
+    assert wide.share_error is wide.count_error is wide.bound is None
+    assert "looks back on more periods" in wide.words
+    # The same in words.
+    assert release.own_answer("at least 3 in a row of the last 4", lambda condition: (1,)) == wide
+    assert release.own_answer(Pattern((1,)), lambda condition: (1,)).count_error is not None
     with pytest.raises(ConfigError, match="5 periods"):
-        history.answer(AtLeast(1, width=5))
+        release.answer(AtLeast(1, width=5))
     with pytest.raises(ConfigError, match="no symbol 2"):
-        history.answer(Pattern((2, 0, 0)))
-    with pytest.raises(DataError, match="does not follow"):
-        history.add(release)
-    with pytest.raises(ConfigError, match="right about no more"):
-        release.answer(Consecutive(3, width=4), people=3)
+        release.answer(Pattern((2, 0, 0)))
 
 
 @pytest.mark.parametrize("symbols", [2, 3, 255])
@@ -306,21 +290,24 @@ def test_questions_by_enumeration(symbols):
 @pytest.mark.parametrize(
     ("error", "make"),
     [
-        (ConfigError, lambda: FixedWindow(3, 4)),
-        (ConfigError, lambda: FixedWindow(0, 1)),
-        (ConfigError, lambda: FixedWindow(3.0, 1)),
-        (ConfigError, lambda: FixedWindow(3, 1, 1)),
-        (ConfigError, lambda: FixedWindow(3, 1, 256)),
-        (ConfigError, lambda: FixedWindow(3, 1, failure=1)),
-        (BudgetError, lambda: FixedWindow(3, 1, failure=0)),
-        (LimitError, lambda: FixedWindow(10_000, 10_000, 255)),
-        (LimitError, lambda: FixedWindow(np.int64(64), np.int64(64))),  # 2^64 is 0 in NumPy's integers
-        (BudgetError, lambda: FixedWindow(3, 1).calibrate(0)),
-        (BudgetError, lambda: FixedWindow(3, 1).calibrate(-1)),
-        (BudgetError, lambda: FixedWindow(3, 1).calibrate(math.inf)),
-        (BudgetError, lambda: FixedWindow(3, 1).calibrate(math.nan)),
-        (LimitError, lambda: FixedWindow(3, 1).calibrate("1e-20")),
-        (UnitError, lambda: FixedWindow(3, 1).calibrate(1, Event())),
+        (ConfigError, lambda: window_plan(3, 4)),
+        (HorizonError, lambda: window_plan(0, 1)),
+        (HorizonError, lambda: window_plan(3.0, 1)),
+        (HorizonError, lambda: window_plan(None, 1)),
+        (ConfigError, lambda: window_plan(10_001, 1)),
+        (ConfigError, lambda: window_plan(3, 1.0)),
+        (ConfigError, lambda: window_plan(3, 1, 1)),
+        (ConfigError, lambda: window_plan(3, 1, 256)),
+        (ConfigError, lambda: window_plan(3, 1, failure=1)),
+        (BudgetError, lambda: window_plan(3, 1, failure=0)),
+        (LimitError, lambda: window_plan(10_000, 10_000, 255)),
+        (LimitError, lambda: window_plan(np.int64(64), np.int64(64))),  # 2^64 is 0 in NumPy's integers
+        (BudgetError, lambda: window_plan(3, 1, rho=0)),
+        (BudgetError, lambda: window_plan(3, 1, rho=-1)),
+        (BudgetError, lambda: window_plan(3, 1, rho=math.inf)),
+        (BudgetError, lambda: window_plan(3, 1, rho=math.nan)),
+        (LimitError, lambda: window_plan(3, 1, rho="1e-20")),
+        (UnitError, lambda: window_plan(3, 1, unit=Event())),
         (ConfigError, lambda: AtLeast(0, 1)),
         (ConfigError, lambda: AtLeast(1, 1, ())),
         (ConfigError, lambda: AtLeast(1, 1, 1)),
@@ -336,11 +323,11 @@ def test_options_that_cannot_be_used(error, make):
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("people", [-1, MAX_PEOPLE + 1, 1.5, True, None])
+@pytest.mark.parametrize("people", [-1, MAX_PEOPLE + 1, 1.5, True])
 def test_a_wrong_number_of_people_is_not_repeated(people):
     """It may be private."""
     with pytest.raises(ConfigError) as caught:
-        FixedWindow(3, 1).calibrate(1).start(people)
+        window_plan(3, 1).start(people)
     assert str(people) not in str(caught.value).split("(allowed")[0]
 
 
@@ -370,44 +357,42 @@ class Untouched(Randomness):
     ],
 )
 def test_reports_that_are_refused_change_nothing(reports):
-    plan = FixedWindow(4, 2).calibrate(1, REPLACE)
+    plan = window_plan(4, 2, rho=1, unit=REPLACE)
     state = plan.start(3)
-    plan.step(state, np.array([1, 0, 1]), Randomness.seeded(1))
+    plan.advance(state, np.array([1, 0, 1]), Randomness.seeded(1))
     before = state.private.copy()
     with pytest.raises(DataError) as caught:
-        plan.step(state, reports, Untouched())
+        plan.advance(state, reports, Untouched())
     assert not any(number in str(caught.value) for number in ("5", "-1", "3", "4", "9223"))
     assert state.period == 1
     assert np.array_equal(state.private, before)
-    plan.step(state, np.array([0, 0, 1]), Randomness.seeded(1))
+    plan.advance(state, np.array([0, 0, 1]), Randomness.seeded(1))
     assert state.private.tolist() == [2, 0, 3]
 
 
 def test_a_panel_ends_at_its_horizon():
-    plan = FixedWindow(1, 1).calibrate(1)
+    plan = window_plan(1, 1, rho=1)
     state = plan.start(2)
-    assert plan.step(state, np.array([1, 0]), Randomness.seeded(1)) is not None
+    assert plan.advance(state, np.array([1, 0]), Randomness.seeded(1)).new == 1
     with pytest.raises(HorizonError, match="period 2"):
-        plan.step(state, np.array([1, 0]), Untouched())
+        plan.advance(state, np.array([1, 0]), Untouched())
 
 
 def test_a_small_public_number_is_drowned_but_means_what_it_says():
     """n below the padding: the raw answer is nearly the padding's, the debiased one is unbiased and says how noisy."""
-    plan = FixedWindow(2, 2).calibrate("0.01", REPLACE)
+    plan = window_plan(2, 2, rho="0.01", unit=REPLACE)
     assert plan.padding > 3
     last = run(plan, np.ones((3, 2), np.int64), Randomness.seeded(5))[-1]
-    answer = last.answer(Pattern((1, 1)), people=3)
-    assert abs(answer.raw - 1 / 4) < 0.2
-    assert answer.standard_error == pytest.approx(math.sqrt(plan.noise.variance) / 3)
-    assert answer.standard_error > 1
-    with pytest.raises(ConfigError, match="number of people"):
-        last.answer(Pattern((1, 1)))
+    answer = last.answer(Pattern((1, 1)))
+    assert abs(answer.raw_share - 1 / 4) < 0.2
+    assert answer.share_error == pytest.approx(math.sqrt(plan.noise.variance) / 3)
+    assert answer.share_error > 1
     empty = run(plan, np.ones((0, 2), np.int64), Randomness.seeded(5))[-1]
-    assert math.isnan(empty.answer(Pattern((1,)), people=0).value)
+    assert math.isnan(empty.answer(Pattern((1,))).share)
 
 
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
 def test_all_histograms_together_cost_the_budget(unit):
-    plan = FixedWindow(6, 2).calibrate("0.7", unit)
+    plan = window_plan(6, 2, rho="0.7", unit=unit)
     changed = 2 if unit is REPLACE else 1
     assert plan.histograms * changed / (2 * plan.noise.sigma_squared) == Fraction(7, 10)

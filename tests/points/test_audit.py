@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.families.points import OnlinePoints, OnlinePointsPlan, cells, online
-from dpstream.families.points.cells import DEFAULT, PAPER, Design, PointCells
-from dpstream.families.points.online import cell_estimates, codes_of
+from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.families.points import cells, online
+from dpstream.families.points.cells import DEFAULT, PAPER, Design, PointCells, Schedule
+from dpstream.families.points.online import OnlineCells, cell_estimates
+from dpstream.lab.audits.points_audit import cube_cells
 
 Floats = NDArray[np.float64]
 POINTS = np.random.default_rng(12).random((60, 2)) * 0.45
@@ -30,7 +31,7 @@ def moved(points: Floats, place: int, far: float) -> Floats:
 
 
 def level_sums(
-    plan: OnlinePointsPlan, points: Floats, monkeypatch: pytest.MonkeyPatch
+    plan: OnlineCells, points: Floats, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[NDArray[np.int64], Fraction]]:
     """Every exact count that meets noise outside of the sparse counters, with the noise's scale."""
     seen: list[tuple[NDArray[np.int64], Fraction]] = []
@@ -43,13 +44,13 @@ def level_sums(
     for module in (online, cells):
         monkeypatch.setattr(module, "noisy", watched)
     source = Randomness.seeded(1)
-    state = plan.start(source)
-    plan.step(state, points, source)
+    state = plan.fresh()
+    plan.read(state, cube_cells(points, plan.schedule.max_depth), source)
     monkeypatch.undo()
     return seen
 
 
-def loss(plan: OnlinePointsPlan, one: Floats, two: Floats, monkeypatch: pytest.MonkeyPatch) -> Fraction:
+def loss(plan: OnlineCells, one: Floats, two: Floats, monkeypatch: pytest.MonkeyPatch) -> Fraction:
     """Exact loss of the sums, and the sparse counters' share of what the two paths pay."""
     pairs = zip(level_sums(plan, one, monkeypatch), level_sums(plan, two, monkeypatch), strict=True)
     total = Fraction(0)
@@ -69,7 +70,7 @@ def test_sums_of_levels_cost_what_is_said(
 ) -> None:
     """Over all neighbours the loss stays within epsilon, and comes near it where the budget is meant to be used up."""
     design = Design(Fraction(4), *list(design.__dict__.values())[1:])
-    plan = OnlinePointsPlan(OnlinePoints(dimension, max_depth=8), PureDP.of(3), Event("replace"), design)
+    plan = OnlineCells(Schedule(dimension, Fraction(3), design, 8))
     points = np.random.default_rng(3).random((500, dimension)) * 0.45
     assert len(level_sums(plan, points, monkeypatch)) > 20
     losses = [loss(plan, points, moved(points, 5 * i, far), monkeypatch) for i, far in NEIGHBOURS]
@@ -80,7 +81,7 @@ def test_sums_of_levels_cost_what_is_said(
 def test_sums_with_too_little_noise_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Controls: two thirds of the noise; cells that read a level when they begin and again when it is stored."""
     design = Design(Fraction(4), Fraction(1, 4), Fraction(2), False, Fraction(1), True, True)
-    plan = OnlinePointsPlan(OnlinePoints(8, max_depth=8), PureDP.of(3), Event("replace"), design)
+    plan = OnlineCells(Schedule(8, Fraction(3), design, 8))
     points = np.random.default_rng(4).random((500, 8)) * 0.45
     spent, reread = type(plan.schedule).spent, type(plan.schedule).reread
 
@@ -110,16 +111,16 @@ RUNS = 300
 ALPHA = 1e-9
 
 
-def outcomes(plan: OnlinePointsPlan, points: Floats, target: tuple[Floats, Floats], seed: int) -> list[int]:
+def outcomes(plan: OnlineCells, points: Floats, target: tuple[Floats, Floats], seed: int) -> list[int]:
     """How much more the released counts see around one point than around the other, over depths and two times."""
     source, result = Randomness.seeded(seed), []
     for _ in range(RUNS):
-        state, score = plan.start(source), 0
+        state, score = plan.fresh(), 0
         for part in np.split(points, [6]):
-            plan.step(state, part, source)
+            plan.read(state, cube_cells(part, plan.schedule.max_depth), source)
             for both, _ in cell_estimates(plan, state):
                 depth = len(both).bit_length() - 1
-                at = codes_of(np.stack(target), depth)
+                at = cube_cells(np.stack(target), depth)
                 score += int(both[at[0]] - both[at[1]])
         result.append(score)
     return result
@@ -144,7 +145,7 @@ def lower_bound(one: list[int], two: list[int]) -> float:
 def test_releases_tell_no_more_than_epsilon(variant: Design) -> None:
     """Early, middle, late; near and far. Control: levels whose sums are exact."""
     design = Design(Fraction(1), *list(variant.__dict__.values())[1:])
-    plan = OnlinePointsPlan(OnlinePoints(2, max_depth=2), PureDP.of(1), Event("replace"), design)
+    plan = OnlineCells(Schedule(2, Fraction(1), design, 2))
     points = POINTS[:12]
     bounds = []
     for place, far in ((1, 0.5), (6, 0.02), (11, 0.5)):
@@ -155,7 +156,7 @@ def test_releases_tell_no_more_than_epsilon(variant: Design) -> None:
 
 
 def test_exact_sums_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = OnlinePointsPlan(OnlinePoints(2, max_depth=2), PureDP.of(1), Event("replace"), LOW)
+    plan = OnlineCells(Schedule(2, Fraction(1), LOW, 2))
     for module in (online, cells):
         monkeypatch.setattr(module, "noisy", lambda exact, noise, randomness: exact.astype(float))
     monkeypatch.setattr(

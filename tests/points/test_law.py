@@ -15,10 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.core.counters import CounterState
-from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.privacy.noise import sample
-from dpstream.families.points import OnlinePoints, OnlinePointsPlan
-from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, cell_rule
+from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, Schedule, cell_rule
+from dpstream.families.points.online import OnlineCells
+from dpstream.lab.audits.points_audit import cube_cells
 
 #: Thresholds so low that segments end all the time.
 LOW = Design(Fraction(1), Fraction(1, 2), Fraction(1), True, Fraction(0), False, False)
@@ -138,9 +139,7 @@ def test_stale_draws_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the whole algorithm -----------------------------------------------------------------------------------
 
 
-def algorithm_1(
-    plan: OnlinePointsPlan, points: NDArray[np.float64], randomness: Randomness
-) -> list[list[int]]:
+def algorithm_1(plan: OnlineCells, points: NDArray[np.float64], randomness: Randomness) -> list[list[int]]:
     """The text, cell by cell and tick by tick: noisy counts of the first cell of each depth at the end."""
     schedule, d = plan.schedule, points.shape[1]
     result = []
@@ -163,7 +162,7 @@ def _cell(point: NDArray[np.float64], depth: int, d: int) -> int:
 
 
 def _algorithm_3(
-    plan: OnlinePointsPlan, depth: int, stream: list[bool], first_level: int, randomness: Randomness
+    plan: OnlineCells, depth: int, stream: list[bool], first_level: int, randomness: Randomness
 ) -> int:
     schedule, stored, last = plan.schedule, 0, len(stream)
     for level in range(first_level, schedule.level_of(last) + 1):
@@ -200,9 +199,8 @@ def test_counts_follow_the_text(dimension: int) -> None:
 
     Control: an algorithm whose levels have two thirds of the noise.
     """
-    recipe = OnlinePoints(dimension, "paper", max_depth=2)
-    plan = OnlinePointsPlan(recipe, PureDP.of(20), Event("replace"), LOW)
-    low = OnlinePointsPlan(recipe, PureDP.of(20), Event("replace"), LOW)
+    plan = OnlineCells(Schedule(dimension, Fraction(20), LOW, 2))
+    low = OnlineCells(plan.schedule)
     object.__setattr__(low, "schedule", _Louder(plan.schedule))
     generator, source = np.random.default_rng(3), Randomness.seeded(8)
     points = np.round(generator.random((11, dimension)) ** 2, 2)
@@ -213,9 +211,9 @@ def test_counts_follow_the_text(dimension: int) -> None:
         return tuple(int(row[0] // width) for row in counts)
 
     def engine() -> tuple[int, ...]:
-        state = plan.start(source)
+        state = plan.fresh(int(source.words(1)[0]))
         for part in np.array_split(points, 3):
-            plan.step(state, part, source)
+            plan.read(state, cube_cells(part, 2), source)
         sums = [
             state.stored[j - 1] + state.cells.counted[1 << j : 2 << j]
             for j in range(1, state.cells.depth + 1)

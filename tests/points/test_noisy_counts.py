@@ -16,11 +16,11 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Event, Randomness
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points import OnlinePoints, Points, PointsStreamPlan, cells, online
+from dpstream.families.points import Points, PointsPlan, cells, online
 from dpstream.families.points.cells import CellCounts, PointsState
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.lab.audits.door import only_drawn
-from dpstream.lab.audits.points_audit import BrokenTwiceStored, FarPlan, drawn_and_published
+from dpstream.lab.audits.points_audit import BrokenTwiceStored, FarPlan, cube_plan, drawn_and_published
 from dpstream.stream import Batch, Publishing, open_stream
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))
@@ -29,7 +29,7 @@ DEPTH = 7
 Ints = NDArray[np.int64]
 
 
-def plan(schema: Schema = CITY, epsilon: int = 8, **options: Any) -> PointsStreamPlan:
+def plan(schema: Schema = CITY, epsilon: int = 8, **options: Any) -> PointsPlan:
     recipe = Points(schema, max_depth=DEPTH, **options)
     return recipe.calibrate(epsilon=epsilon, unit=Event("replace"))
 
@@ -60,7 +60,7 @@ def as_noisy_counts(measured: list[CellCounts]) -> list[NoisyCounts]:
 @pytest.mark.parametrize("variant", ["default", "paper"])
 @pytest.mark.parametrize("dimension", [1, 2, 8])
 def test_cells_publish_what_their_transcript_holds(variant: Any, dimension: int) -> None:
-    far = FarPlan.of(OnlinePoints(dimension, variant, DEPTH).calibrate(8))
+    far = FarPlan.of(cube_plan(dimension, variant, DEPTH, 8))
     drawn, measured = drawn_and_published(far, codes(2000), Randomness.seeded(1))
     counts = as_noisy_counts(measured)
     assert only_drawn(drawn, counts)
@@ -72,7 +72,7 @@ def test_cells_publish_what_their_transcript_holds(variant: Any, dimension: int)
         drawn_and_published(BrokenTwiceStored.of(far), codes(2000), Randomness.seeded(1))
 
 
-class Leaking(PointsStreamPlan):
+class Leaking(PointsPlan):
     """BROKEN: publishes the exact counts of all cells besides."""
 
     def _measured(self, state: PointsState) -> list[NoisyCounts]:
@@ -83,7 +83,7 @@ class Leaking(PointsStreamPlan):
 
 
 def watched(
-    made: PointsStreamPlan, monkeypatch: pytest.MonkeyPatch
+    made: PointsPlan, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[DiscreteLaplace, Ints]], list[NoisyCounts]]:
     """Everything that noise was added to outside of the sparse counters (whose segments end), and what is published."""
     seen, published = list[tuple[DiscreteLaplace, Ints]](), list[NoisyCounts]()
@@ -134,7 +134,7 @@ def judged(errors: NDArray[np.float64]) -> bool:
 
 def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> None:
     """False alarms below 1e-6; the control states half of the variance."""
-    made, arrived = OnlinePoints(2, max_depth=DEPTH).calibrate(4), codes(20_000)
+    made, arrived = cube_plan(2, depth=DEPTH, epsilon=4), codes(20_000)
     state, source = made.fresh(), Randomness.system()
     errors, variances = [], []
     for first in range(0, len(arrived), 1000):
@@ -153,7 +153,7 @@ def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> No
 @pytest.mark.parametrize("variant", ["default", "paper"])
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_a_plan_says_how_many_numbers_it_publishes(variant: Any, dimension: int) -> None:
-    made = OnlinePoints(dimension, variant, DEPTH).calibrate(8)
+    made = cube_plan(dimension, variant, DEPTH, 8)
     state, source, numbers = made.fresh(), Randomness.seeded(1), 0
     last = made.schedule.start(DEPTH + 2) - 1
     made.read(state, codes(last), source)

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
-from dpstream.core.privacy import Event, Individual, PureDP, Randomness, User
-from dpstream.families.points import OnlinePoints, OnlinePointsPlan
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.privacy import Event, Individual, Randomness, User
+from dpstream.core.schema import Real, Schema
+from dpstream.families.points import Points, PointsState
 from dpstream.families.points.cells import (
     DEFAULT,
     MAX_TICK,
@@ -28,13 +30,20 @@ from dpstream.families.points.cells import (
     pool,
     split_evenly,
 )
-from dpstream.families.points.online import cell_corners, codes_of
+from dpstream.families.points.online import OnlineCells
+from dpstream.lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
 
 
-def plan_of(dimension: int, variant: str, epsilon: str = "1", depth: int = 10) -> OnlinePointsPlan:
-    return OnlinePoints(dimension, variant, depth).calibrate(epsilon)  # type: ignore[arg-type]
+def plan_of(dimension: int, variant: str, epsilon: str = "1", depth: int = 10) -> OnlineCells:
+    return cube_plan(dimension, variant, depth, Fraction(epsilon))
+
+
+def released(plan: OnlineCells, state: PointsState) -> NDArray[np.float64]:
+    """Synthetic points in the unit cube."""
+    generator = np.random.default_rng([state.seed, state.points])
+    return cube_points(plan.counts(state), plan.schedule.dimension, generator)
 
 
 # --- budgets -----------------------------------------------------------------------------------------------
@@ -115,64 +124,56 @@ def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_units_and_amounts_are_refused() -> None:
-    recipe = OnlinePoints(2)
+    schema = Schema((Real("x", [0, 1]), Real("y", [0, 1])))
+    recipe = Points(schema)
     for unit in (Event(), User(3), Individual()):
         with pytest.raises(UnitError, match="number of points is public"):
-            recipe.calibrate(1, unit)
+            recipe.calibrate(epsilon=1, unit=unit)
     for epsilon in (0, -1, float("nan"), 10**6):
         with pytest.raises(BudgetError):
-            recipe.calibrate(epsilon)
+            recipe.calibrate(epsilon=epsilon)
     with pytest.raises(LimitError):
-        recipe.calibrate("1e-12")
+        recipe.calibrate(epsilon="1e-12")
     for bad in (0, -1, 65, True, 1.5):
-        with pytest.raises(ConfigError, match="dimension"):
-            OnlinePoints(bad)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="max_depth"):
-            OnlinePoints(2, max_depth=bad)  # type: ignore[arg-type]
+            Points(schema, max_depth=bad)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="variant"):
-        OnlinePoints(2, "best")  # type: ignore[arg-type]
+        Points(schema, "best")  # type: ignore[arg-type]
 
 
 # --- partition ---------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 5), st.integers(0, 17), st.integers(0, 2**32))
-def test_codes_and_corners_are_inverse(dimension: int, depth: int, seed: int) -> None:
+@given(st.integers(1, 5), st.integers(1, 17), st.integers(0, 2**32))
+def test_cells_halve_the_cube_again_and_again(dimension: int, depth: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     # Borders are frequent: multiples of 2^-6, both ends included.
     points = generator.integers(0, 65, (20, dimension)) / 64
-    codes = codes_of(points, depth)
-    low, side = cell_corners(codes, depth, dimension)
-    assert (points >= low).all()
-    assert ((points < low + side) | ((points == 1.0) & (low + side == 1.0))).all()
-    assert depth == 0 or (codes_of(points, depth - 1) == codes >> 1).all()
+    low, side, cells = np.zeros((20, dimension)), np.ones(dimension), np.zeros(20, np.int64)
+    for level in range(depth):
+        axis = level % dimension
+        side[axis] /= 2.0
+        upper = points[:, axis] >= low[:, axis] + side[axis]
+        low[:, axis] += side[axis] * upper
+        cells = 2 * cells + upper
+    assert (cube_cells(points, depth) == cells).all()
+    assert depth == 1 or (cube_cells(points, depth - 1) == cells >> 1).all()
 
 
-def test_bad_points_change_nothing() -> None:
+def test_a_stream_that_is_full_changes_nothing() -> None:
     plan, source = plan_of(2, "default"), Randomness.seeded(1)
-    state = plan.start(source)
-    good = np.random.default_rng(1).random((100, 2))
-    plan.step(state, good, source)
-    before = plan.release(state).points
-    bad = [np.zeros((3, 1)), np.zeros(2), np.zeros((2, 3)), np.array([["a", "b"]]), np.ones((1, 2), bool)]
-    bad += [np.array([[0.5, value]]) for value in (np.nan, np.inf, -np.inf, -1e-300, 1.0 + 2.0**-52)]
-    for points in bad:
-        with pytest.raises(DataError, match="points"):
-            plan.step(
-                state,
-                np.concatenate([good[:1], points])
-                if points.shape == (1, 2) and points.dtype == float
-                else points,
-                source,
-            )
-    assert state.points == 100
-    assert (plan.release(state).points == before).all()
-    plan.step(state, np.zeros((0, 2)), source)
-    assert (plan.release(state).points == before).all()
-    assert plan.horizon == MAX_TICK
-    state.points = plan.horizon
+    state = plan.fresh()
+    cells = cube_cells(np.random.default_rng(1).random((100, 2)), 10)
+    plan.read(state, cells, source)
+    before = plan.counts(state)
+    plan.read(state, cells[:0], source)
+    assert (plan.counts(state) == before).all()
+    assert plan.most_points == MAX_TICK
+    state.points = plan.most_points
+    kept = copy.deepcopy(state.cells.total)
     with pytest.raises(HorizonError):
-        plan.step(state, good, source)
+        plan.read(state, cells, source)
+    assert (state.cells.total == kept).all()
 
 
 # --- consistency -------------------------------------------------------------------------------------------
@@ -240,24 +241,21 @@ def test_releases_at_any_time(dimension: int, variant: str, epsilon: str) -> Non
     plan, source = plan_of(dimension, variant, epsilon), Randomness.seeded(5)
     points = np.random.default_rng(3).random((700, dimension))
     points[::7] = 1.0
-    state = plan.start(source)
+    state = plan.fresh(int(source.words(1)[0]))
     for part in np.split(points, [1, 2, 9, 10, 100, 333]):
-        plan.step(state, part, source)
+        plan.read(state, cube_cells(part, 10), source)
         kept = copy.deepcopy(state)
-        release, again = plan.release(state), plan.release(state)
-        assert (release.points == again.points).all()
+        counts, synthetic = plan.counts(state), released(plan, state)
+        assert (counts == plan.counts(state)).all()
         assert all((a == b).all() for a, b in zip(kept.stored, state.stored, strict=True))
-        assert release.points.shape == (state.points, dimension)
-        assert ((release.points >= 0) & (release.points <= 1)).all()
-        assert release.counts.min() >= 0
-        assert (
-            np.bincount(codes_of(release.points, release.depth), minlength=1 << release.depth)
-            == release.counts
-        ).all()
-        assert (plan.release(state, seed=1).points != release.points).any()
-    assert release.depth == (0 if epsilon == "0.001" else min(plan.schedule.level_of(700), 10))
-    assert "values of one record" in plan.describe()
-    assert plan.horizon > 10**7
+        assert synthetic.shape == (state.points, dimension)
+        assert ((synthetic >= 0) & (synthetic <= 1)).all()
+        assert counts.min() >= 0
+        depth = state.cells.depth
+        cells = cube_cells(synthetic, depth) if depth else np.zeros(len(synthetic), np.int64)
+        assert (np.bincount(cells, minlength=1 << depth) == counts).all()
+    assert depth == (0 if epsilon == "0.001" else min(plan.schedule.level_of(700), 10))
+    assert plan.most_points > 10**7
 
 
 @pytest.mark.parametrize("variant", ["paper", "default"])
@@ -266,9 +264,9 @@ def test_much_budget_finds_where_the_points_are(variant: str) -> None:
     near = {}
     for epsilon in ("200", "0.2"):
         plan, source = plan_of(2, variant, epsilon, 12), Randomness.seeded(2)
-        state = plan.start(source)
-        plan.step(state, np.ones((6000, 2)), source)
-        near[epsilon] = float((plan.release(state).points > 0.9).all(axis=1).mean())
+        state = plan.fresh(int(source.words(1)[0]))
+        plan.read(state, cube_cells(np.ones((6000, 2)), 12), source)
+        near[epsilon] = float((released(plan, state) > 0.9).all(axis=1).mean())
     assert near["200"] > 0.97
     assert near["0.2"] < 0.9
 
@@ -279,9 +277,9 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
     totals = []
     for size in (1, 13, 900):
         plan, source = plan_of(2, "default"), Randomness.seeded(1)
-        state = plan.start(source)
+        state = plan.fresh(int(source.words(1)[0]))
         for first in range(0, 900, size):
-            plan.step(state, points[first : first + size], source)
+            plan.read(state, cube_cells(points[first : first + size], 10), source)
         totals.append(state.cells.total.tolist())
         assert (state.cells.pending <= state.cells.total).all()
     assert totals[0] == totals[1] == totals[2]
@@ -291,8 +289,8 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
 def test_new_cells_split_earlier_points_like_those_they_know(dimension: int) -> None:
     """Right after a depth began its cells know less than half of the points; those are all in one corner."""
     plan, source = plan_of(dimension, "default", "8"), Randomness.seeded(2)
-    state = plan.start(source)
-    plan.step(state, np.zeros((plan.schedule.start(10) + 1, dimension)), source)
+    state = plan.fresh(int(source.words(1)[0]))
+    plan.read(state, np.zeros(plan.schedule.start(10) + 1, np.int64), source)
     assert state.cells.depth == 10
     counts = plan.counts(state)
     assert counts[0] / counts.sum() > 0.9
@@ -305,10 +303,10 @@ def test_a_moving_crowd_is_followed() -> None:
     far = {}
     for blocks in (1, 8):
         design = replace(DEFAULT, blocks=blocks)
-        plan = OnlinePointsPlan(OnlinePoints(2), PureDP.of(2), Event("replace"), design)
+        plan = OnlineCells(Schedule(2, Fraction(2), design, 20))
         source = Randomness.seeded(7)
-        state = plan.start(source)
-        plan.step(state, points, source)
-        far[blocks] = float((plan.release(state).points > 0.5).all(axis=1).mean())
+        state = plan.fresh(int(source.words(1)[0]))
+        plan.read(state, cube_cells(points, 20), source)
+        far[blocks] = float((released(plan, state) > 0.5).all(axis=1).mean())
     assert far[8] > 0.33
     assert far[1] < 0.25

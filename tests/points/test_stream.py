@@ -27,7 +27,7 @@ from dpstream.core.errors import (
 from dpstream.core.privacy import Event, Individual, Randomness, User
 from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points import Points, PointsStreamPlan
+from dpstream.families.points import Points, PointsPlan
 from dpstream.families.points.points_plan import shuffled
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
@@ -47,12 +47,12 @@ LINE = Schema((Real("x", [0, 0.25, 0.5, 0.75, 1]),))
 REPLACE = Event("replace")
 
 
-def plan(schema: Schema = CITY, epsilon: str = "4", **options: Any) -> PointsStreamPlan:
+def plan(schema: Schema = CITY, epsilon: str = "4", **options: Any) -> PointsPlan:
     more = {"log": ("price",), "periodic": ("hour",)} if schema is CITY else {}
     return Points(schema, **{"max_depth": 12, **more, **options}).calibrate(epsilon=epsilon, unit=REPLACE)
 
 
-def start(folder: Path, made: PointsStreamPlan, *, seed: int = 1, **publishing: Any) -> Stream:
+def start(folder: Path, made: PointsPlan, *, seed: int = 1, **publishing: Any) -> Stream:
     return open_stream(
         made,
         made.recipe.schema,

@@ -9,7 +9,8 @@ The order (higher may import lower; parts of one level do not import each other)
         whose), simulate
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger); checks (certificates, conformance)
-    families: growing, census (built on tabular), tabular, panel, points
+    families: tabular, growing, census, panel, points
+    mechanisms (what mechanisms for tables are made of)
     spark (an engine: records that stay in a cluster)
     io: sources, sinks, libpq
     core: tables, counters, graphical; contracts; privacy, schema; pictures; durable, compiling, foreign, threads;
@@ -41,8 +42,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("io.libpq", "io.objects"),
     ("io.sources", "io.sinks"),
     ("spark",),
-    ("families.tabular", "families.panel", "families.points"),
-    ("families.growing", "families.census"),
+    ("mechanisms",),
+    ("families.tabular", "families.growing", "families.census", "families.panel", "families.points"),
     ("stream", "checks"),
     ("project",),
     ("tools.simulate",),
@@ -102,10 +103,13 @@ def imported(tree: ast.AST, module: str, is_package: bool) -> list[tuple[int, st
             name = ".".join(part for part in (base, node.module) if part)
             found += [(node.lineno, f"{name}.{alias.name}" if name in BARE else name) for alias in node.names]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-            if not (node.args and isinstance(node.args[0], ast.Constant)):
-                found.append((node.lineno, "dpstream.<computed>"))
-            else:
-                found.append((node.lineno, str(node.args[0].value)))
+            name = node.args[0] if node.args else None
+            if isinstance(name, ast.JoinedStr) and isinstance(name.values[0], ast.Constant):
+                name = name.values[0]  # f"dpstream.cli.{verb}": some module of a part that is written there
+                name = name if str(name.value).endswith(".") and str(name.value).count(".") > 1 else None
+            found.append(
+                (node.lineno, str(name.value) if isinstance(name, ast.Constant) else "dpstream.<computed>")
+            )
     return [(line, name) for line, name in found if name == "dpstream" or name.startswith("dpstream.")]
 
 

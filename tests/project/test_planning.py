@@ -20,9 +20,9 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.families.points import OnlinePoints
 from dpstream.families.points.points_plan import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.lab.audits.points_audit import cube_cells, cube_plan
 from dpstream.project.planning import parse_wish
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 6, 2))
@@ -120,14 +120,14 @@ def test_panels_are_as_wrong_as_predicted() -> None:
     off: dict[str, list[float]] = {"poor": [], "total": [], "at least 1": []}
     for run in range(runs):
         randomness = Randomness.seeded(run)
-        state, counting = window.core.start(people), reaching.core.start(people)
+        state, counting = window.start(people), reaching.start(people)
         release = reached = None
         for now in reports:
-            release = window.core.step(state, now.astype(np.int64), randomness)
-            reached = reaching.core.step(counting, now.astype(np.int64), randomness)
+            release = window.advance(state, now.astype(np.int64), randomness)
+            reached = reaching.advance(counting, now.astype(np.int64), randomness)
         assert release is not None
         assert reached is not None
-        counts = release.counts - window.core.padding
+        counts = release.counts - window.padding
         off["poor"].append(float(counts[1::2].sum() - reports[-1].sum()))
         off["total"].append(float(counts.sum() - people))
         off["at least 1"].append(float(reached.estimates[1] - reports.any(axis=0).sum()))
@@ -149,18 +149,19 @@ def test_panels_are_as_wrong_as_predicted() -> None:
 @pytest.mark.parametrize("variant", ["default", "paper"])
 def test_halves_of_coordinates_are_as_wrong_as_predicted(dimension: int, variant: Any) -> None:
     """120 runs: a root mean square is 6.5 % wrong by chance, so 33 % is 5 of these; half the noise is rejected."""
-    plan = OnlinePoints(dimension, variant).calibrate(1, Event("replace"))
+    plan = cube_plan(dimension, variant)
     schedule = plan.schedule
     last = schedule.start(schedule.level_of(1000)) - 1
     where = np.random.default_rng(3).random((last + 1, dimension)) ** 1.7
+    cells = cube_cells(where, 20)
     predicted = half_errors(schedule, plan.design, last)
     assert len(predicted) == dimension
     assert half_errors(schedule, plan.design, schedule.start(1) - 1) == []
     off: list[list[float]] = [[] for _ in predicted]
     for run in range(120):
         randomness = Randomness.seeded(run)
-        state = plan.start(randomness)
-        plan.step(state, where, randomness)
+        state = plan.fresh()
+        plan.read(state, cells, randomness)
         for depth in range(dimension):
             since = (
                 0 if schedule.rereads_all else schedule.start(depth if plan.design.history else depth + 1) - 1

@@ -87,7 +87,7 @@ def test_one_column_keeps_its_empty_cells(tmp_path: Path) -> None:
 def test_ndjson_fills_missing_keys_with_nulls(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_text('{"zip": "1", "rent": 5}\n\n{"rent": 6.5, "paid": true}\n')
-    assert read_table(path).to_pydict() == {"zip": ["1", None], "rent": [5.0, 6.5], "paid": [None, True]}
+    assert read_table(path).to_pydict() == {"zip": ["1", None], "rent": ["5", "6.5"], "paid": [None, "true"]}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet"])

@@ -54,7 +54,7 @@ def taken(config: Config, place: Path, *, large: bool, counts: bool = True) -> d
         out, granted = place / "out", []
         own = CountedFile.grant
         patch.setattr(CountedFile, "grant", lambda *given: granted.append(given) or own(*given))
-        with config.open_stream(state=place / "state", out=out, randomness=Randomness.seeded(3)) as stream:
+        with config.at(place / "state", out).open_stream(randomness=Randomness.seeded(3)) as stream:
             try:
                 steps = len(list(taken_steps(config, stream, source)))
             except DpstreamError as error:

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.schema.cells import parse_record
 from dpstream.io.sources import SourceOptions, formats, open_source
+from dpstream.io.sources.json_records import parse_record
 
 BINS = {"other": "none of them", "missing": "nothing there"}
 SCHEMA = Schema(
@@ -433,7 +433,9 @@ def test_where_a_record_of_a_wide_file_stands_decides_nothing(
         (tmp_path / "a.ndjson").write_bytes(b"\n".join(map(json_line, order)))
         steps = list(open_source(options, base=tmp_path, columns=["poor"]).steps())
         assert [step.inserts.num_rows for step in steps] == [4, 4, 4]
-        assert steps[2].inserts.column("poor").to_pylist() == [i == place or None for i in range(4)]
+        assert steps[2].inserts.column("poor").to_pylist() == [
+            "true" if i == place else None for i in range(4)
+        ]
 
 
 def test_files_of_several_formats_are_one_table(tmp_path: Path) -> None:
@@ -455,5 +457,5 @@ def test_standard_input_without_a_schema_takes_the_keys_as_they_come(monkeypatch
     options = SourceOptions.parse({"path": "-", "time_column": "when", "end": 2, "eof": "close"})
     first, second = open_source(options).steps()
     assert first.inserts.column("age").to_pylist() == [None, "x"]
-    assert first.inserts.column("zip").to_pylist() == [7, b"list or object"]
+    assert first.inserts.column("zip").to_pylist() == ["7", "\x00list or object"]
     assert second.inserts.num_rows == 1

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources import SourceOptions, UnreadableError
 from dpstream.io.sources import stdin as stdin_module
-from dpstream.io.sources.query import QuerySource
+from dpstream.io.sources.query import QuerySource, duckdb_answer
 from dpstream.io.sources.stdin import StdinSource
 
 duckdb = pytest.importorskip("duckdb")
@@ -145,7 +146,8 @@ QUERY: dict[str, Any] = {
 
 def asked(folder: Path, first: int = 1, *, today: str = "2026-01-08", **changes: Any) -> list[Any]:
     options = SourceOptions.parse({**QUERY, **changes})
-    source = QuerySource(options, base=folder, today=datetime.date.fromisoformat(today))
+    ask = partial(duckdb_answer, options, folder)
+    source = QuerySource(options, ask, today=datetime.date.fromisoformat(today))
     return [
         (
             s.batch_id,

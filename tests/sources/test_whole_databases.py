@@ -290,8 +290,8 @@ def test_what_is_published_of_a_database_that_is_read_whole() -> None:
     [
         ({"shape": "snapshots"}, "one of table and query"),
         ({"shape": "snapshots", "table": "t", "query": "TABLE t"}, "one of table and query"),
-        ({"shape": "snapshots", "query": " "}, "query is missing"),
-        ({**TIMES, "query": "TABLE t", "wait": "6 hours"}, "wait has no meaning with stays"),
+        ({"shape": "snapshots", "query": " "}, "query is not a text, or is empty"),
+        ({**TIMES, "query": "TABLE t", "wait": "6 hours"}, 'wait has no meaning with shape = "stays"'),
         ({"insert_only": True, "time_column": "since", "query": "TABLE t"}, "query has no meaning"),
         ({"insert_only": True, "time_column": "since"}, "table is missing"),
     ],

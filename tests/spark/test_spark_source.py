@@ -253,14 +253,14 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
     ("old", "new", "words"),
     [
         ('time_column = "day"\n', "", "time_column is missing"),
-        ('table = "parquet.`visits`"\n', "", "nothing says what is read"),
+        ('table = "parquet.`visits`"\n', "", "table and query are both missing"),
         (
             'table = "parquet.`visits`"\ntime_column = "day"',
             'query = "SELECT * FROM t WHERE day > ?"',
             "query has 1 parameter|query has one",
         ),
         ('table = "parquet.`visits`"', 'query = "SELECT ?, ?"', "time_column has no meaning for a query"),
-        ('op_column = "op"', 'late = "next-step"', "Spark cannot tell late records"),
+        ('op_column = "op"', 'late = "next-step"', "cannot tell late records"),
         ('op_column = "op"', 'user_column = "who"', "unit"),
         ('name = "visits"', 'name = "visits"\nunit = "user"\nmax_events = 3', "user_column"),
         ('op_column = "op"', 'remote = "http://x"', "no URL of Spark Connect"),
@@ -293,7 +293,7 @@ def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_pat
             .replace('op_column = "op"\n', "")
             .replace('time_column = "day"\n', ""),
             ConfigError,
-            'shape = "snapshots" cannot be read from Spark',
+            'shape = "snapshots" has no meaning for Spark',
         ),
         (keyed.replace("key_column", 'order_column = "who"\nkey_column'), ConfigError, "are the same column"),
         (

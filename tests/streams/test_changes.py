@@ -22,9 +22,9 @@ from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables.change_tables import apply_changes, content_sha256
-from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
+from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
 from dpstream.stream.release.persistent_records import (
     PersistentRecords,

@@ -416,7 +416,11 @@ def _batch(schema: Schema, records: dict[str, Sequence[Any]]) -> EncodedBatch:
 
 
 def test_a_column_that_follows_from_others_was_not_measured_and_its_reader_learns_why(tmp_path: Path) -> None:
-    simulate("evictions-by-zip", 2, tmp_path / "z", rows_per_step=60)
+    config = simulate("evictions", 2, tmp_path / "z", rows_per_step=60)
+    rule = '[schema.constraints.derived]\ndistrict = { from = "zip", file = "districts.csv", read = false }\n'
+    config.write_text(config.read_text().replace("[mechanism]", f"{rule}\n[mechanism]"))
+    with (tmp_path / "z" / "districts.csv").open("a") as districts:
+        districts.write("other,missing\n")
     for _ in dpstream.Config.load(tmp_path / "z/dpstream.toml").run():
         pass
     release = dpstream.read(tmp_path / "z/releases")

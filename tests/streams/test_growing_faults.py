@@ -11,8 +11,8 @@ from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, ki
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.growing import ERM, MWEM, BBImprover, BBScheduler, FeatureMap, MWEMPGMBox
-from dpstream.families.tabular import MWEMPGM
 from dpstream.io.sinks import read_manifest
+from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch
 
 SCHEMA = Schema((Boolean("paid"), Boolean("late")))

@@ -23,7 +23,6 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.families.points import OnlinePoints
 from dpstream.io.sinks import Publisher
 from dpstream.lab.audits.census_audit import (
     KeyedStay,
@@ -31,6 +30,7 @@ from dpstream.lab.audits.census_audit import (
     transcript_plan,
 )
 from dpstream.lab.audits.door import drawn_and_published
+from dpstream.lab.audits.points_audit import cube_plan
 from dpstream.lab.audits.published_panel import panel_published
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.public_release import OtherKinds, kinds_there
@@ -127,7 +127,7 @@ def redrawn(counts: list[NoisyCounts], truths: list[Any], randomness: Randomness
 
 def test_intervals_of_cells_hold() -> None:
     depth = 6
-    made, generator = OnlinePoints(2, max_depth=depth).calibrate(4), np.random.default_rng(1)
+    made, generator = cube_plan(2, depth=depth, epsilon=4), np.random.default_rng(1)
     points = generator.integers(0, 1 << depth, 3000)
     points[generator.random(3000) < 0.5] = 3
     state = made.fresh()

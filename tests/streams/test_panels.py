@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpstream.core.errors import BudgetError, ConfigError, DataError, DpstreamError, HorizonError, UnitError
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.families.panel import AtLeast, FixedWindow, PanelCumulative, PanelWindow
+from dpstream.families.panel import AtLeast, PanelCumulative, PanelWindow
 from dpstream.families.panel.people import seat
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
@@ -392,7 +392,4 @@ def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
     for question in ("how many?", "at least 3 of the last 2", "at least 1 so far", 7):
         with pytest.raises(ConfigError):
             release.answer(question)
-    assert (
-        FixedWindow(6, 3).calibrate("1/10").padding
-        == release.manifest["accuracy"]["panel"]["padding_of_a_pattern"]
-    )
+    assert plan().padding == release.manifest["accuracy"]["panel"]["padding_of_a_pattern"]

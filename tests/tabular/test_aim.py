@@ -16,9 +16,10 @@ from dpstream.core.graphical import Measurement
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, AIMPlan, Baseline
-from dpstream.families.tabular.aim import Candidates
+from dpstream.families.tabular import Baseline
 from dpstream.lab.audits.aim_audit import aim_loss, audit_aim
+from dpstream.mechanisms import AIM, AIMPlan
+from dpstream.mechanisms.aim import Candidates
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
 WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))

@@ -20,10 +20,11 @@ from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Pure
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, dpstabs_state
+from dpstream.families.tabular import Baseline, DPStabs, dpstabs_state
 from dpstream.families.tabular.dpstabs_state import TotalNoise, arrival_weights
-from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
-from dpstream.families.tabular.table_release import ModelSynthesis, TableSynthesis
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
+from dpstream.mechanisms.table_release import ModelSynthesis, TableSynthesis
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -426,7 +427,7 @@ class SilentPlan(OfflinePlan):
         return self.inner.options()
 
     def run(self, batch, part, randomness, prior=None):
-        return self.inner.run(batch, part, randomness, prior)
+        return OfflineRun(self.inner.run(batch, part, randomness, prior).model)
 
 
 def test_an_offline_mechanism_that_does_not_tell_its_noise():

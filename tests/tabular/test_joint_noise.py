@@ -14,8 +14,9 @@ from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import WeightedSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Pooled
-from dpstream.families.tabular.joint_groups import deviations, draw_shares, together
+from dpstream.families.tabular import Pooled
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.joint_groups import deviations, draw_shares, together
 from dpstream.stream.release.estimates import add_up, projected
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
@@ -80,14 +81,14 @@ def test_mwem_measures_a_whole_workload_together() -> None:
     """Where it measures some, nothing changes."""
     workload = Workload.all_k_way(DOMAIN, 1)
     plan = MWEMPGM().calibrate(workload, PureDP.of(1), Event())
-    run = plan.full_run(batch(400, 2), "net", Randomness.seeded(4))
+    run = plan.run(batch(400, 2), "net", Randomness.seeded(4))
     assert run.total_variance == pytest.approx(plan.total_variance())
     (output,) = run.outputs
     assert output.noise == HistogramsNoise(Fraction(1), (3,) * 6)
     assert plan.noise.variance > 3.5 * output.noise.variance
     assert sum(part.total for part in plan.parts()) == 1
     some = MWEMPGM(k=2).calibrate(workload, PureDP.of(1), Event())
-    drawn = some.full_run(batch(400, 2), "net", Randomness.seeded(4)).outputs
+    drawn = some.run(batch(400, 2), "net", Randomness.seeded(4)).outputs
     assert [one.noise for one in drawn] == [some.noise] * 2
 
 

@@ -14,7 +14,7 @@ from dpstream.core.errors import LimitError
 from dpstream.core.graphical import tree_cells
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.limits import check_each
+from dpstream.mechanisms.limits import check_each
 from dpstream.tools.simulate import simulate
 
 _STATUS = """

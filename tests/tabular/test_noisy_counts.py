@@ -13,12 +13,13 @@ from dpstream.core.counters.cell_law import gain_law
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.lab.audits.door import drawn_and_published, only_drawn
 from dpstream.lab.audits.pooled_audit import Leaking
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.mechanisms import AIM, MWEMPGM
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

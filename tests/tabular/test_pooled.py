@@ -27,10 +27,11 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.families.tabular.pooled_run import Design, MeasuredCells, Runner, Signs
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
+from dpstream.families.tabular.pooled_run import Design, Runner, Signs
 from dpstream.lab.audits.pooled_audit import audit_pooled
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -219,7 +220,11 @@ def test_a_record_moves_every_sum_of_signs_by_at_most_what_is_declared(replaced:
     for _ in range(100):
         rows = drawn_rows(generator, 30)
         other = np.concatenate((rows[1:], drawn_rows(generator, 1))) if replaced else rows[1:]
-        one, two = (np.array(signs.read(histograms(SIGN_PAIRS, r), wanted)) for r in (rows, other))
+        flat = [histograms(SIGN_PAIRS, r) for r in (rows, other)]
+        by_clique = [
+            {c: own[followed.cells.part(i)] for i, c in enumerate(followed.cells.cliques)} for own in flat
+        ]
+        one, two = (np.array(signs.read(counts, wanted)) for counts in by_clique)
         reached = np.maximum(reached, np.abs(one - two))
     np.testing.assert_array_equal(
         reached, np.full(6, Event("replace" if replaced else "add-remove").changed_cells)

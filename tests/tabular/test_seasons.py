@@ -16,10 +16,11 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
-from dpstream.families.tabular.pooled_run import MeasuredCells, with_margins
+from dpstream.families.tabular.pooled_run import with_margins
 from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.lab.audits.pooled_audit import exact_pooled
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.table_model import fit_table
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

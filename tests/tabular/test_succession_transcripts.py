@@ -102,7 +102,7 @@ def losses(where, seed, base=None, **options):
         {},
         {"past": "literal"},
         {"deletions": True},
-        {"k": 1, "score": "mean-sampling"},
+        {"k": 1, "score": "mean-cells"},
         {"counter": "unbounded-block"},
     ],
     ids=str,

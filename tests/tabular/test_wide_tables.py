@@ -15,9 +15,9 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.limits import TreeCapacity
 from dpstream.families.tabular.pooled_run import move_to_columns
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms.limits import TreeCapacity
+from dpstream.mechanisms.workload_cells import Cells
 
 
 def _workload(sizes: list[int], wide: int) -> Workload:

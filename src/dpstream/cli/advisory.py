@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from dpstream.cli.health import ATTENTION
-from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.shared import ATTENTION, json_option, print_json
 from dpstream.cli.types import FilePath
 
 

@@ -1,14 +1,18 @@
-"""``dpstream approve``: publish steps that were held."""
+"""``dpstream approve`` and ``withdraw``: publish steps that were held; take a released table back."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import by_option, config_argument, opened
-from dpstream.cli.types import FilePath
+from dpstream.cli.shared import by_option, of_stream, opened
+from dpstream.cli.types import Whole
 from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
 
 
 def _steps(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
@@ -23,22 +27,13 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 
 
 @click.command("approve", short_help="Publish steps that are held.")
-@config_argument
+@of_stream("--state", "--out")
 @click.option(
     "--step", "chosen", callback=_steps, metavar="STEPS", help="The held step, or several: 3, 3-7 or 3,5-7."
 )
 @click.option("--all", "everything", is_flag=True, help="Every held step, in order.")
 @by_option
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
-@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
-def command(
-    config: str,
-    chosen: list[range] | None,
-    everything: bool,
-    by: str,
-    state: str | None,
-    out: str | None,
-) -> None:
+def command(config: Config, chosen: list[range] | None, everything: bool, by: str) -> None:
     """Publish committed steps that [output] approve = true has held. Costs no budget; may be repeated.
 
     A step that is never approved has cost its budget all the same.
@@ -50,14 +45,12 @@ def command(
       dpstream approve dpstream.toml --all
       dpstream approve dpstream.toml --step 3-7 --by "Anna Meier"
     """
-    from dpstream.project import Config
     from dpstream.project.base import require_border
 
     if everything == (chosen is not None):
         raise ConfigError("say which steps", where="approve", allowed="either --step or --all")
-    loaded = Config.load(config)
-    require_border(loaded, state)
-    with opened(loaded, state=state, out=out) as stream:
+    require_border(config)
+    with opened(config) as stream:
         held = set(stream.held())
         # Of a range what is held in it; a step that is named by itself has to be there.
         steps = (
@@ -72,5 +65,31 @@ def command(
         approved = stream.approve(steps, by=by)
     told = ", ".join(map(str, approved))
     click.echo(
-        f"published: step {told}" if approved else "nothing was held", err=loaded.output.sink == "stdout"
+        f"published: step {told}" if approved else "nothing was held", err=config.output.sink == "stdout"
     )
+
+
+@click.command("withdraw", short_help="Take a released table back, and say why; or reject a held one.")
+@of_stream("--state", "--out")
+@click.option("--step", required=True, type=Whole(), help="The released or held step.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why. It is published where the step was.")
+@by_option
+def withdraw(config: Config, step: int, reason: str, by: str) -> None:
+    """Remove a step's table from the releases. Its manifest stays, and readers are told the reason.
+
+    A step that is held for approval is rejected: nothing of it is published, and the reason stays inside.
+
+    Nothing is refunded: what was released was released, and its cost stays in the ledger. May be repeated.
+    Do not put private values into the reason.
+
+    \b
+    Example:
+      dpstream withdraw dpstream.toml --step 17 --reason "the source sent week 16 twice"
+    """
+    with opened(config) as stream:
+        held = step in stream.held()
+        fresh = stream.withdraw(step, reason, by=by)
+    if held:
+        click.echo(f"step {step} is rejected: it was held, and nothing of it is published")
+    else:
+        click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")

@@ -66,7 +66,7 @@ def command(
         )
     if question_id is not None and question is None:
         raise ConfigError("an id names one question", where="--id", allowed="with QUESTION")
-    with _opened(Config.load(config), state) as stream:
+    with _opened(Config.load(config).at(state)) as stream:
         if listed:
             for asked in stream.asked():
                 _show(asked, as_json)
@@ -105,7 +105,7 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _opened(config: Config, state: str | None) -> AskingStream:
+def _opened(config: Config) -> AskingStream:
     from dpstream.core.contracts.registry import mechanisms_with
     from dpstream.stream import AskingStream
     from dpstream.stream.store.place import has_store
@@ -117,9 +117,9 @@ def _opened(config: Config, state: str | None) -> AskingStream:
             where=str(config.path),
             allowed=" or ".join(f'[mechanism] name = "{name}"' for name in asked),
         )
-    if not has_store(config.state_dir if state is None else Path(state), server=config.server):
+    if not has_store(config.state_dir, server=config.server):
         raise ConfigError("there are no records yet", where="ask", allowed="dpstream run first")
-    stream = opened(config, state=state, publish=False)
+    stream = opened(config, publish=False)
     assert isinstance(stream, AskingStream)
     return stream
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.check_hints import Hints
-from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.cli.shared import json_option, of_stream, print_json
 from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ class Finding:
 
 
 @click.command("check", short_help="Say what in the data does not fit; spends nothing.")
-@config_argument
+@of_stream()
 @click.option(
     "--show-values",
     is_flag=True,
     help="Print offending values and where they are: private, on a terminal only.",
 )
 @json_option
-def command(config: str, show_values: bool, as_json: bool) -> int:
+def command(config: Config, show_values: bool, as_json: bool) -> int:
     """Read the configuration and all data, and say what does not fit, column by column.
 
     Nothing is spent and nothing is written. Exit code 2 if there is a problem. Lines that begin with "look:" name what
@@ -65,7 +65,6 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     Example:
       dpstream check dpstream.toml --show-values
     """
-    from dpstream.project import Config
     from dpstream.project.keyed_check import how_it_is_read
 
     if show_values and (as_json or not sys.stdout.isatty()):
@@ -74,13 +73,12 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             where="--show-values",
             allowed="a terminal, without --json, pipes or files",
         )
-    loaded = Config.load(config)
-    source = loaded.source(reveal=show_values)
+    source = config.source(reveal=show_values)
     filled: set[str] = set()
     violated: dict[str, int] = {}
-    keyed, hints = _keyed_check(loaded), Hints(loaded)
+    keyed, hints = _keyed_check(config), Hints(config)
     steps, problems = find_problems(
-        loaded,
+        config,
         reveal=show_values,
         source=source,
         filled=filled,
@@ -89,9 +87,9 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
         hints=hints,
     )
     fits = not problems
-    constraints = loaded.schema().constraints
+    constraints = config.schema().constraints
     repaired = constraints is not None and bool(constraints.repair)
-    if not loaded.schema().confirmed:
+    if not config.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
         told = hints.sentences(private=False)
@@ -100,7 +98,7 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
         for sentence in problems:
             click.echo(sentence)
         terminal = sys.stdout.isatty()
-        for name in loaded.schema().names if steps and terminal else ():
+        for name in config.schema().names if steps and terminal else ():
             if name not in filled:
                 click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
         for sentence in hints.sentences(private=terminal):
@@ -111,9 +109,9 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             verb = "violates" if records == 1 else "violate"
             click.echo(f"{counted(records, 'record')} {verb} the constraint {words!r} (private)")
         if keyed is not None and steps and not problems:
-            click.echo(how_it_is_read(loaded.source_options))
+            click.echo(how_it_is_read(config.source_options))
             hidden = ["--show-values says how many are there, and how many come and leave a step (private)"]
-            shown = keyed.sentences(loaded.source_options.every) if show_values else hidden
+            shown = keyed.sentences(config.source_options.every) if show_values else hidden
             for sentence in shown:
                 click.echo(sentence)
         verdict = "all rows fit the schema" if fits else "fix the schema or the data"
@@ -135,7 +133,6 @@ def find_problems(
     keyed: KeyedCheck | None = None,
     violated: dict[str, int] | None = None,
     hints: Hints | None = None,
-    state: str | Path | None = None,
 ) -> tuple[int, list[str]]:
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
 
@@ -145,14 +142,12 @@ def find_problems(
         keyed: follows the records, where they have keys; the configuration's own by default.
         violated: gets how many records violate each public constraint, whatever becomes of them. Private.
         hints: sees all rows.
-        state: where the stream's state is; the configuration's own place by default.
 
     Errors:
         StepError: where each file is a step, a file sorts before one that is released, so that a run refuses it.
     """
     from dpstream.core.contracts import CheckedBatch
     from dpstream.core.privacy import InsertedRecord
-    from dpstream.core.schema.cells import holds_something
     from dpstream.core.tables.contribution import id_bytes
 
     plan, column, steps = config.plan(), str(config.source_options.user_column), 0
@@ -163,7 +158,7 @@ def find_problems(
     following = _keyed_check(config) if keyed is None else keyed
     stopped: list[str] = []
     notes: list[str] = []
-    seen, key = _read_before(config, state)
+    seen, key = _read_before(config)
     for entry in (source or config.source(reveal=reveal)).steps(seen=seen, key=key):
         if until is not None and entry.step > until:
             break
@@ -175,7 +170,7 @@ def find_problems(
                     hints.see(entry, table)
                 if filled is not None:
                     names = [name for name in table.column_names if name not in filled]
-                    filled.update(name for name in names if holds_something(table.column(name)))
+                    filled.update(name for name in names if table.column(name).null_count < table.num_rows)
                 if violated is not None and schema.constraints is not None:
                     for words, records in schema.violated(table, where=place).items():
                         violated[words] = violated.get(words, 0) + records
@@ -199,15 +194,14 @@ def find_problems(
     return steps, [finding.sentence() for finding in findings.values()] + notes + stopped
 
 
-def _read_before(config: Config, state: str | Path | None) -> tuple[dict[str, int] | None, bytes]:
+def _read_before(config: Config) -> tuple[dict[str, int] | None, bytes]:
     """Which files a stream has read, where each file is a step; the same as a run knows it."""
     from dpstream.stream.ledger.reading import read_source_position
 
     options = config.source_options
     if options.every != "files" or options.kind != "files":
         return None, b""
-    folder = config.state_dir if state is None else Path(state)
-    found = read_source_position(folder, server=config.server, key=config.state_key())
+    found = read_source_position(config.state_dir, server=config.server, key=config.state_key())
     return (None, b"") if found is None else found
 
 
@@ -260,3 +254,96 @@ def _add(findings: dict[tuple[str, str], Finding], problem: Any, place: str) -> 
         finding.steps.append(place)
     new = [value for value in problem.values if value not in finding.values]
     finding.values += new[: max(0, _MAX_VALUES - len(finding.values))]
+
+
+#: Rows that are looked at for identifiers.
+_HINT_ROWS = 20_000
+#: A last period is compared with so many others or more, and only where they hold so many rows.
+_OTHERS, _MANY = 4, 20
+
+
+class Hints:
+    """Sees the rows of all steps, and says what looks wrong although it fits. Private, but for what the file says."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._tables: list[Any] = []
+        self._left = _HINT_ROWS
+        self._step = 0
+        self._rows: dict[int, int] = {}
+        self._batch_id = ""
+
+    def see(self, entry: StepInput, table: Any) -> None:
+        """Take rows of a step."""
+        self._step, self._batch_id = entry.step, entry.batch_id
+        self._rows[entry.step] = self._rows.get(entry.step, 0) + table.num_rows
+        whole = self._config.source_options.whole_tables
+        if self._left > 0 and not (whole and self._tables):
+            self._tables.append(table.slice(0, self._left))
+            self._left -= table.num_rows
+
+    def sentences(self, *, private: bool) -> list[str]:
+        """What to look at, one sentence each; what only the records say where ``private`` sentences may be shown."""
+        told = [*self._operations(), *self._ends_within()]
+        return [*told, *self._identifiers(), *self._cut_off()] if private else told
+
+    def _operations(self) -> list[str]:
+        from dpstream.core.schema import Categorical
+        from dpstream.project.keyed_draft import are_operations
+
+        return [
+            f"column {column.name!r} holds words of a change feed; if it says what happened to a record, name it as "
+            "op_column in [source], and take it out of [schema.columns]"
+            for column in self._config.schema().columns
+            if isinstance(column, Categorical) and are_operations(column.name, column.bin_labels())
+        ]
+
+    def _identifiers(self) -> list[str]:
+        import pyarrow as pa
+
+        from dpstream.core.schema import Categorical, Integer
+        from dpstream.project.column_draft import is_nearly_unique
+
+        found = []
+        for column in self._config.schema().columns:
+            if isinstance(column, Categorical | Integer):
+                parts = [
+                    table.column(column.name) for table in self._tables if column.name in table.column_names
+                ]
+                chunks = [
+                    chunk for part in parts for chunk in part.chunks if not pa.types.is_nested(chunk.type)
+                ]
+                same = [chunk for chunk in chunks if chunk.type == chunks[0].type]
+                if same and is_nearly_unique(pa.chunked_array(same)):
+                    found.append(
+                        f"hardly a value of column {column.name!r} occurs twice; if it is an identifier, take it out "
+                        "of [schema.columns] and name it in the list ignore of [schema]"
+                    )
+        return found
+
+    def _ends_within(self) -> list[str]:
+        options = self._config.source_options
+        last, grid = options.final_step(), options.grid
+        period = None if grid is None or last is None else grid.period(last)
+        if period is not None and last == self._step and isinstance(options.end, datetime.date):
+            final = period[1] - datetime.timedelta(days=1)
+            if options.end < final:
+                return [
+                    f"end = {options.end} lies within the last period, which ends on {final}: step {last} "
+                    f"({self._batch_id}) would be released before it is over, and later records of it come too late"
+                ]
+        return []
+
+    def _cut_off(self) -> list[str]:
+        options = self._config.source_options
+        if self._ends_within():
+            return []  # said already
+        others = [rows for step, rows in self._rows.items() if step != self._step]
+        usual = statistics.median(others) if len(others) >= _OTHERS else 0
+        whole = options.whole_tables or options.key_column is not None
+        if not whole and usual >= _MANY and self._rows[self._step] < usual / 2:
+            return [
+                f"step {self._step} ({self._batch_id}), the last one, holds less than half of what is usual: if its "
+                "period was cut off when the data were made, end the stream one step earlier until the rest is there"
+            ]
+        return []

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.interrupt import INTERRUPTED, Guard
+from dpstream.cli.interrupt import Guard
 from dpstream.cli.progress import counted_progress
-from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
-from dpstream.cli.types import FilePath, Whole
+from dpstream.cli.shared import INTERRUPTED, console, json_option, of_stream, print_json, print_table
+from dpstream.cli.types import Whole
 from dpstream.core.errors import counted
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("errors", short_help="How far the releases are off, by simulation (public, costs nothing).")
-@config_argument
+@of_stream("--releases")
 @click.option(
     "--runs", default=20, show_default=True, type=Whole(0, 10**6), help="How many runs, at least 2."
 )
@@ -38,16 +38,14 @@ if TYPE_CHECKING:
     metavar="TEXT",
     help="The error of an answer, such as \"zip = '94110' and paid\". Repeat it for several.",
 )
-@click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @json_option
 def command(
-    config: str,
+    config: Config,
     runs: int,
     jobs: int,
     seed: int,
     until: int | None,
     questions: tuple[str, ...],
-    releases: str | None,
     as_json: bool,
 ) -> int:
     """Find out by simulation how far the releases are off, and publish it beside them.
@@ -63,19 +61,16 @@ def command(
       dpstream errors dpstream.toml
       dpstream errors dpstream.toml --runs 50 --jobs 4 --question "age >= 65 and smoker"
     """
-    from dpstream.project import Config
     from dpstream.tools.errors import publish_errors, simulate_errors
     from dpstream.tools.errors.published import check_questions
 
-    loaded = Config.load(config)
-    check_questions(loaded, questions)
+    check_questions(config, questions)
     with Guard() as guard, counted_progress("simulated", "runs", quiet=as_json) as tell, guard.hold():
         simulation = simulate_errors(
-            loaded,
+            config,
             runs=runs,
             jobs=jobs,
             seed=seed,
-            releases=releases,
             until=until,
             stop=lambda: guard.stop,
             progress=tell,
@@ -95,10 +90,10 @@ def command(
     return 0
 
 
-def simulate_border(config: Config, taken: list[int], out: str | None, stop: Callable[[], bool]) -> None:
+def simulate_border(config: Config, taken: list[int], stop: Callable[[], bool]) -> None:
     """After a run: what ``[accuracy] simulate`` asks for, where a step whose number doubles was taken.
 
-    Whatever goes wrong is told, and harms nothing: the steps are committed and published.
+    Errors are reported; the run goes on, because the steps are already committed and published.
     """
     runs = config.accuracy.simulate
     borders = [step for step in taken if step & (step - 1) == 0]
@@ -111,7 +106,6 @@ def simulate_border(config: Config, taken: list[int], out: str | None, stop: Cal
         simulation = simulate_errors(
             config,
             runs=runs,
-            releases=out,
             until=borders[-1],
             seconds=config.accuracy.simulate_seconds,
             stop=stop,

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.progress import counted_progress
-from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
+from dpstream.cli.shared import console, json_option, of_stream, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
+    from dpstream.project import Config
     from dpstream.tools.evaluate.contract import EvaluationResult
 
 
 @click.command("evaluate", short_help="Compare the releases with the private table (not releasable).")
-@config_argument
+@of_stream("--state", "--releases")
 @click.option(
     "--out",
     type=FilePath("folder"),
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     metavar="COLUMN",
-    help="Predict this column by two classifiers, from synthetic and real records.",
+    help="Judge how well this column is predicted from the others; by default each in turn.",
 )
 @click.option(
     "--no-ceiling",
@@ -52,11 +53,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave out the offline run that the last table is compared with.",
 )
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
-@click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @json_option
 def command(
-    config: str,
+    config: Config,
     out: str | None,
     workload: str | None,
     listed: str | None,
@@ -64,8 +63,6 @@ def command(
     synthetic: str,
     target: str | None,
     without: bool,
-    state: str | None,
-    releases: str | None,
     as_json: bool,
 ) -> None:
     """Compare the releases of a run with the private table, step by step.
@@ -84,17 +81,15 @@ def command(
       dpstream evaluate dpstream.toml
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
-    from dpstream.project import Config
     from dpstream.tools.evaluate.contract import PAGE, EvaluationRequest, FamilyEvaluation, write_result_files
     from dpstream.tools.evaluate.private_folder import LABEL, check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
     from dpstream.tools.report.evaluation_page import evaluation_page
 
-    loaded = Config.load(config)
     with counted_progress("evaluated", "steps", quiet=as_json) as progress:
         asked = EvaluationRequest(
-            releases=loaded.output.dir if releases is None else Path(releases),
-            state=None if state is None else Path(state),
+            releases=config.output.dir,
+            state=config.state_dir,
             workload=workload,
             steps=None if listed is None else parse_steps(listed),
             every=every,
@@ -103,14 +98,14 @@ def command(
             ceiling=False if without else None,
             progress=progress,
         )
-        evaluation = tool_of("evaluation", FamilyEvaluation, loaded.family)
+        evaluation = tool_of("evaluation", FamilyEvaluation, config.family)
         evaluation.check(asked)
-        places = {"releases": asked.releases, "state": asked.state or loaded.state_dir}
-        folder = loaded.path.parent / "evaluation" if out is None else Path(out)
+        places = {"releases": config.output.dir, "state": config.state_dir}
+        folder = config.path.parent / "evaluation" if out is None else Path(out)
         check_private_folder(folder, places, where="--out")
-        result = evaluation.find(loaded, asked)
+        result = evaluation.find(config, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_result_files(result, folder, evaluation.files, evaluation_page(result))
+    written = write_result_files(result, folder, evaluation_page(result))
     if as_json:
         print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
@@ -150,7 +145,7 @@ def _print(result: EvaluationResult) -> None:
 
     out = console()
     out.print(LABEL)
-    for one in result.told:
+    for one in result.summary:
         if isinstance(one, str):
             out.print(one)
         else:

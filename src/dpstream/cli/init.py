@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpstream.cli.shared import require_free
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.project.config_draft import Question
 
 
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -124,7 +128,6 @@ def command(
       dpstream init --after dpstream.toml --out next.toml
       dpstream init --json-schema > dpstream.schema.json
     """
-    from dpstream.cli.asking import ask
     from dpstream.project.config_draft import draft_config
     from dpstream.project.sections import is_url
     from dpstream.project.succession import draft_successor
@@ -155,7 +158,7 @@ def command(
         path=place,
         database_table=table,
         url_env=url_env,
-        ask=ask if interactive else None,
+        ask=_ask if interactive else None,
     )
     _write(target, text)
     click.echo(
@@ -186,3 +189,23 @@ def _pattern(data: Path, base: Path) -> str:
         }
         data = data / (f"*{endings.pop()}" if len(endings) == 1 else "*")
     return os.path.relpath(data, base)
+
+
+def _ask(question: Question) -> Any:
+    """The value of the answer; None where it is left open. Asked again until the answer can be used."""
+    click.echo(f"\n{question.words}")
+    while True:
+        try:
+            text = click.prompt(question.key, default=question.default, show_default=bool(question.default))
+        except click.Abort:
+            raise ConfigError(
+                "the questions were left before the last one, and nothing was written",
+                where="--interactive",
+                allowed="an answer to each; an empty one leaves it open",
+            ) from None
+        if not text.strip():
+            return None
+        try:
+            return question.read(text.strip())
+        except ConfigError as error:
+            click.echo(str(error))

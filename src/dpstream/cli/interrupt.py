@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
-#: Exit code beside those of the exceptions.
-INTERRUPTED = 5
-
 
 class Guard:
     """Holds SIGINT and SIGTERM while a step is under way.

@@ -1,4 +1,6 @@
-"""``dpstream ledger``: what a stream spent, whether that is what everything else says, and a public copy of it."""
+"""``dpstream ledger``: what a stream spent, whether that is what everything else says, and a public copy of it; and
+``ledger account``: several streams on one private source, and the limit none of them may cross.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.account import command as account
-from dpstream.cli.shared import config_argument, json_option, print_json, print_table
+from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import counted
+from dpstream.core.errors import ConfigError, StoreDamagedError, counted
 
 if TYPE_CHECKING:
     from dpstream.project import Config
+    from dpstream.stream.ledger.account import AccountState
     from dpstream.stream.ledger.reading import Ledger
-
-_DAMAGED = 4
-_state = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 
 
 @click.group("ledger", short_help="Say what was spent, check it, and export it; add streams up.")
@@ -33,15 +32,11 @@ def command() -> None:
     """
 
 
-command.add_command(account)
-
-
 @command.command("show", short_help="Print what every step cost, and what is left.")
-@config_argument
-@_state
+@of_stream("--state")
 @click.option("--last", type=Whole(), metavar="N", help="Only the last N steps.")
 @json_option
-def show(config: str, state: str | None, last: int | None, as_json: bool) -> None:
+def show(config: Config, last: int | None, as_json: bool) -> None:
     """Print what every step cost each unit in it, part by part, when, and the total against the plan.
 
     Changes nothing and needs no lock. Times are those of this machine's clock; no release holds one.
@@ -52,8 +47,7 @@ def show(config: str, state: str | None, last: int | None, as_json: bool) -> Non
     """
     from dpstream.project.ledger_facts import ledger_facts
 
-    loaded, ledger = _read(config, state)
-    facts = ledger_facts(loaded, ledger)
+    facts = ledger_facts(config, _read(config))
     facts["spends"] = facts["spends"][-(last or 0) :]
     if as_json:
         print_json(facts)
@@ -63,7 +57,7 @@ def show(config: str, state: str | None, last: int | None, as_json: bool) -> Non
 
 @command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")
 @click.argument("place", default="dpstream.toml", type=FilePath("any"))
-@_state
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
 @json_option
 def verify(place: str, state: str | None, releases: str | None, as_json: bool) -> int:
@@ -87,41 +81,38 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
 
         desk = Desk(Settings.load(place))
         wrong, lines, head = desk.check_log()
-        return _tell(wrong, as_json, {"service": desk.settings.name, "decisions": lines, "head": head})
+        return _tell(
+            f"decisions' log of {desk.settings.name}",
+            wrong,
+            as_json,
+            {"service": desk.settings.name, "decisions": lines, "head": head},
+            head=f"; hash of the last decision: {head}" if head else "",
+        )
     from dpstream.stream.ledger.reading import check_export, is_export
 
     if Path(place).is_file() and is_export(place):
         checked = check_export(Path(place).read_bytes(), releases)
-        return _tell(
-            list(checked.findings),
-            as_json,
-            {
-                "stream": checked.stream,
-                "steps": checked.steps,
-                "total": checked.total,
-                "planned": checked.planned,
-                "head": checked.head,
-            },
-        )
+        facts = {name: getattr(checked, name) for name in ("stream", "steps", "total", "planned", "head")}
+        head = f"; hash of the last step: {checked.head}" if checked.head else ""
+        return _tell(f"ledger of {checked.stream}", list(checked.findings), as_json, facts, head=head)
     from dpstream.project import Config
     from dpstream.stream.ledger.reading import verify_ledger
 
-    loaded = Config.load(place)
+    config = Config.load(place).at(state, releases)
     findings = verify_ledger(
-        _place(loaded, state),
-        releases=loaded.output.dir if releases is None else releases,
-        account=loaded.account,
-        server=loaded.server,
-        key=loaded.state_key(),
+        config.state_dir,
+        releases=config.output.dir,
+        account=config.account,
+        server=config.server,
+        key=config.state_key(),
     )
-    base = loaded.base(_place(loaded, state))
-    findings += [] if base is None else [one.words for one in base.broken]
-    return _tell(findings, as_json, {"stream": loaded.name})
+    base = config.base()
+    findings += [] if base is None else [broken.words for broken in base.broken]
+    return _tell(f"ledger of {config.name}", findings, as_json, {"stream": config.name})
 
 
 @command.command("export", short_help="Write a public ledger that checks itself.")
-@config_argument
-@_state
+@of_stream("--state")
 @click.option(
     "--out",
     type=FilePath("new", dash=True),
@@ -132,7 +123,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
 @click.option(
     "--secret", is_flag=True, help="Write batch ids, too; the file is then readable by its owner only."
 )
-def export(config: str, state: str | None, out: str, times: bool, secret: bool) -> None:
+def export(config: Config, out: str, times: bool, secret: bool) -> None:
     """Write what every step cost as JSON lines, each with the SHA-256 of the line before.
 
     Public facts only: step, period, definition, spent, parts, total, hash of the manifest. No hash of
@@ -145,7 +136,7 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
     """
     from dpstream.stream.ledger.reading import check_export, export_ledger, write_export
 
-    _, ledger = _read(config, state)
+    ledger = _read(config)
     data = export_ledger(ledger, secret=secret, times=times)
     told = f"{counted(len(ledger.spends), 'step')}; hash of the last one: {check_export(data).head}"
     if out == "-":
@@ -156,16 +147,10 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
     click.echo(f"wrote {out}: {told}")
 
 
-def _read(config: str, state: str | None) -> tuple[Config, Ledger]:
-    from dpstream.project import Config
+def _read(config: Config) -> Ledger:
     from dpstream.stream.ledger.reading import read_ledger
 
-    loaded = Config.load(config)
-    return loaded, read_ledger(_place(loaded, state), server=loaded.server, key=loaded.state_key())
-
-
-def _place(config: Config, state: str | None) -> Path:
-    return config.state_dir if state is None else Path(state)
+    return read_ledger(config.state_dir, server=config.server, key=config.state_key())
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -210,16 +195,235 @@ def _amount(text: str) -> str:
     return shown_amount(Fraction(text))
 
 
-def _tell(findings: list[str], as_json: bool, facts: dict[str, Any]) -> int:
+def _tell(what: str, findings: list[str], as_json: bool, facts: dict[str, Any], *, head: str = "") -> int:
+    """Whether something that was checked is sound, and what is wrong with it; gives the exit code."""
     if as_json:
         print_json({"format": 1, "sound": not findings, **facts, "findings": findings})
     elif not findings:
-        last = "step" if "stream" in facts else "decision"
-        extra = f"; hash of the last {last}: {facts['head']}" if facts.get("head") else ""
-        whose = (
-            f"ledger of {facts['stream']}" if "stream" in facts else f"decisions' log of {facts['service']}"
-        )
-        click.echo(f"the {whose} is sound{extra}")
+        click.echo(f"the {what} is sound{head}")
     for finding in findings:
         click.echo(f"error: {finding}", err=True)
-    return _DAMAGED if findings else 0
+    return DAMAGED if findings else 0
+
+
+_file = click.argument("file", type=FilePath("file"))
+_limit = click.option(
+    "--limit", required=True, metavar="AMOUNT", help='"epsilon=2", "rho=1/2" or "epsilon=2,delta=1e-9".'
+)
+
+
+@command.group("account", short_help="Add up the streams on one private source, under a limit.")
+def account() -> None:
+    """Add up what several streams on one private source cost, under a limit that none of them may cross.
+
+    A configuration names the file: [budget] account = "../account.sqlite". A stream is then charged its
+    plan's whole budget when it is started, and refused (exit code 3) where the limit would be passed. Nothing
+    is given back.
+
+    \b
+    Example:
+      dpstream ledger account create account.sqlite --limit epsilon=2
+    """
+
+
+@account.command("create", short_help="Make an account.")
+@_file
+@_limit
+@click.option("--unit", default="event", show_default=True, help="Who is protected, as in [stream] unit.")
+def create_account(file: str, limit: str, unit: str) -> None:
+    """Make an account that no stream is in yet. An existing file is never replaced.
+
+    \b
+    Example:
+      dpstream ledger account create account.sqlite --limit "epsilon=2,delta=1e-9" --unit event
+    """
+    from dpstream.stream.ledger.account import Account
+    from dpstream.stream.ledger.limit import Limit
+
+    stated = Limit.parse(limit)
+    Account.create(file, stated, unit)
+    click.echo(f"made {file}: all streams in it together may cost {stated} each unit {unit!r}")
+
+
+@account.command("show", short_help="Print charges, total and limit.")
+@_file
+@json_option
+def show_account(file: str, as_json: bool) -> None:
+    """Print which stream was charged what, the total, and the limit.
+
+    \b
+    Example:
+      dpstream ledger account show account.sqlite
+    """
+    from dpstream.stream.ledger.account import Account
+
+    facts = _account_facts(Account(file).read())
+    if as_json:
+        print_json(facts)
+        return
+    if facts["charges"]:
+        rows = [
+            [
+                str(one["entry"]),
+                one["stream"],
+                one["stream_id"],
+                one["charged_words"],
+                one["time"],
+                "closed" if one["closed"] else "",
+            ]
+            for one in facts["charges"]
+        ]
+        print_table(["entry", "stream", "id", "charged", "time", ""], rows, right=[0])
+    click.echo(f"total: {facts['total_words']}; limit: {facts['limit_words']}; unit {facts['unit']}")
+    for one in facts["raised"]:
+        click.echo(f"entry {one['entry']}: the limit was raised to {one['limit_words']} ({one['time']})")
+
+
+@account.command("raise", short_help="Raise the limit; that stays on record.")
+@_file
+@_limit
+def raise_limit(file: str, limit: str) -> None:
+    """Raise the limit. From then on only the raised one is promised, for the earlier streams too.
+
+    \b
+    Example:
+      dpstream ledger account raise account.sqlite --limit epsilon=3
+    """
+    from dpstream.stream.ledger.account import Account
+    from dpstream.stream.ledger.limit import Limit
+
+    stated = Limit.parse(limit)
+    Account(file).raise_limit(stated)
+    click.echo(f"the limit is {stated} now; what was before stays on record")
+
+
+@account.command("charge", short_help="Charge a stream that was started without an account.")
+@_file
+@of_stream("--state")
+def charge(config: Config, file: str) -> None:
+    """Charge a stream that was started before it was in an account. Charging it again changes nothing.
+
+    Then write [budget] account into its configuration.
+
+    \b
+    Example:
+      dpstream ledger account charge account.sqlite dpstream.toml
+    """
+    from dpstream.stream.ledger.account import Account
+
+    ledger, charged = _read(config), Account(file)
+    if ledger.pin is not None and ledger.pin.account_id != charged.read().account_id:
+        raise ConfigError(
+            "this stream is charged in another account", where=str(config.path), allowed="that account"
+        )
+    charged.charge(ledger.stream_id, ledger.facts, ledger.plan_hash, again=True)
+    click.echo(f"charged {ledger.planned} for stream {config.name}")
+
+
+@account.command("close-stream", short_help="Let a stream take no further step.")
+@_file
+@click.argument("stream_id")
+def close_stream(file: str, stream_id: str) -> None:
+    """Let a stream take no further step, for good. Its charge stays: what was released stays released.
+
+    \b
+    Example:
+      dpstream ledger account close-stream account.sqlite 0123456789abcdef0123456789abcdef
+    """
+    from dpstream.stream.ledger.account import Account
+
+    Account(file).close_stream(stream_id)
+    click.echo(f"stream {stream_id} takes no further step; its charge stays")
+
+
+@account.command("verify", short_help="Check an account, and that its streams agree with it.")
+@_file
+@click.argument("configs", nargs=-1, type=FilePath("file"))
+@json_option
+def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
+    """Check the chain of an account, and for each configuration that its stream and the account agree.
+
+    Charges whose stream is in none of the configurations are listed: a start that was interrupted leaves one.
+    Exit code 0: all is well; 4: something is wrong.
+
+    \b
+    Example:
+      dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
+    """
+    from dpstream.stream.ledger.account import Account
+
+    try:
+        state = Account(file).read()
+    except StoreDamagedError as error:
+        return _tell("account", [error.what], as_json, {"other_charges": []})
+    findings: list[str] = []
+    seen: dict[str, tuple[str, object]] = {}
+    for config in configs:
+        stream_id, place, problems = _verify_stream(config, file)
+        findings += [f"{config}: {one}" for one in problems]
+        if stream_id is None:
+            continue
+        other, elsewhere = seen.setdefault(stream_id, (config, place))
+        if elsewhere != place:
+            findings.append(
+                f"{config}: its state and that of {other} are copies of one stream, which was charged once; go on with "
+                "one of them"
+            )
+    others = [f"{one.stream} ({one.stream_id})" for one in state.charges if one.stream_id not in seen]
+    if not as_json:
+        for other in others:
+            click.echo(f"charged, and in no given configuration: {other}")
+    return _tell("account", findings, as_json, {"other_charges": others})
+
+
+def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str]]:
+    """The stream's id, where its state is, and what is wrong."""
+    from dpstream.project import Config
+    from dpstream.stream.ledger.reading import read_ledger, verify_ledger
+
+    loaded = Config.load(config)
+    key = loaded.state_key()
+    place = loaded.state_dir.resolve(), loaded.server
+    verified = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
+    try:
+        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, place, verified
+    except StoreDamagedError:
+        return None, place, verified
+
+
+def _account_facts(state: AccountState) -> dict[str, Any]:
+
+    total = state.total
+    return {
+        "format": 1,
+        "account_id": state.account_id,
+        "unit": state.unit,
+        "limit": state.limit.as_dict(),
+        "limit_words": str(state.limit),
+        "total": {"epsilon": None if total.epsilon is None else str(total.epsilon), "rho": str(total.rho)},
+        "total_words": str(total),
+        "charges": [
+            {
+                "entry": one.entry,
+                "stream": one.stream,
+                "stream_id": one.stream_id,
+                "plan_hash": one.plan_hash,
+                "unit": one.unit,
+                "budget": one.budget.as_dict(),
+                "charged": one.charged.as_dict(),
+                "charged_words": str(one.charged),
+                "closed": one.closed,
+                "time": one.time,
+            }
+            for one in state.charges
+        ],
+        "raised": [
+            {
+                "entry": entry.number,
+                "limit": limit.as_dict(),
+                "limit_words": str(limit),
+                "time": entry.written,
+            }
+            for entry, limit in state.raised
+        ],
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,110 +17,35 @@ import click
 import dpstream
 from dpstream.cli import failures
 from dpstream.cli.completion import install_completion
-from dpstream.cli.faults import explain
-from dpstream.cli.interrupt import INTERRUPTED
-from dpstream.cli.shared import seen
+from dpstream.cli.shared import INTERRUPTED, seen
 from dpstream.core.compiling import telling
 from dpstream.core.errors import DpstreamError
 from dpstream.core.version import __version__
 
+#: Every verb, in the order in which a newcomer meets them.
+VERBS = (
+    *("demo", "init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
+    *("measured", "errors", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit"),
+    *("ledger", "up", "serve", "store", "advisory", "warm"),
+)
+#: Verbs that share the module of another one.
+_TOGETHER = {"reproduce": "experiments", "compare": "experiments", "withdraw": "approve"}
+
 
 class Verbs(click.Group):
-    """Verbs in the order in which a newcomer meets them; errors become one line and an exit code."""
+    """Verbs that are loaded when they are used; errors become one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs."""
-        return [
-            *(
-                "demo",
-                "init",
-                "simulate",
-                "check",
-                "plan",
-                "run",
-                "ask",
-                "status",
-                "sample",
-                "approve",
-                "withdraw",
-            ),
-            *(
-                "measured",
-                "errors",
-                "evaluate",
-                "report",
-                "statement",
-                "datasets",
-                "reproduce",
-                "compare",
-                "audit",
-                "ledger",
-            ),
-            "up",
-            "serve",
-            "store",
-            "advisory",
-            "warm",
-        ]
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb of that name."""
-        match cmd_name:
-            case "demo":
-                from dpstream.cli.demo import command
-            case "init":
-                from dpstream.cli.init import command
-            case "simulate":
-                from dpstream.cli.simulate import command
-            case "check":
-                from dpstream.cli.check import command
-            case "plan":
-                from dpstream.cli.plan import command
-            case "run":
-                from dpstream.cli.run import command
-            case "ask":
-                from dpstream.cli.ask import command
-            case "status":
-                from dpstream.cli.status import command
-            case "sample":
-                from dpstream.cli.sample import command
-            case "measured":
-                from dpstream.cli.measured import command
-            case "approve":
-                from dpstream.cli.approve import command
-            case "withdraw":
-                from dpstream.cli.withdraw import command
-            case "errors":
-                from dpstream.cli.errors import command
-            case "evaluate":
-                from dpstream.cli.evaluate import command
-            case "datasets":
-                from dpstream.cli.datasets import command
-            case "reproduce":
-                from dpstream.cli.reproduce import command
-            case "compare":
-                from dpstream.cli.compare import command
-            case "report":
-                from dpstream.cli.report import command
-            case "audit":
-                from dpstream.cli.audit import command
-            case "ledger":
-                from dpstream.cli.ledger import command
-            case "statement":
-                from dpstream.cli.statement import command
-            case "advisory":
-                from dpstream.cli.advisory import command
-            case "serve":
-                from dpstream.cli.serve import command
-            case "store":
-                from dpstream.cli.store import command
-            case "up":
-                from dpstream.cli.up import command
-            case "warm":
-                from dpstream.cli.warm import command
-            case _:
-                return None
-        return command
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"dpstream.cli.{_TOGETHER.get(cmd_name, cmd_name)}")
+        verb: click.Command = getattr(module, cmd_name if cmd_name in _TOGETHER else "command")
+        return verb
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run and exit; an exception that is not ours is a bug and keeps its traceback (exit code 1)."""
@@ -149,7 +75,7 @@ class Verbs(click.Group):
                 raise
             return 0
         except (OSError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-            explained = explain(error)
+            explained = failures.explain(error)
             if explained is None:
                 raise
             say_error(explained[0])

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.choosing import compare, print_compared
-from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
+from dpstream.cli.progress import counted_progress
+from dpstream.cli.shared import console, json_option, of_stream, print_json, print_table
 from dpstream.cli.types import Whole
 from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dpstream.core.contracts import Explanation, PrintedTable
     from dpstream.project import Config
+    from dpstream.tools.choosing import ComparedMechanisms
 
 #: What a step needs is told from this many bytes on.
 _TOLD_FROM = 10**8
 
 
 @click.command("plan", short_help="Print guarantee, costs and noise; reads no data.")
-@config_argument
+@of_stream()
 @click.option(
     "--compare-epsilon", metavar="LIST", help="Show the noise under other epsilons, such as 0.5,1,2."
 )
@@ -69,7 +70,7 @@ _TOLD_FROM = 10**8
 @click.option("--seed", type=Whole(0), help="With --compare: of the invented streams and the noise (0).")
 @json_option
 def command(
-    config: str,
+    config: Config,
     compare_epsilon: str | None,
     runs_until: int | None,
     wishes: tuple[str, ...],
@@ -96,7 +97,6 @@ def command(
       dpstream plan dpstream.toml --want "total within 2 %" --want "zip within 5 %"
       dpstream plan dpstream.toml --compare --seconds 300
     """
-    from dpstream.project import Config
     from dpstream.project.planning import describe, smallest_budget
 
     given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
@@ -107,14 +107,13 @@ def command(
             where=f"--{next(iter(given))}",
             allowed="with --compare",
         )
-    loaded = Config.load(config)
-    loaded.schema().require_exact(f"{loaded.path} [schema]")
-    facts = describe(loaded, at)
+    config.schema().require_exact(f"{config.path} [schema]")
+    facts = describe(config, at)
     if compare_epsilon is not None:
-        facts["compared"] = _compare(loaded, compare_epsilon)
+        facts["compared"] = _compare(config, compare_epsilon)
     if wishes:
-        facts["wanted"] = smallest_budget(loaded, wishes, at)
-    plan = loaded.plan()
+        facts["wanted"] = smallest_budget(config, wishes, at)
+    plan = config.plan()
     told = plan.explain() if runs_until is None else plan.explain_until(runs_until)
     if told is None:
         raise ConfigError(
@@ -123,7 +122,7 @@ def command(
             allowed="a mechanism whose runs are scheduled by the number of records",
         )
     facts |= told.facts
-    compared = compare(loaded, given) if fits else None
+    compared = _compared(config, given) if fits else None
     if compared is not None:
         facts["mechanisms_compared"] = (
             {"words": compared} if isinstance(compared, str) else compared.as_dict()
@@ -137,8 +136,8 @@ def command(
     if isinstance(compared, str):
         console().print(f"{compared}\n")
     elif compared is not None:
-        print_compared(compared)  # the answer first: what it rests on is long
-    _print(facts, told, loaded.schema().names)
+        _print_mechanisms(compared)  # the answer first: what it rests on is long
+    _print(facts, told, config.schema().names)
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
@@ -163,7 +162,6 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
 
 
 def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> None:
-    from dpstream.cli.showing_names import with_few_names
     from dpstream.core.contracts.explanation import PrintedTable, sentence
 
     out = console()
@@ -332,3 +330,93 @@ def _print_predicted(facts: dict[str, Any], note: str) -> None:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
+
+
+#: Lists of more columns are told by their number.
+_MOST = 10
+_BEFORE = "in columns "
+
+
+def with_few_names(text: str, names: Sequence[str]) -> str:
+    """The sentence with its first list of many columns, in the schema's order, replaced by how many they are.
+
+    >>> names = [f"v{n}" for n in range(12)]
+    >>> with_few_names(f"a null stops it in columns {', '.join(map(repr, names))}, visibly", names)
+    'a null stops it in all 12 columns, visibly'
+    >>> with_few_names(f"a null stops it in columns {', '.join(map(repr, names[1:]))}, visibly", names)
+    "a null stops it in 11 of 12 columns ('v1', 'v2', ..., 'v11'), visibly"
+    """
+    head, before, rest = text.partition(_BEFORE)
+    found: list[str] = []
+    left = rest
+    for name in names:
+        word = repr(name)
+        if before and left.startswith(word):
+            found.append(word)
+            left = left.removeprefix(word)
+            if not left.startswith(", '") and not left.startswith(', "'):
+                break
+            left = left.removeprefix(", ")
+    if len(found) <= _MOST:
+        return text
+    if len(found) == len(names):
+        return f"{head}in all {len(names)} columns{left}"
+    return f"{head}in {len(found)} of {len(names)} columns ({found[0]}, {found[1]}, ..., {found[-1]}){left}"
+
+
+#: What ``compare_mechanisms`` takes where nothing is said.
+DEFAULT_SECONDS = 60
+
+
+def _compared(config: Config, options: Mapping[str, Any]) -> ComparedMechanisms | str:
+    """The comparison with the options that were given, and with its progress on the standard error; or a sentence that
+    the time did not do for one, which is no reason to tell no plan."""
+    from dpstream.tools.choosing import ComparisonTooLongError, compare_mechanisms
+
+    seconds = options.get("seconds", DEFAULT_SECONDS)
+    click.echo(f"inventing streams and running the mechanisms on them: up to {seconds} s of CPU", err=True)
+    with counted_progress("compared", "runs", quiet=False) as tell:
+        try:
+            return compare_mechanisms(config, **options, progress=tell)
+        except ComparisonTooLongError as error:
+            return f"The mechanisms were not compared: {error.what}. It would take {error.allowed}."
+
+
+def _print_mechanisms(found: ComparedMechanisms) -> None:
+    """The table, and what it would take."""
+    out = console()
+    out.print(f"Which mechanism fits: {found.words}")
+    distances = sorted({name for one in found.errors for name in one.distances})
+    headings = [
+        "columns",
+        "mechanism",
+        "AvgWE",
+        "total variation",
+        "number of records",
+        *distances,
+        f"spread of {found.measure} over runs",
+    ]
+    rows = [
+        [
+            one.columns,
+            one.mechanism,
+            f"{one.avg_we:.3g}",
+            f"{one.total_variation:.3f}",
+            f"{100 * one.total:.3g} %",
+            *(f"{one.distances[name]:.3g}" if name in one.distances else "-" for name in distances),
+            "-" if one.spread is None else f"{one.spread:.2g}",
+        ]
+        for one in found.errors
+    ]
+    print_table(headings, rows, right=range(2, len(headings)))
+    out.print(
+        "AvgWE: the mean error of a cell of the widest marginals, as a share of the table; total variation: half the "
+        "sum of the differences of their shares; number of records: its error as a share of it."
+    )
+    out.print(found.recommendation.words)
+    for needs in dict.fromkeys(found.needs.values()):
+        names = [name for name, own in found.needs.items() if own == needs]
+        out.print(f"For {' or '.join(names)} the file would need {needs}.")
+    for name, why in found.left_out.items():
+        out.print(f"{name} was left out: {why}.")
+    out.print()

@@ -6,39 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import click
 
 from dpstream.cli.shared import console
 from dpstream.core.showing import shown
-
-
-class Progress(Protocol):
-    """Told about every step."""
-
-    def expect(self, steps: int | None) -> None:
-        """How many steps there will be, where that is known."""
-        ...
-
-    def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
-        """A step is done; ``released``: it had been taken before and was only compared; ``held``: it waits for
-        approval."""
-        ...
-
-    def close(self) -> None:
-        """Leave the terminal clean."""
-        ...
-
-
-@contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Progress]:
-    """A bar on a terminal; else one line per new step, or nothing if ``quiet``."""
-    shown: Progress = _Bar() if sys.stderr.isatty() and not quiet else _Lines(quiet)
-    try:
-        yield shown
-    finally:
-        shown.close()
 
 
 @contextmanager
@@ -65,29 +37,19 @@ def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[
             yield lambda number, total: bar.update(task, completed=number, total=total)
 
 
-class _Lines:
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+class StepProgress:
+    """On a terminal a bar with step, steps per second, and the time left where the number of steps is known.
 
-    def expect(self, steps: int | None) -> None:
-        pass
+    Elsewhere a line for each new step, or nothing if ``quiet``.
+    """
 
-    def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
-        if not released and not self._quiet:
-            click.echo(f"step {step} ({batch_id}) {'held' if held else 'released'}")
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet, self._bar = quiet, None
+        if quiet or not sys.stderr.isatty():
+            return
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def close(self) -> None:
-        pass
-
-
-class _Bar:
-    """Step, steps per second, and the time left where the number of steps is known."""
-
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        self._bar = RichProgress(
+        self._bar = Progress(
             TextColumn("step {task.fields[label]}"),
             BarColumn(),
             TextColumn("{task.fields[rate]}"),
@@ -95,18 +57,27 @@ class _Bar:
             console=console(err=True, bar=True),
             transient=True,
         )
-        self._task: Any = self._bar.add_task("steps", total=None, label="...", rate="")
+        self._task = self._bar.add_task("steps", total=None, label="...", rate="")
         self._bar.start()
         self._began, self._done = time.monotonic(), 0
 
     def expect(self, steps: int | None) -> None:
-        self._bar.update(self._task, total=steps)
+        """How many steps there will be, where that is known."""
+        if self._bar is not None:
+            self._bar.update(self._task, total=steps)
 
     def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
-        self._done += 1
-        rate = self._done / max(1e-9, time.monotonic() - self._began)
-        label = shown(f"{step} ({batch_id})")
-        self._bar.update(self._task, completed=step, label=label, rate=f"{rate:.1f} steps/s")
+        """A step is done; ``released``: it had been taken before and was only compared; ``held``: it waits for
+        approval."""
+        if self._bar is not None:
+            self._done += 1
+            rate = self._done / max(1e-9, time.monotonic() - self._began)
+            label = shown(f"{step} ({batch_id})")
+            self._bar.update(self._task, completed=step, label=label, rate=f"{rate:.1f} steps/s")
+        elif not released and not self._quiet:
+            click.echo(f"step {step} ({batch_id}) {'held' if held else 'released'}")
 
     def close(self) -> None:
-        self._bar.stop()
+        """Leave the terminal clean."""
+        if self._bar is not None:
+            self._bar.stop()

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpstream.cli.check import find_problems
 from dpstream.cli.errors import simulate_border
-from dpstream.cli.interrupt import INTERRUPTED, Guard
-from dpstream.cli.logged import logged
-from dpstream.cli.shared import config_argument, json_option
-from dpstream.cli.types import FilePath, Whole
-from dpstream.cli.watch import seconds, watch
+from dpstream.cli.interrupt import Guard
+from dpstream.cli.logs import logged
+from dpstream.cli.shared import INTERRUPTED, json_option, of_stream
+from dpstream.cli.types import Duration, Whole
+from dpstream.cli.watch import watch
 from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
-    from dpstream.cli.progress import Progress
+    from dpstream.cli.progress import StepProgress
     from dpstream.io.sources import Source
     from dpstream.project import Config, Pending
     from dpstream.stream import Release, Stream
 
 
 @click.command("run", short_help="Take and publish the steps that are not released yet.")
-@config_argument
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
-@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
+@logged
+@of_stream("--state", "--out")
 @click.option("--until", type=Whole(), metavar="STEP", help="Stop after this step.")
 @click.option(
     "--steps",
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--interval",
-    callback=seconds,
+    type=Duration(),
     default="30s",
     metavar="TIME",
     show_default=True,
@@ -81,11 +79,8 @@ if TYPE_CHECKING:
     help="Predictable noise: no guarantee, for tests only.",
 )
 @json_option
-@logged
 def command(
-    config: str,
-    state: str | None,
-    out: str | None,
+    config: Config,
     until: int | None,
     steps: int | None,
     dry_run: bool,
@@ -109,10 +104,9 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.project import Config, check_recheck, last_wanted
+    from dpstream.project import check_recheck, last_wanted
 
-    loaded = Config.load(config)
-    if as_json and loaded.output.sink == "stdout":
+    if as_json and config.output.sink == "stdout":
         raise ConfigError(
             "releases and progress would share standard output",
             where="--json",
@@ -121,18 +115,18 @@ def command(
     if dry_run and steps is not None:
         raise ConfigError("a dry run takes no step", where="--steps", allowed="--until with --dry-run")
     if no_recheck:
-        check_recheck(loaded)
+        check_recheck(config)
     if confirm_shrink:
-        _check_confirm(loaded, watched=watched, dry_run=dry_run)
+        _check_confirm(config, watched=watched, dry_run=dry_run)
     if dry_run:
-        return _dry_run(loaded, until, state)
+        return _dry_run(config, until)
     from dpstream.core.privacy import Randomness
     from dpstream.stream.release.fitness import unfit_table
 
     if test_seed is not None:
         click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
     randomness = None if test_seed is None else Randomness.seeded(test_seed)
-    opened = partial(loaded.open_stream, state=state, out=out, randomness=randomness)
+    opened = partial(config.open_stream, randomness=randomness)
     ended = _Ended(0, "none", 0)
     with Guard() as guard:
 
@@ -140,7 +134,7 @@ def command(
             nonlocal ended
             first = stream.last_step + 1
             stopped = _take(
-                loaded,
+                config,
                 stream,
                 source,
                 guard,
@@ -151,7 +145,7 @@ def command(
             )
             if not stopped:
                 with guard.hold():
-                    simulate_border(loaded, list(range(first, stream.last_step + 1)), out, lambda: guard.stop)
+                    simulate_border(config, list(range(first, stream.last_step + 1)), lambda: guard.stop)
             ended = _Ended.of(stream)
             return stopped
 
@@ -165,11 +159,11 @@ def command(
                 gone = ", ".join(map(str, restored))
                 click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
             code = 0
-            if not watched and take(stream, loaded.source(schema=loaded.reading_schema), not no_recheck):
+            if not watched and take(stream, config.source(schema=config.reading_schema), not no_recheck):
                 code = INTERRUPTED
         if watched:
             code = watch(
-                loaded,
+                config,
                 opened,
                 take,
                 last_step=before,
@@ -179,13 +173,13 @@ def command(
             )
         if not as_json and code == 0:
             # Standard output may be where the releases go.
-            beside = loaded.output.sink == "stdout"
+            beside = config.output.sink == "stdout"
             done = ended.last_step - before
             click.echo(
                 f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {ended.spent}",
                 err=beside,
             )
-            unfit = unfit_table(loaded.output.dir if out is None else out)
+            unfit = unfit_table(config.output.dir)
             if unfit is not None:
                 click.echo(f"unfit: {unfit}", err=beside)
             if ended.held:
@@ -222,11 +216,10 @@ def _take(
     as_json: bool,
 ) -> bool:
     """Take every step that is due; True if a signal stopped that before the last one."""
-    from dpstream.cli.progress import progress
+    from dpstream.cli.progress import StepProgress
     from dpstream.project import expected_steps, taken_steps
 
-    with ExitStack() as stack:
-        bar = stack.enter_context(progress(quiet=as_json or config.output.sink == "stdout"))
+    with closing(StepProgress(quiet=as_json or config.output.sink == "stdout")) as bar:
         bar.expect(expected_steps(config, source, until))
         steps = taken_steps(
             config, stream, source, until=until, recheck=recheck, confirm=confirm, during=guard.hold
@@ -246,12 +239,10 @@ def _take(
 
 def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:
     """ConfigError where there is nothing to confirm, or nobody to look."""
-    from dpstream.core.errors import ConfigError
-
     if watched or dry_run:
         word = "--watch" if watched else "--dry-run"
         raise ConfigError(
-            f"{word} takes no step that somebody has looked at",
+            f"--confirm-shrink confirms one step; it cannot be combined with {word}",
             where="--confirm-shrink",
             allowed=f"no {word}",
         )
@@ -263,7 +254,7 @@ def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:
         )
 
 
-def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, held: bool) -> None:
+def _tell(bar: StepProgress, pending: Pending, release: Release, as_json: bool, *, held: bool) -> None:
     if as_json:
         facts = {
             "step": pending.step,
@@ -277,16 +268,16 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
         bar.step(pending.step, pending.batch_id, released=pending.released, held=held)
 
 
-def _dry_run(config: Config, until: int | None, state: str | None) -> int:
+def _dry_run(config: Config, until: int | None) -> int:
     """Everything that can be found out without spending or writing."""
     from dpstream.project.base import require_border
 
-    _ask_state(config, config.state_dir if state is None else Path(state))
-    base = config.base(state)
+    _check_state_as_run_would(config)
+    base = config.base()
     if base is not None and not base.known:
         base.table()
-    require_border(config, state)
-    steps, problems = find_problems(config, reveal=False, until=until, state=state)
+    require_border(config)
+    steps, problems = find_problems(config, reveal=False, until=until)
     config.schema().require_confirmed(str(config.path))
     if problems:
         raise DataError("; ".join(problems), where=str(config.path))
@@ -296,7 +287,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     return 0
 
 
-def _ask_state(config: Config, folder: Path) -> None:
+def _check_state_as_run_would(config: Config) -> None:
     """Refuse what a run would refuse: a state of another plan, and a charge that the account does not allow."""
     from dpstream.stream import read_status
     from dpstream.stream.identity import plan_hash, require_same_plan
@@ -304,7 +295,7 @@ def _ask_state(config: Config, folder: Path) -> None:
     from dpstream.stream.ledger.reading import read_identity
     from dpstream.stream.store.sealed_history import stored_plan
 
-    facts = config.facts(folder)
+    folder, facts = config.state_dir, config.facts()
     identity = read_identity(folder, server=config.server, key=config.state_key())
     if identity is not None and not (
         config.account is None and read_status(folder, server=config.server).unspent

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import config_argument, looked_at, require_free
+from dpstream.cli.shared import of_stream, require_free
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
 
 @click.command("sample", short_help="Draw more rows of a released step; costs no budget.")
-@config_argument
+@of_stream("--state")
 @click.option("--step", required=True, type=Whole(), help="The released step.")
 @click.option("--rows", type=Whole(0), help="How many rows; by default as many as were released.")
 @click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
 @click.option("--out", required=True, type=FilePath("new"), help="The file, ending in .parquet or .csv.")
 @click.option("--seed", type=Whole(0), help="Repeats a draw; draw number i uses SEED + i - 1.")
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def command(
-    config: str,
+    config: Config,
     step: int,
     rows: int | None,
     draws: int,
     out: str,
     seed: int | None,
-    state: str | None,
     force: bool,
 ) -> None:
     """Draw synthetic rows from the model of a released step. Costs no budget.
@@ -42,9 +43,8 @@ def command(
     """
     import secrets
 
-    loaded = looked_at(config, state)
     paths = _paths(Path(out), draws, force)
-    with loaded.open_stream(state=state, publish=False) as stream:
+    with config.open_stream(publish=False) as stream:
         release = stream.release(step)
         predictable = bool(release.manifest["made_with_test_seed"])
         if predictable:

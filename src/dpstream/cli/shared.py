@@ -1,8 +1,9 @@
-"""What the verbs share: the argument CONFIG, JSON, tables. Heavy modules are imported on use."""
+"""What the verbs share: the stream that they are about, JSON, tables, exit codes. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 110
+#: Exit codes beside those of the exceptions: something that was checked is damaged; a run was interrupted and the state
+#: is clean; the stream can be read, and somebody should look at it; nobody should use the newest table.
+DAMAGED, INTERRUPTED, ATTENTION, UNFIT = 4, 5, 6, 7
 
 
 def config_argument(verb: _Verb) -> _Verb:
@@ -34,17 +38,29 @@ def config_argument(verb: _Verb) -> _Verb:
     return click.argument("config", default="dpstream.toml", type=FilePath("file"))(verb)
 
 
-def looked_at(config: str, state: str | None) -> Config:
-    """The configuration, for verbs that only look at what was released: public files that are gone are said to be.
+def of_stream(*places: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The argument CONFIG, and options for other places than the file's; the verb gets the ``Config`` with them.
 
-    Errors: see ``Config.load``.
+    Args:
+        places: ``--state``; ``--out`` or ``--releases`` for the folder of the releases.
     """
-    from dpstream.project import Config
 
-    loaded = Config.load(config, looks_only=True, state=state)
-    if loaded.absent is not None:
-        click.echo(f"note: {loaded.absent.told}", err=True)
-    return loaded
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(verb)
+        def loaded(config: str, **given: Any) -> Any:
+            from dpstream.project import Config
+
+            there = {place: given.pop(place.removeprefix("--")) for place in places}
+            state = there.pop("--state", None)
+            return verb(Config.load(config).at(state, *there.values()), **given)
+
+        made: Callable[..., Any] = loaded
+        for place in reversed(places):
+            what = "secret state" if place == "--state" else "releases"
+            made = click.option(place, type=FilePath("folder"), help=f"Another place for the {what}.")(made)
+        return config_argument(made)
+
+    return decorate
 
 
 def by_option(verb: _Verb) -> _Verb:
@@ -70,21 +86,21 @@ def _login() -> str:
 _PATIENCE = 600.0
 
 
-def opened(config: Config, **options: Any) -> Stream:
+def opened(config: Config, *, publish: bool = True) -> Stream:
     """The live stream, for a verb that decides something beside a run that is at work: it waits for that one's step.
 
     Errors: see ``Config.open_stream``.
     """
-    end, told = time.monotonic() + _PATIENCE, False
+    end, waiting = time.monotonic() + _PATIENCE, False
     while True:
         try:
-            return config.open_stream(**options)
+            return config.open_stream(publish=publish)
         except StoreLockedError:
             if time.monotonic() > end:
                 raise
-            if not told:
+            if not waiting:
                 click.echo("another command is at work on the stream: waiting until it lets go", err=True)
-                told = True
+                waiting = True
             time.sleep(0.5)
 
 

@@ -56,10 +56,10 @@ def command(
 ) -> None:
     """Write an invented example stream: data, a configuration that runs as it stands, a README.
 
-    NAME is evictions (weekly, with deletions), evictions-by-zip (the same, where districts follow from zips), census
-    (step numbers), points (rides in a city, weekly), panel (households in and out of poverty, one column a month, up to
-    12) or stock (a register by key whose records come, change and leave: as changes, as snapshots and as stays, of
-    which an owner has one). More steps into the same folder continue the same stream.
+    NAME is evictions (weekly, with deletions), census (interviews by step numbers, without deletions), points (rides
+    in a city, weekly), panel (households in and out of poverty, one column a month, up to 12) or stock (a register by
+    key whose records come, change and leave: as changes, as snapshots and as stays, of which an owner has one). More
+    steps into the same folder continue the same stream.
 
     \b
     Examples:

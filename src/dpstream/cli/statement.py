@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import config_argument, require_free
+from dpstream.cli.shared import of_stream, require_free
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dpstream.project import Config
     from dpstream.project.statement import Statement
 
 
 @click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
-@config_argument
+@of_stream("--state", "--releases")
 @click.option(
     "--out",
     type=FilePath("new", dash=True),
@@ -34,56 +35,50 @@ if TYPE_CHECKING:
     "for catalogues. By default what the file's ending says (.json: registry).",
 )
 @click.option("--contact", metavar="TEXT", help="Whom to ask, in place of [statement] contact.")
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
-@click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
-    config: str,
+    config: Config,
     out: str | None,
     form: str | None,
     contact: str | None,
-    state: str | None,
-    releases: str | None,
     force: bool,
 ) -> None:
     """Say in plain words what is published and how often, what is protected and what that means for a guess, what it
     costs, who decided, what a renewal would cost together with it, and what is not protected.
 
     Made from the plan, from how far the stream is, and from what the owner says in [statement]: all of it is public.
-    The words are about the program's guarantee, they are no legal advice.
+    This text describes the program's guarantee. It is not legal advice.
 
     \b
     Example:
       dpstream statement dpstream.toml --out statement.html
       dpstream statement dpstream.toml --format croissant --out croissant.json
     """
-    from dpstream.project import Config
     from dpstream.project.statement import RECORDS, as_progress, newest_release, statement
     from dpstream.project.status import status_facts
 
-    loaded = Config.load(config)
     target = None if out in (None, "-") else Path(out)
     form = _form(target, form)
     if target is not None:
         require_free(target, force=force)
-    facts = status_facts(loaded, state, releases)
+    facts = status_facts(config)
     if not facts["same_plan"]:
         raise ConfigError(
             "the stream was started with another plan than this one",
-            where=config,
+            where=str(config.path),
             allowed=facts["remedy"] or "the configuration that the stream runs with",
         )
     progress, today = as_progress(facts), datetime.date.today()
-    folder = loaded.output.dir if releases is None else Path(releases)
+    folder = config.output.dir
     if form in RECORDS:
-        record = RECORDS[form](loaded, progress, newest_release(folder), today.isoformat())
+        record = RECORDS[form](config, progress, newest_release(folder), today.isoformat())
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
         date = f"{today.day} {today:%B %Y}"
-        made = statement(loaded, progress, date=date, contact=contact)
+        made = statement(config, progress, date=date, contact=contact)
         reads = sys.stdout.isatty() and out is None
         text = (
-            _page(made, folder, len(loaded.schema()))
+            _page(made, folder, len(config.schema()))
             if form == "html"
             else made.plain()
             if reads

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.health import ATTENTION, UNFIT, length
-from dpstream.cli.shared import config_argument, json_option, looked_at, print_json
-from dpstream.cli.types import FilePath
+from dpstream.cli.shared import ATTENTION, UNFIT, json_option, of_stream, print_json
+from dpstream.cli.types import Duration
 from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
 
 
 @click.command("status", short_help="Say how far the stream is and what it has cost.")
-@config_argument
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
-@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
+@of_stream("--state", "--out")
 @click.option(
     "--health",
     "only_health",
@@ -26,7 +25,7 @@ from dpstream.core.errors import ConfigError
 @click.option(
     "--max-age",
     metavar="TIME",
-    callback=length,
+    type=Duration(),
     help="With --health: how old the newest release may be (36h, 8d, 2w).",
 )
 @click.option(
@@ -41,9 +40,7 @@ from dpstream.core.errors import ConfigError
 )
 @json_option
 def command(
-    config: str,
-    state: str | None,
-    out: str | None,
+    config: Config,
     only_health: bool,
     max_age: float | None,
     deep: bool,
@@ -61,34 +58,28 @@ def command(
       dpstream status dpstream.toml --prometheus > dpstream.prom
     """
     if prometheus and (only_health or as_json):
-        raise ConfigError("these are two forms of one answer", where="--prometheus", allowed="one of them")
-    told = only_health or prometheus
-    if max_age is not None and not told:
+        other = "--health" if only_health else "--json"
         raise ConfigError(
-            "an age is part of the health line", where="--max-age", allowed="with --health or --prometheus"
+            f"--prometheus and {other} cannot be combined", where="--prometheus", allowed="one of them"
         )
-    if deep and not told:
-        raise ConfigError(
-            "releases are compared for the health line",
-            where="--deep",
-            allowed="with --health or --prometheus",
-        )
-    from dpstream.project.status import health, status_facts
+    asks_health = only_health or prometheus
+    for option, given in (("--max-age", max_age is not None), ("--deep", deep)):
+        if given and not asks_health:
+            raise ConfigError(
+                f"{option} is part of the health line", where=option, allowed="with --health or --prometheus"
+            )
+    from dpstream.project.status import health, metric_values, metrics_text, status_facts
 
-    loaded = looked_at(config, state)
-    facts = status_facts(loaded, state, out)
-    if told:
-        folder = loaded.state_dir if state is None else Path(state)
-        word, why = health(loaded, facts, folder, max_age, out=out, deep=deep)
+    facts = status_facts(config)
+    if asks_health:
+        word, why = health(config, facts, max_age, deep=deep)
         if prometheus:
-            from dpstream.project.status import metric_values, metrics_text
-
-            click.echo(metrics_text({loaded.name: metric_values(loaded, facts, word, folder)}), nl=False)
+            click.echo(metrics_text({config.name: metric_values(config, facts, word)}), nl=False)
             return 0
         if as_json:
-            print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
+            print_json({"format": 1, "stream": config.name, "health": word, "why": why})
         else:
-            click.echo(f"{loaded.name}: {word}: {why}")
+            click.echo(f"{config.name}: {word}: {why}")
         return {"healthy": 0, "unfit": UNFIT}.get(word, ATTENTION)
     if as_json:
         print_json(facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_json
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError, counted
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import PostgresServer
 
-_state = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 _questions = click.option(
     "--questions", is_flag=True, help="The store of the questions of a stream that is asked."
 )
-_out = click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 
 
 @click.group("store", short_help="Check, move or compact the secret store of a stream.")
@@ -37,11 +35,9 @@ def command() -> None:
 
 
 @command.command("check", short_help="Say whether the store is sound and fits what is published.")
-@config_argument
-@_state
-@_out
+@of_stream("--state", "--out")
 @json_option
-def check(config: str, state: str | None, out: str | None, as_json: bool) -> int:
+def check(config: Config, as_json: bool) -> int:
     """Read the whole store and all released files; say what is wrong. Changes nothing.
 
     Looks at the tables, the chain of seals, the head file, every stored byte and every published one, and at the
@@ -53,9 +49,7 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
     """
     from dpstream.stream.store.upkeep import check_store
 
-    loaded = _load(config)
-    releases = loaded.output.dir if out is None else Path(out)
-    checked = check_store(_place(loaded, state), releases, server=loaded.server, key=loaded.state_key())
+    checked = check_store(config.state_dir, config.output.dir, server=config.server, key=config.state_key())
     if as_json:
         facts: dict[str, Any] = {
             "sound": not checked.problems,
@@ -71,12 +65,11 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
             more = "" if checked.key is None else f", encrypted with the key {checked.key}"
             more += "; moved away: it refuses to go on" if checked.moved else ""
             click.echo(f"sound: {counted(checked.steps or 0, 'step')}, format {checked.format}{more}")
-    return 4 if checked.problems else 0
+    return DAMAGED if checked.problems else 0
 
 
 @command.command("export", short_help="Write the whole store to one file.")
-@config_argument
-@_state
+@of_stream("--state")
 @_questions
 @click.option(
     "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
@@ -84,7 +77,7 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
 @click.option(
     "--move", is_flag=True, help="The stream goes on elsewhere; this store then refuses further steps."
 )
-def export(config: str, state: str | None, questions: bool, file: str, move: bool) -> None:
+def export(config: Config, questions: bool, file: str, move: bool) -> None:
     """Write the whole secret store to one portable file, whose content import checks.
 
     The file holds private counts and the key of the store's seals: protect it like the private table. That of an
@@ -99,25 +92,22 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
     from dpstream.stream.store.archive import export_store
     from dpstream.stream.store.sealed_history import outside_heads, outside_heads_of_questions
 
-    loaded, target = _load(config), Path(file)
-    public = loaded.output.dir.resolve()
-    if public in target.resolve().parents:
+    target, releases = Path(file), config.output.dir
+    if releases.resolve() in target.resolve().parents:
         raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
-    place, server = _store(loaded, state, questions)
-    stream, releases = _place(loaded, state), loaded.output.dir
-    outside = outside_heads_of_questions(stream, releases) if questions else outside_heads(releases)
-    steps = export_store(place, target, server=server, move=move, key=loaded.state_key(), outside=outside)
+    place, server = _store(config, questions)
+    outside = outside_heads_of_questions(config.state_dir, releases) if questions else outside_heads(releases)
+    steps = export_store(place, target, server=server, move=move, key=config.state_key(), outside=outside)
     click.echo(f"wrote {target}: {counted(steps, 'step')}; it is as secret as the store")
     if move:
         click.echo("this store refuses to go on now: import the file where the stream is to live")
 
 
 @command.command("import", short_help="Make the store from a file of store export.")
-@config_argument
-@_state
+@of_stream("--state")
 @_questions
 @click.option("--from", "file", type=FilePath("file", there=True), required=True, metavar="FILE")
-def import_(config: str, state: str | None, questions: bool, file: str) -> None:
+def import_(config: Config, questions: bool, file: str) -> None:
     """Make the store that the configuration names from a file of ``store export``.
 
     Refused where a stream is already. The file must come from --move, or be as new as the head.json that is
@@ -130,14 +120,13 @@ def import_(config: str, state: str | None, questions: bool, file: str) -> None:
     """
     from dpstream.stream.store.archive import archived_plan, import_store
 
-    loaded = _load(config)
-    place, server = _store(loaded, state, questions)
+    place, server = _store(config, questions)
     told = archived_plan(Path(file))
     # A successor's base: its predecessor's folder need not be on this machine.
-    facts = loaded.facts(_place(loaded, state), told=told)
+    facts = config.facts(told=told)
     if questions and "questions_of" in told:
         facts["questions_of"] = told["questions_of"]  # the stream itself refuses those of another one
-    steps = import_store(Path(file), place, facts, server=server, key=loaded.state_key())
+    steps = import_store(Path(file), place, facts, server=server, key=config.state_key())
     click.echo(
         f"the store holds {counted(steps, 'step')} and can go on; {file} is as secret as it: remove it"
     )
@@ -164,12 +153,11 @@ def key(file: str) -> None:
 
 
 @command.command("rekey", short_help="Encrypt the store, change its key, or decrypt it.")
-@config_argument
-@_state
+@of_stream("--state")
 @_questions
 @click.option("--to", "file", type=FilePath("file"), metavar="FILE", help="The new key, a file of store key.")
 @click.option("--plain", is_flag=True, help="Take the encryption away.")
-def rekey(config: str, state: str | None, questions: bool, file: str | None, plain: bool) -> None:
+def rekey(config: Config, questions: bool, file: str | None, plain: bool) -> None:
     """Encrypt the store with the key in --to, whether it was encrypted before or not.
 
     The old key is the one of the configuration; change the configuration afterwards. One transaction writes every
@@ -185,12 +173,11 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
 
     if plain == (file is not None):
         raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
-    loaded = _load(config)
-    place, server = _store(loaded, state, questions)
+    place, server = _store(config, questions)
     new = None if file is None else StateKey.from_file(Path(file))
     encrypted = stored_key(place, server=server) is not None
     # A configuration that names a key already is fine for a store that has none.
-    old = loaded.state_key() if encrypted else None
+    old = config.state_key() if encrypted else None
     rekey_store(place, old=old, new=new, server=server)
     if new is None:
         click.echo("the store is not encrypted any more: take key_file or key_env out of [state]")
@@ -199,10 +186,8 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
 
 
 @command.command("compact", short_help="Delete what the keep policy allows, and free its space.")
-@config_argument
-@_state
-@_out
-def compact(config: str, state: str | None, out: str | None) -> None:
+@of_stream("--state", "--out")
+def compact(config: Config) -> None:
     """Apply [output] keep to all steps, publish what waits, and rewrite the store without what was dropped.
 
     Ledger, manifests and seals are always kept. Takes time and room in proportion to the store.
@@ -214,30 +199,19 @@ def compact(config: str, state: str | None, out: str | None) -> None:
     from dpstream.stream.release.render import steps_to_keep
     from dpstream.stream.store.store import Store
 
-    loaded = _load(config)
-    folder, key = _place(loaded, state), loaded.state_key()
-    with Store(folder, loaded.facts(folder), server=loaded.server, key=key) as store:
-        store.apply_keep(steps_to_keep(replace(loaded.output.publishing, keep=loaded.output.keep), store))
-    with loaded.open_stream(state=state, out=out):
+    folder, key = config.state_dir, config.state_key()
+    with Store(folder, config.facts(), server=config.server, key=key) as store:
+        store.apply_keep(steps_to_keep(replace(config.output.publishing, keep=config.output.keep), store))
+    with config.open_stream():
         pass  # removes the tables that have just expired
-    with Store(folder, loaded.facts(folder), server=loaded.server, key=key) as store:
+    with Store(folder, config.facts(), server=config.server, key=key) as store:
         store.compact()
     click.echo("the store is compact")
 
 
-def _load(config: str) -> Config:
-    from dpstream.project import Config
-
-    return Config.load(config)
-
-
-def _place(config: Config, state: str | None) -> Path:
-    return config.state_dir if state is None else Path(state)
-
-
-def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
+def _store(config: Config, questions: bool) -> tuple[Path, PostgresServer | None]:
     """The folder and the server of the stream's store, or of the store of its questions."""
     from dpstream.stream.store.place import questions_path, questions_server
 
-    place = _place(config, state)
+    place = config.state_dir
     return (questions_path(place), questions_server(config.server)) if questions else (place, config.server)

@@ -12,6 +12,7 @@ from dpstream.core.errors import ConfigError
 
 #: Steps, rows and seeds are kept in 64 bits.
 LARGEST = 2**63 - 1
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class FilePath(click.Path):
@@ -59,6 +60,21 @@ class FilePath(click.Path):
         if self.there and not os.path.exists(value):
             raise ConfigError("there is no such file", where=paths.shown_path(value), allowed="a file")
         return value
+
+
+class Duration(click.ParamType[float]):
+    """A length of time such as 30s, 5m, 36h, 8d or 2w, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The seconds."""
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw]?)", value)
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is not a length of time such as 30s, 5m, 36h, 8d or 2w", param, ctx)
+        return float(match[1]) * _SECONDS[match[2]]
 
 
 class Whole(click.IntRange):

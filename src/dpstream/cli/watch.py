@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.interrupt import INTERRUPTED
+from dpstream.cli.shared import INTERRUPTED
 from dpstream.core.errors import StoreLockedError
 
 if TYPE_CHECKING:
@@ -18,21 +17,11 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Stream
 
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 #: A retry that fails with the same words is told again after so many attempts.
 _REMIND = 20
 
 #: Takes what is due from a source; whether released steps are compared. True: stopped before the end.
 Taker = Callable[["Stream", "Source", bool], bool]
-
-
-def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    """``30s``, ``5m``, ``1h`` as seconds."""
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh]?)", value)
-    length = 0.0 if match is None else float(match[1]) * _UNITS[match[2]]
-    if match is None or length <= 0:
-        raise click.BadParameter(f"{value!r} is not a length of time such as 30s, 5m or 1h", ctx, param)
-    return length
 
 
 def watch(

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpstream.core.contracts import Alternative, PublicPrior
+from dpstream.core.contracts import Alternative
 from dpstream.core.contracts.registry import family_of, mechanisms
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.core.schema.toml import load_toml
 from dpstream.project.config import Config
-from dpstream.project.public_knowledge import check_prior_taken, facts_for
+from dpstream.project.public_knowledge import check_taken, of_stays
 from dpstream.project.reader import Section, did_you_mean
-from dpstream.project.sections import check_headline_taken, read_headline, read_recipe
+from dpstream.project.sections import read_recipe
 
 
 @dataclass(frozen=True)
@@ -111,33 +111,15 @@ def _with(config: Config, one: Alternative) -> Config:
     known = {key.name for key in family.keys if one.mechanism in key.mechanisms}
     kept = [key for key in written if key in known and (chosen == one.mechanism or key in one.keeps)]
     options: dict[str, Any] = {"name": one.mechanism, **{key: written[key] for key in kept}, **one.options}
-    accuracy = Section(file, "accuracy", document.get("accuracy", {}))
-    headline, share = read_headline(accuracy)
-    schema, unit = config.schema(), one.unit or config.unit
-    expected = config.expected
-    budget = config.budget
+    unit, budget = one.unit or config.unit, config.budget
     if one.events > 1:
         budget = replace(budget, budget=_each(budget.budget, one.events), stated=None)
-    prior = getattr(config.recipe, "prior", None)  # of the baseline, it is a word
-    given = facts_for(
-        schema,
-        unit,
-        budget.budget,
-        expected,
-        deletions=config.source_options.deletions,
-        horizon=budget.horizon,
-        stated=budget.stated,
-        step_name=config.source_options.period_name,
-        headline=headline,
-        headline_share=share,
-        season=getattr(config.recipe, "season", None),
-        prior=prior if isinstance(prior, PublicPrior) else None,
-        cancels=config.source_options.cancels,
+    context = replace(
+        config.context, budget=budget.budget, stated=budget.stated, **of_stays(config.expected, unit)
     )
-    recipe = read_recipe(Section(file, "mechanism", options), given)
-    check_headline_taken(accuracy, recipe)
-    check_prior_taken(Section(file, "prior", document.get("prior", {})), given.prior, recipe)
-    return replace(config, recipe=recipe, family=family, unit=unit, budget=budget)
+    recipe = read_recipe(Section(file, "mechanism", options), context)
+    check_taken(file, context, recipe)
+    return replace(config, recipe=recipe, family=family, unit=unit, budget=budget, context=context)
 
 
 def _each(budget: Budget, events: int) -> Budget:

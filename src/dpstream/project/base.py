@@ -682,16 +682,10 @@ class PredecessorWarning(UserWarning):
     """The borders between the streams before this one cannot be looked at."""
 
 
-def find_base(
-    config: Any,
-    options: BaseOptions,
-    state: str | Path | None = None,
-    told: Mapping[str, Any] | None = None,
-) -> Base:
+def find_base(config: Any, options: BaseOptions, told: Mapping[str, Any] | None = None) -> Base:
     """The base of a configuration's stream.
 
     Args:
-        state: another place of the state than the file's.
         told: the pinned plan of the started stream; None: its state or its releases say it.
 
     Errors:
@@ -705,7 +699,7 @@ def find_base(
             allowed="another [output] dir, or the folder of an earlier stream",
         )
 
-    facts = _known(config, options, state) if told is None else told.get("base")
+    facts = _known(config, options) if told is None else told.get("base")
     # Under another declared rule it is another base; the stream will say so.
     known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
     if facts is None or not known:
@@ -793,7 +787,7 @@ def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...
             allowed=f"the configuration of {stream!r}",
         )
     # Where neither its state nor its releases are left, nothing says what it began with.
-    if old.base_options is None or _known(old, old.base_options, None) is None:
+    if old.base_options is None or _known(old, old.base_options) is None:
         return ()
     base = old.base()
     return () if base is None else base.broken
@@ -828,26 +822,25 @@ def _since(folder: Path, facts: Mapping[str, Any]) -> Iterator[Broken]:
         yield Broken(f"the stream {name!r} has published step {min(later)}, after the border")
 
 
-def require_border(config: Any, state: str | Path | None = None) -> None:
+def require_border(config: Any) -> None:
     """Refuse a further step where a border between the streams is broken.
 
     Errors:
         ConfigError: see ``broken_borders``.
     """
-    base = config.base(state)
+    base = config.base()
     if base is not None and base.broken:
         raise broken_border(base.broken, config.base_options.place)
 
 
-def _known(config: Any, options: BaseOptions, state: str | Path | None) -> dict[str, Any] | None:
+def _known(config: Any, options: BaseOptions) -> dict[str, Any] | None:
     """What the started stream is pinned to, or what its releases say."""
     from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.stream import read_status
     from dpstream.stream.store.place import has_store
 
-    folder = config.state_dir if state is None else Path(state)
-    if has_store(folder, server=config.server):
-        stored = read_status(folder, server=config.server)
+    if has_store(config.state_dir, server=config.server):
+        stored = read_status(config.state_dir, server=config.server)
         # Of a state without a step another plan may take the place: while the earlier folder is there, it is looked at.
         if not stored.unspent or not (options.releases / "catalogue.json").is_file():
             pinned: dict[str, Any] | None = stored.plan.get("base")

@@ -8,11 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from dpstream.core.contracts import (
     Family,
-    PublicPrior,
     RecipeContext,
     StreamPlan,
     StreamRecipe,
@@ -20,18 +17,17 @@ from dpstream.core.contracts import (
     shown,
 )
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
-from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
-from dpstream.core.schema.constraints import Constraints, split_spec
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base import BaseOptions, read_base
 from dpstream.project.keys import SECTIONS
 from dpstream.project.public_knowledge import (
     Expected,
-    check_prior_taken,
     check_season_taken,
+    check_taken,
     expected_words,
     facts_for,
     read_expected,
@@ -50,7 +46,6 @@ from dpstream.project.sections import (
     check_columns,
     check_database,
     check_fits,
-    check_headline_taken,
     check_places,
     check_source,
     default_mechanism,
@@ -76,123 +71,8 @@ if TYPE_CHECKING:
     from dpstream.stream.predecessor_cost import Base
 
 
-@dataclass(frozen=True)
-class AbsentFiles:
-    """What stands in for files that are not there.
-
-    Attributes:
-        names: of the files, as the configuration has them.
-        pinned: what the started stream is pinned to.
-        codebook: of its releases; None: no file of constraints is missing.
-        prior_gone: whether the file of the prior is missing.
-    """
-
-    names: tuple[str, ...]
-    pinned: Mapping[str, Any]
-    codebook: Schema | None
-    prior_gone: bool
-
-    @classmethod
-    def of(
-        cls,
-        document: Mapping[str, Any],
-        base: Path,
-        state: Path,
-        releases: Path,
-        server: PostgresServer | None,
-    ) -> AbsentFiles | None:
-        """None where all files are there, or nothing can stand in for them: reading them says what is wrong."""
-        prior, rules = (_missing(names, base) for names in (_of_prior(document), _of_constraints(document)))
-        if not prior and not rules:
-            return None
-        from dpstream.io.sinks import read_catalogue, read_manifest
-        from dpstream.io.sinks.release_reader import released_schema
-        from dpstream.stream import read_status
-
-        try:
-            pinned, codebook = read_status(state, server=server).plan, None
-            if rules:
-                last = max(int(entry["step"]) for entry in read_catalogue(releases)["steps"])
-                codebook = released_schema(releases, read_manifest(releases, last))
-        except (DpstreamError, KeyError, TypeError, ValueError):
-            return None
-        if (prior and "prior" not in pinned["options"]) or (rules and codebook is None):
-            return None
-        return cls((*prior, *rules), pinned, codebook, bool(prior))
-
-    @property
-    def told(self) -> str:
-        """A sentence for the owner."""
-        one = len(self.names) == 1
-        return (
-            f"the public {'file' if one else 'files'} {', '.join(map(repr, self.names))} "
-            f"{'is' if one else 'are'} not there; what the stream is pinned to is used instead, and the next step "
-            f"needs {'it' if one else 'them'}"
-        )
-
-    def schema(self, document: Mapping[str, Any], base: Path, where: str) -> Schema:
-        """The schema as the stream is pinned to it.
-
-        Errors: see ``Schema.from_toml``; whatever else differs is found where plans are compared.
-        """
-        if self.codebook is None:
-            return Schema.from_toml(document, base=base, where=where)
-        table = {key: value for key, value in document["schema"].items() if key != "constraints"}
-        plain = Schema.from_toml({"schema": table}, base=base, where=where)
-        spec = self.codebook.constraints.spec() if self.codebook.constraints is not None else {}
-        measured, found = split_spec(spec, plain.columns)
-        return replace(plain, columns=tuple(measured), constraints=self._with_files(found, document))
-
-    def _with_files(self, found: Constraints, document: Mapping[str, Any]) -> Constraints:
-        """The codebook has no files; which constraint is from which is in the configuration, in the same order."""
-        rules = document["schema"]["constraints"]
-        digests = self.pinned["schema"]["constraints"]["files"]
-        derived = tuple(
-            replace(one, file=name, digest=digests.get(name))
-            for one in found.derived
-            for name in (str(rules["derived"][one.column.name]["file"]),)
-        )
-        written = len(rules.get("forbidden", ()))
-        excluded = tuple(
-            replace(one, file=name, digest=digests.get(name))
-            for one, entry in zip(found.excluded[written:], rules.get("allowed", ()), strict=True)
-            for name in (str(entry["file"]),)
-        )
-        return replace(found, derived=derived, excluded=(*found.excluded[:written], *excluded))
-
-    def prior(self, schema: Schema) -> PublicPrior | None:
-        """Something with the pinned facts, for a plan that takes no step; None where the file is there."""
-        if not self.prior_gone:
-            return None
-        facts = self.pinned["options"]["prior"]
-        columns = tuple(sorted(schema.names.index(name) for name in facts["columns"]))
-        codes, weights = np.zeros((1, len(columns)), np.int32), np.array([float(facts["records"])])
-        return PublicPrior(schema.domain, columns, codes, weights, facts)
-
-
-def _of_prior(document: Mapping[str, Any]) -> list[Any]:
-    own = document.get("prior")
-    return [own.get("file")] if isinstance(own, Mapping) else []
-
-
-def _of_constraints(document: Mapping[str, Any]) -> list[Any]:
-    schema = document.get("schema")
-    rules = schema.get("constraints") if isinstance(schema, Mapping) else None
-    if not isinstance(rules, Mapping):
-        return []
-    derived, allowed = rules.get("derived", {}), rules.get("allowed", [])
-    entries = list(derived.values()) if isinstance(derived, Mapping) else []
-    entries += allowed if isinstance(allowed, list) else []
-    return [entry.get("file") for entry in entries if isinstance(entry, Mapping)]
-
-
-def _missing(names: list[Any], base: Path) -> list[str]:
-    return [name for name in names if isinstance(name, str) and name and not (base / name).exists()]
-
-
 def sink_of(
     output: OutputOptions,
-    directory: Path,
     state: Path,
     name: str,
     make_plan: Callable[[], StreamPlan],
@@ -201,7 +81,6 @@ def sink_of(
     """The folder, and the database, the bucket, the standard output or the tables that it is followed by.
 
     Args:
-        directory: the folder of releases.
         state: the secret state's folder.
         name: of the stream.
 
@@ -221,7 +100,7 @@ def sink_of(
     from dpstream.io.sinks.feed import SINKS
     from dpstream.stream.release.manifest import describe_tables
 
-    folder = Publisher(directory, format=output.format)
+    folder = Publisher(output.dir, format=output.format)
     feed: Feed
     reserved: tuple[str, ...] = ()
     if output.sink == "duckdb" and output.database is not None:
@@ -293,27 +172,24 @@ class Config:
     expected: Expected | None = None
     #: What is found out about errors while the stream runs.
     accuracy: AccuracyOptions = field(default_factory=AccuracyOptions)
-    #: Public files that are gone, and what stands in for them; such a configuration takes no step.
-    absent: AbsentFiles | None = None
     #: What the owner says to readers; pinned to nothing.
     publication: Publication = field(default_factory=Publication)
+    #: Where the file itself puts the releases, whatever ``at`` says.
+    usual_dir: Path = Path()
+    #: What the recipe could take from the rest of the file.
+    context: RecipeContext = field(kw_only=True, repr=False)
 
     @classmethod
     def load(
         cls,
         path: str | Path,
         *,
-        looks_only: bool = False,
-        state: str | Path | None = None,
-        text: str | None = None,
+        document: Mapping[str, Any] | None = None,
     ) -> Self:
         """Read and check a whole configuration file. Reads no data.
 
         Args:
-            looks_only: nothing is done but looking at what was released: where files of [prior] or of
-                [schema.constraints] are gone, what the started stream is pinned to stands in for them (``absent``).
-            state: then, another place of the state than the file's.
-            text: what stands in the place of the file's content: a draft that is tried out there.
+            document: what stands in the place of the parsed file: other values that are tried out there.
 
         Errors:
             ConfigError, SchemaError: name file, section, key, value and what is allowed.
@@ -322,7 +198,7 @@ class Config:
         if not isinstance(path, str | Path):
             raise ConfigError(f"a {type(path).__name__} is no file", where="Config.load", allowed="a path")
         file = Path(path)
-        document = load_toml(file, text)
+        document = load_toml(file) if document is None else document
         base = file.parent
         top = Section(str(file), "", document)
         _check_format(top)
@@ -339,17 +215,13 @@ class Config:
             unit = read_record(stream, source, family.limits)
         else:
             unit = read_unit(stream, family.limits)
-        absent = None
-        if looks_only:
-            places = read_state(section("state"), base) if state is None else Path(state)
-            public = section("output").file_path("dir", base, "folder", "releases")
-            absent = AbsentFiles.of(document, base, places, public, read_server(section("state"), name))
         if "schema" not in document:
-            schema = _no_schema(file)
-        elif absent is None:
-            schema = Schema.from_toml(document, base=base, where=str(file))
-        else:
-            schema = absent.schema(document, base, str(file))
+            raise ConfigError(
+                "there is no schema",
+                where=str(file),
+                allowed='a section [schema] with columns, or file = "schema.toml"',
+            )
+        schema = Schema.from_toml(document, base=base, where=str(file))
         options = read_source(source, unit, RecipeContext(schema.domain, schema))
         check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
@@ -378,13 +250,12 @@ class Config:
             headline=headline,
             headline_share=share,
             season=read_season(stream, options),
-            prior=_prior(priors, base, schema, absent) if "prior" in document else None,
+            prior=read_prior(priors, base, schema) if "prior" in document else None,
             cancels=options.cancels,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
-        check_headline_taken(accuracies, recipe)
+        check_taken(str(file), given, recipe)
         check_season_taken(stream, recipe)
-        check_prior_taken(priors, given.prior, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
         check_database(output, options, outputs, base)
@@ -446,12 +317,18 @@ class Config:
             begins,
             expected,
             accuracy,
-            absent,
             publication,
+            output.dir,
+            context=given,
         )
         check_account(config.account, state, output.dir, budgets, base)
         check_fits(source, options, config.plan(), schema)
         return config
+
+    def at(self, state: str | Path | None = None, releases: str | Path | None = None) -> Self:
+        """The same stream with its state, or its releases, in another place than the file names."""
+        output = self.output if releases is None else replace(self.output, dir=Path(releases))
+        return replace(self, state_dir=self.state_dir if state is None else Path(state), output=output)
 
     @property
     def account(self) -> Path | None:
@@ -500,13 +377,11 @@ class Config:
             )
         return self.recipe
 
-    def facts(
-        self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """The public facts that the stream is pinned to; ``state``, ``told``: see ``base``."""
+    def facts(self, *, told: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The public facts that the stream is pinned to; ``told``: see ``base``."""
         from dpstream.stream.identity import plan_facts
 
-        options, base = self.source_options, self.base(state, told=told)
+        options, base = self.source_options, self.base(told=told)
         return plan_facts(
             self.plan(),
             self._schema,
@@ -516,13 +391,12 @@ class Config:
             None if base is None else base.facts,
         )
 
-    def base(self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None) -> Base | None:
+    def base(self, *, told: Mapping[str, Any] | None = None) -> Base | None:
         """What the stream begins with; None for an empty table.
 
         A stream that was started knows it: the predecessor's folder is not read any more.
 
         Args:
-            state: another place of the state than the file's.
             told: the pinned plan of a started stream whose state is elsewhere, as in an archive.
 
         Errors:
@@ -530,7 +404,7 @@ class Config:
         """
         from dpstream.project.base import find_base
 
-        return None if self.base_options is None else find_base(self, self.base_options, state, told)
+        return None if self.base_options is None else find_base(self, self.base_options, told)
 
     @cached_property
     def reading_schema(self) -> Schema:
@@ -552,23 +426,14 @@ class Config:
             schema=schema,
         )
 
-    def publisher(self, out: str | Path | None = None) -> Sink:
+    def publisher(self) -> Sink:
         """Where releases go: the folder, and what stands beside it."""
-        folder = self.output.dir if out is None else Path(out)
-        return sink_of(self.output, folder, self.state_dir, self.name, self.plan, self._schema)
+        return sink_of(self.output, self.state_dir, self.name, self.plan, self._schema)
 
-    def open_stream(
-        self,
-        *,
-        state: str | Path | None = None,
-        out: str | Path | None = None,
-        randomness: Randomness | None = None,
-        publish: bool = True,
-    ) -> Stream:
+    def open_stream(self, *, randomness: Randomness | None = None, publish: bool = True) -> Stream:
         """The live stream: starts it, or goes on where it stopped.
 
         Args:
-            state, out: other places than the file's.
             randomness: for tests; releases made with it say so.
             publish: False leaves the output folder alone (to read what is stored).
 
@@ -578,11 +443,11 @@ class Config:
         """
         from dpstream.stream import open_stream
 
-        publisher = self.publisher(out)
-        folder = check_places(self.state_dir if state is None else Path(state), publisher.directory, "state")
+        publisher = self.publisher()
+        folder = check_places(self.state_dir, publisher.directory, "state")
         self._schema.require_confirmed(str(self.path))
-        if out is not None:
-            self._ask_usual_place(folder)
+        if self.output.dir != self.usual_dir:
+            self._check_usual_place()
         return open_stream(
             self.plan(),
             self._schema,
@@ -597,7 +462,7 @@ class Config:
             publishing=self.output.publishing,
             server=self.server,
             key=self.state_key(),
-            base=self.base(folder),
+            base=self.base(),
         )
 
     def run(
@@ -642,7 +507,7 @@ class Config:
                 if not pending.released:
                     yield release
 
-    def _ask_usual_place(self, state: Path) -> None:
+    def _check_usual_place(self) -> None:
         """Compare the state with the folder that the file names, even where this run publishes elsewhere.
 
         Errors:
@@ -651,10 +516,10 @@ class Config:
         from dpstream.io.sinks import read_catalogue
         from dpstream.stream.ledger.reading import read_identity
 
-        if not (self.output.dir / "catalogue.json").is_file():
+        if not (self.usual_dir / "catalogue.json").is_file():
             return
-        known = read_identity(state, server=self.server, key=self.state_key())
-        catalogue = read_catalogue(self.output.dir)
+        known = read_identity(self.state_dir, server=self.server, key=self.state_key())
+        catalogue = read_catalogue(self.usual_dir)
         published = max((int(entry["step"]) for entry in catalogue["steps"]), default=0)
         if (
             known is not None
@@ -664,7 +529,7 @@ class Config:
             raise StoreDamagedError(
                 f"step {published} is published, but the ledger ends at step {known[1]}: the state was rolled "
                 "back, and continuing would spend the budget twice",
-                where=str(self.output.dir),
+                where=str(self.usual_dir),
                 allowed="the newest state, or a new stream with its own releases directory",
             )
 
@@ -685,16 +550,3 @@ def _check_format(top: Section) -> None:
     if isinstance(value, bool) or value != FORMAT:
         raise top.wrong("format", f"unknown format {shown(value)}")
     top.note("format", str(value), default=not top.has("format"))
-
-
-def _prior(section: Section, base: Path, schema: Schema, absent: AbsentFiles | None) -> PublicPrior | None:
-    found = None if absent is None else absent.prior(schema)
-    return read_prior(section, base, schema) if found is None else found
-
-
-def _no_schema(file: Path) -> Schema:
-    raise ConfigError(
-        "there is no schema",
-        where=str(file),
-        allowed='a section [schema] with columns, or file = "schema.toml"',
-    )

@@ -99,7 +99,7 @@ def pending_steps(
     """
     if not recheck:
         check_recheck(config)
-    require_border(config, stream.path)
+    require_border(config)
     compare = recheck and config.source_options.late == "error" and config.source_options.repeatable
     first = 1 if compare else stream.last_step + 1
     # Where each file is a step, a file that sorts before released ones would be taken as the newest step: the position

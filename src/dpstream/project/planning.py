@@ -494,7 +494,7 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
         "predicted_errors": _predicted_errors(plan, told, base),
         "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
-        "advice": _advice(config, plan),
+        "advice": advice(config, plan),
         **told.facts,
         "size": {
             "columns": len(plan.domain),
@@ -513,14 +513,11 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
     }
 
 
-def _advice(config: Config, plan: StreamPlan) -> list[str]:
+def advice(config: Config, plan: StreamPlan) -> list[str]:
     """What public guesses say for other options, in sentences."""
-    told = config.family.advice
-    return (
-        []
-        if told is None or config.expected is None
-        else list(told(config.recipe, plan, config.expected.table))
-    )
+    if config.family.advice is None or config.expected is None:
+        return []
+    return list(config.family.advice(config.recipe, plan, config.expected.table))
 
 
 def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:

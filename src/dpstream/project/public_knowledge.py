@@ -112,18 +112,41 @@ def facts_for(
         expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
         others: further fields of ``RecipeContext``.
     """
-    stays = expected if isinstance(unit, Record) else None
     return RecipeContext(
         schema.domain,
         schema,
         deletions,
-        turnover=None if stays is None else stays.turnover,
         horizon=horizon,
         budget=budget,
-        records_per_step=None if stays is None else stays.records_per_step,
         first_records=None if expected is None else expected.records_per_step,
+        **of_stays(expected, unit),
         **others,
     )
+
+
+def of_stays(expected: Expected | None, unit: Unit) -> dict[str, Any]:
+    """What a recipe may take of the guesses where a unit is a record's whole stay."""
+    if expected is None or not isinstance(unit, Record):
+        return {"turnover": None, "records_per_step": None}
+    return {"turnover": expected.turnover, "records_per_step": expected.records_per_step}
+
+
+def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe) -> None:
+    """ConfigError where the mechanism measures no headlines, or takes no prior, and the file has them."""
+    named = '[mechanism] name = "pooled" or "census"'
+    if context.headline and not hasattr(recipe, "headline"):
+        raise ConfigError(
+            "the mechanism of this file measures no headlines",
+            where=f"{file} [accuracy] headline",
+            allowed=named,
+        )
+    prior = context.prior
+    if prior is not None and getattr(recipe, "prior", None) is not prior:  # of the baseline, it is a word
+        raise ConfigError(
+            "the mechanism of this file takes no prior",
+            where=f"{file} [prior]",
+            allowed=f"a file without [prior], or {named}",
+        )
 
 
 def expected_words(expected: Expected | None) -> tuple[str, ...]:
@@ -280,16 +303,6 @@ def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
     if weight is not None:
         facts["weight"] = weight
     return PublicPrior(schema.domain, columns, codes, weights, facts, _unnamed(columns_only, codes, weights))
-
-
-def check_prior_taken(section: Section, prior: PublicPrior | None, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism takes no prior."""
-    if prior is not None and getattr(recipe, "prior", None) is not prior:  # of the baseline, it is a word
-        raise ConfigError(
-            "the mechanism of this file takes no prior",
-            where=section.place(),
-            allowed='a file without [prior], or [mechanism] name = "pooled" or "census"',
-        )
 
 
 def _check_records(section: Section, name: str, weights: NDArray[np.float64]) -> None:

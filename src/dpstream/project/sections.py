@@ -51,7 +51,6 @@ from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
 from dpstream.io.objects import object_path
 from dpstream.io.sinks.feed import OWN_SINKS, SINKS
-from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
@@ -490,8 +489,8 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
 
 def _note_rules(section: Section, options: SourceOptions) -> None:
     """The defaults of what becomes of rows that do not fit."""
-    rules = key_rules(options)
-    for key in keys_that_matter(options):
+    rules = options.key_rules
+    for key in options.keys_that_matter:
         if not section.has(key):
             section.note(key, str(getattr(rules, key, getattr(options, key))), default=True)
 
@@ -776,16 +775,6 @@ def read_headline(section: Section) -> tuple[Headline, Fraction]:
     headline = tuple(tuple(one) for one in given)
     section.note("headline", ", ".join(" x ".join(one) for one in headline), default=False)
     return headline, section.share("headline_share", HEADLINE_SHARE)
-
-
-def check_headline_taken(section: Section, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism measures no headlines."""
-    if section.has("headline") and not hasattr(recipe, "headline"):
-        raise ConfigError(
-            "the mechanism of this file measures no headlines",
-            where=section.place("headline"),
-            allowed='[mechanism] name = "pooled" or "census"',
-        )
 
 
 def read_accuracy(section: Section) -> AccuracyOptions:

@@ -122,7 +122,7 @@ def _each(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...]:
         epsilon, delta = loss_of(config, loss)
         if epsilon > _HARDLY_A_BOUND:
             return f"{what}: {loss}, which protects hardly anything."
-        return f"{what}: {loss}; a guess is right in at most {_percent(epsilon, delta)} of 100 cases."
+        return f"{what}: {loss}; a guess is right in at most {percent(epsilon, delta)} of 100 cases."
 
     if not isinstance(plan.unit, _RECORDS):
         return (line("One person, with everything that the stream holds of them", budget),)
@@ -238,7 +238,7 @@ def odds_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
         f"Whatever is published is at most {factor:g} times likelier {cases}{but}.",
         f"An example: somebody guesses {what}, and either is as likely as the other. Without the tables they are "
         "right in 50 of 100 cases. With all tables, and with the best method there is, in at most "
-        f"{_percent(epsilon, delta)} of 100.",
+        f"{percent(epsilon, delta)} of 100.",
     )
 
 
@@ -253,8 +253,8 @@ def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
     return zcdp_to_epsilon(budget, delta), _DELTA if stated is None else decimal_text(stated[1])
 
 
-def _percent(epsilon: float, delta: str) -> str:
-    """A chance as a percentage, rounded up to a tenth; below 100 where the bound is."""
+def percent(epsilon: float, delta: str) -> str:
+    """The chance of the best guess as a percentage, rounded up to a tenth; below 100 where the bound is."""
     rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
     return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
 
@@ -281,7 +281,7 @@ def _several(config: Config, plan: StreamPlan, budget: Budget, events: int) -> s
     deleted = ", or one record that is entered and later deleted," if twice else ""
     return (
         f"A person with {events} such records{deleted} has "
-        f"{group(budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
+        f"{group(budget, events)}: the example above then reads {percent(epsilon, delta)} of 100."
     )
 
 
@@ -293,7 +293,7 @@ def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *(seeded if base["made_with_test_seed"] else ()),
         base_words(base),
-        f"For both periods together the example above reads {_percent(epsilon, delta)} of 100. A record of the "
+        f"For both periods together the example above reads {percent(epsilon, delta)} of 100. A record of the "
         "earlier period that is deleted later is one more event, of this stream.",
     )
 
@@ -305,7 +305,7 @@ def _renewed(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...
     return (
         f"A renewal is a new stream with a budget of its own. {one} that only one of the two streams has seen costs "
         f"what is said above. One that both have seen costs the sum: on the same terms {both}, and the example "
-        f"reads {_percent(epsilon, delta)} of 100.",
+        f"reads {percent(epsilon, delta)} of 100.",
     )
 
 

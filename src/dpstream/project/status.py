@@ -100,15 +100,13 @@ class Watch:
         return f"step {number}" + ("" if grid is None else f" ({grid.batch_id(number)})")
 
 
-def status_facts(config: Config, state: str | None = None, out: str | None = None) -> dict[str, Any]:
+def status_facts(config: Config) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
     from dpstream.stream import read_status
     from dpstream.stream.release.fitness import fitness_of
     from dpstream.stream.store.place import has_store
 
-    folder = config.state_dir if state is None else Path(state)
-    releases = config.output.dir if out is None else Path(out)
-    plan = config.plan()
+    folder, releases, plan = config.state_dir, config.output.dir, config.plan()
     facts: dict[str, Any] = {
         "format": 1,
         "stream": config.name,
@@ -139,7 +137,7 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
         "releases": str(releases),
     }
     if facts["started"]:
-        base = config.base(folder)
+        base = config.base()
         stored, fit = read_status(folder, server=config.server), fitness_of(releases)
         facts |= {
             "steps": stored.last_step,
@@ -159,7 +157,7 @@ def status_facts(config: Config, state: str | None = None, out: str | None = Non
             "decisions": [vars(one) for one in stored.decisions],
             "made_with_test_seed": stored.made_with_test_seed,
             "broken_borders": [] if base is None else [one.words for one in base.broken],
-            **_compared(config.facts(folder), stored.plan),
+            **_compared(config.facts(), stored.plan),
         }
         if stored.unspent and config.account is None:
             facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
@@ -221,19 +219,15 @@ _TABLE = re.compile(r"(step-[0-9]{6,}/)?table[.][a-z]+")
 def health(
     config: Config,
     facts: dict[str, Any],
-    state: Path,
-    max_age: float | None,
+    max_age: float | None = None,
     *,
-    out: str | None = None,
     deep: bool = False,
 ) -> tuple[str, str]:
     """A word and a sentence; the word is ``healthy`` where nobody has to act.
 
     Args:
         facts: what ``status`` knows.
-        state: the state's folder, to see whether a run is at work.
         max_age: seconds that the newest release may be old.
-        out: another place for the releases.
         deep: read all releases, and not only the last few.
 
     Errors:
@@ -242,7 +236,7 @@ def health(
     """
     from dpstream.stream.store.store_status import wrong_state
 
-    sink = config.publisher(out)
+    sink, state = config.publisher(), config.state_dir
     older = wrong_state(state, sink.directory, server=config.server)
     if older is not None:
         return "state", f"{older}; find the newest state before anything else"
@@ -265,7 +259,7 @@ def health(
             "no-guarantee",
             f"{'; '.join(facts['broken_borders'])}: records cost more than the manifests say",
         )
-    wrong = _wrong_releases(config, state, sink, deep)
+    wrong = _wrong_releases(config, sink, deep)
     if wrong is not None:
         return "releases", wrong
     if facts["steps_left"] == 0:
@@ -300,11 +294,11 @@ def is_running(state: Path) -> bool:
     )
 
 
-def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str | None:
+def _wrong_releases(config: Config, sink: Sink, deep: bool) -> str | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
     from dpstream.stream.release.sink import compare_releases
 
-    committed, differences = compare_releases(state, sink, server=config.server, deep=deep)
+    committed, differences = compare_releases(config.state_dir, sink, server=config.server, deep=deep)
     left = sorted(place for place, how in differences.items() if how == "withdrawn")
     if left:
         step, name, more = _first(left)
@@ -397,13 +391,12 @@ _ABOUT = {
 Values = dict[str, list[tuple[dict[str, str], float]]]
 
 
-def metric_values(config: Config, facts: dict[str, Any], word: str, state: Path) -> Values:
+def metric_values(config: Config, facts: dict[str, Any], word: str) -> Values:
     """The public numbers of a stream.
 
     Args:
         facts: what ``status`` knows.
         word: of the stream's health.
-        state: the folder of the state.
 
     Errors: those of reading the state.
     """
@@ -411,7 +404,7 @@ def metric_values(config: Config, facts: dict[str, Any], word: str, state: Path)
     from dpstream.stream import read_status
 
     budget = config.plan().budget
-    spent = read_status(state, server=config.server).spent if facts["started"] else 0
+    spent = read_status(config.state_dir, server=config.server).spent if facts["started"] else 0
     loss = {"loss": "rho" if isinstance(budget, ZCDP) else "epsilon"}
     times = [path.stat().st_mtime for path in Path(facts["releases"]).glob("step-*/manifest.json")]
     left = facts["steps_left"]

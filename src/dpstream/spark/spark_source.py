@@ -12,11 +12,10 @@ from dpstream.core.contracts import option
 from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.operations import KeyedOperations
-from dpstream.io.sources.query import bounds
+from dpstream.io.sources.query import PARAMETERS, bounds, placeholders
 from dpstream.io.sources.source import PeriodSource, StepInput
-from dpstream.io.sources.source_keys import SourceKeys, SourceKind, wrong_source
+from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.spark.found_files import AlikeFiles
 from dpstream.spark.keyed_passes import KeyedSparkBatch
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
 
 _WHERE = "[source]"
-_QUERY = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
-#: Texts, quoted names and comments: a question mark in them is no parameter.
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _FOLDER = re.compile(r"(parquet|orc|delta|staged)\.`([^`]+)`")
 _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
 _BY_ITSELF = (
@@ -155,7 +151,7 @@ class SparkSource(PeriodSource):
         if op is not None:
             assert isinstance(options.op_values, KeyedOperations)  # SourceOptions
             words = options.op_values
-        events = KeyedBatch(None, str(options.key_column), op, changed, key_rules(options))
+        events = KeyedBatch(None, str(options.key_column), op, changed, options.key_rules)
         return KeyedSparkBatch(frame, events, words, self._order, self._own.allow_plain_shuffle)
 
     def _asked(self, spark: Any, grid: Grid, step: int) -> Any:
@@ -236,34 +232,10 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
-    if options.shape != "changes":
-        raise wrong_source(
-            f'shape = "{options.shape}" cannot be read from Spark, where a step is what changed in its period',
-            'shape = "changes", or the same records as files or from a database',
-        )
-    if (options.table is None) == (options.query is None):
-        raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
-    for key in ("table", "query"):
-        value = getattr(options, key)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise wrong_source(f"{key} is not a text, or is empty", "a text")
-    if options.late == "next-step":
-        raise wrong_source(
-            "Spark cannot tell late records from old ones",
-            'late = "error" (released steps are compared) or "drop-and-count-nothing" (they are not)',
-        )
-    if options.table is not None and options.time_column is None:
-        raise wrong_source(
-            "time_column is missing: it says to which step a row of the table belongs", "a column"
-        )
     if options.query is not None:
-        if options.time_column is not None:
-            raise wrong_source(
-                "time_column has no meaning for a query, which says itself what is in a step", "leave it out"
-            )
-        parameters = _QUOTED.sub(" ", options.query).count("?")
+        parameters = placeholders(options.query, r"--[^\n]*")
         if parameters != 2:
-            raise wrong_source(f"query has {counted(parameters, 'parameter')}", _QUERY)
+            raise wrong_source(f"query has {counted(parameters, 'parameter')}", PARAMETERS["changes"][1])
     own = options.own
     if isinstance(own, SparkKeys):
         _check_own(own)
@@ -329,26 +301,7 @@ def _public(options: SourceOptions) -> tuple[str, ...]:
 
 SOURCE = SourceKind(
     SparkSource,
-    keys=(
-        "table",
-        "query",
-        "time_column",
-        "every",
-        "start",
-        "end",
-        "lag",
-        "op_column",
-        "op_values",
-        "late",
-        "user_column",
-        "key_column",
-        "insert_only",
-        "shape",
-        "updates",
-        "unknown",
-        "known",
-        "repeated",
-    ),
+    keys=shared_keys("spark"),
     public=_public,
     options=SparkKeys,
     movable=("master", "remote", "memory", "settings"),

@@ -17,10 +17,10 @@ Contract = TypeVar("Contract")
 #: What is a family's alone has a folder of that family's name; "" is what works for any stream.
 _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
     "evaluation": {
-        "": "dpstream.tools.evaluate.evaluation_files:ANY_TABLES_EVALUATION",
-        "tabular": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
-        "growing": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
-        "asked": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
+        "": "dpstream.tools.evaluate.tables_evaluation:ANY_TABLES_EVALUATION",
+        "tabular": "dpstream.tools.evaluate.tables_evaluation:TABLES_EVALUATION",
+        "growing": "dpstream.tools.evaluate.tables_evaluation:TABLES_EVALUATION",
+        "asked": "dpstream.tools.evaluate.tables_evaluation:TABLES_EVALUATION",
         "panel": "dpstream.tools.families.panel.panel_evaluation:PANEL_EVALUATION",
         "points": "dpstream.tools.families.points.point_evaluation:POINTS_EVALUATION",
     },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.project import Config
-from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult, FamilyEvaluation, csv_bytes
+from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult, FamilyEvaluation
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, releases_of
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
@@ -13,12 +13,10 @@ from dpstream.tools.report.markup import element
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     steps = [step for step, _ in releases_of(config, asked.releases).states]
     facts = {"label": LABEL, "released": steps}
-    return EvaluationResult(
-        config.name, facts, ("A toy was looked at.",), {"toy.csv": csv_bytes(["step"], [[1]])}
-    )
+    return EvaluationResult(config.name, facts, ("A toy was looked at.",), [{"step": 1, "toys": 3}])
 
 
-EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",), _find)
+EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", _find)
 
 
 def _draw(folder: Folder, pairs: Pairs) -> Page:

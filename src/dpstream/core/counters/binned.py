@@ -223,12 +223,10 @@ class CalibratedBinnedCounter(FactoredCounter):
     ) -> NDArray[np.int64]:
         """See ``FactoredCounter.measure``: one number a cell."""
         t = self.begin_tick(state, increment)
-        noise = randomness.draw(self.noise, len(increment))
         state["t"][0] = t
         sums = self._moved(state, "sums", t - 1)
         sums[self.design.bins.newest(t - 1)] = self.design.multiplier(t - 1) * increment
-        measured: NDArray[np.int64] = (self._product(sums, t - 1) + noise)[None]
-        return measured
+        return randomness.measure(self._product(sums, t - 1), self.noise)[None]
 
     def decode(self, state: CounterState, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
         """See ``FactoredCounter.decode``: forward substitution, in integers."""

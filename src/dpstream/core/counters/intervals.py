@@ -140,23 +140,24 @@ class CalibratedIntervalCounter(CalibratedCounter):
         t = int(state["t"][0]) + 1
         self.check_tick(t)
         level, share = self.recipe.interval(t)
-        fresh = randomness.draw(self.noise(share), width)
+        law = self.noise(share)
         state["t"][0] = t
         if level is None:
-            settled += increment
-            settled += fresh
+            exact = settled + increment
             if "pending" in state:
-                settled += state["pending"]
+                exact += state["pending"]
                 state["pending"][:] = 0
                 state["noise"][:] = 0
+            settled[:] = randomness.measure(exact, law)
             return settled.copy()
         state["pending"] += increment
         noise = self._rows(state, level)
-        # Row l sums the levels from l upwards, so that the rows below a new interval all equal its own.
-        noise[level] += fresh
+        # The new interval begins where the estimate was ``exact``, but for its own increments. Row l sums the levels
+        # from l upwards, so that the rows below a new interval all equal its own.
+        exact = settled + state["pending"] + noise[level]
+        estimate = randomness.measure(exact, law)
+        noise[level] += estimate - exact
         noise[:level] = noise[level]
-        estimate: NDArray[np.int64] = settled + state["pending"]
-        estimate += noise[0]
         return estimate
 
     def variance(self, t: int) -> float:

@@ -37,9 +37,9 @@ class Randomness:
     is handed out once: buffers are overwritten after use, guarded by a lock, and dropped in a forked
     child, so that parent and child never share noise.
 
-    Mechanisms use ``measure`` for counts with fresh noise, ``choose`` for selections, ``draw`` and ``draw_joint`` for
-    other noise, ``words``/``below`` for all else. A test or an audit may override these, to record exact values and
-    laws, or to put a known tape in place of the noise.
+    Mechanisms use ``measure`` for counts with fresh noise, ``choose`` for selections, ``limits`` for tests,
+    ``words``/``below`` for all else; ``draw`` is for noise that is drawn before its counts are there. A test or an
+    audit may override these, to record exact values and laws, or to put a known tape in place of the noise.
     """
 
     #: False where the words can be predicted; such output is marked ``made_with_test_seed``.
@@ -115,6 +115,10 @@ class Randomness:
             values: NDArray[np.int64] = exact + self.draw_joint(noise)
             return values
         return exact + self.draw(noise, len(exact))
+
+    def limits(self, limit: int, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Noisy limits of ``size`` tests of private numbers; they stay secret."""
+        return limit + self.draw(noise, size)
 
     def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
         """The outcome of an exact selection, which ``choice`` makes.

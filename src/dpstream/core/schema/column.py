@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.foreign import failures
 from dpstream.core.schema import arrow
-from dpstream.core.schema.cells import is_cells, whole
+from dpstream.core.schema.code_blocks import AnyCodes
 from dpstream.core.schema.domain import Codes
 
 #: ``exact``: values as drawn, with all their digits, as ``value`` was before releases had labels.
@@ -32,6 +32,8 @@ _WORDS = {NULL: "null", OUTSIDE: "outside", UNREADABLE: "unreadable"}
 #: See ``Problem``.
 PROBLEM_KINDS = ("null", "outside", "unreadable", "type", "damaged")
 _MAX_SHOWN = 10
+#: Distinct values up to which they are compared with those before.
+_COMPARED = 4096
 
 
 class WrongTypeError(Exception):
@@ -59,6 +61,13 @@ class Problem:
         """For messages: column and what is wrong, and the values only if they were asked for."""
         shown = f": {', '.join(self.values)}" if self.values else ""
         return f"column {self.column!r} {self.what}{shown}"
+
+
+@dataclass
+class Remembered:
+    """The last distinct values of a column, and their codes. Private."""
+
+    last: tuple[Any, Codes | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -200,8 +209,6 @@ class Column(ABC):
         if arrow.is_text(kind):
             distinct, positions = arrow.dictionary_parts(chunk)
             return self.codes_of_dictionary(distinct, null_values)[positions]
-        if is_cells(kind):
-            return self._codes_of_cells(chunk, null_values)
         codes = self._codes_of_array(chunk)
         if codes is None:
             raise WrongTypeError(arrow.type_name(kind))
@@ -222,30 +229,12 @@ class Column(ABC):
             table[:-1] = self.raw_codes(distinct, null_values)
         return table
 
-    def resolve(self, codes: Codes) -> None:
+    def resolve(self, codes: Codes, *, keep_null: bool = False) -> None:
         """Put the declared bins in place of raw codes, where there are such bins."""
-        if self.missing_code is not None:
+        if self.missing_code is not None and not keep_null:
             codes[codes == NULL] = self.missing_code
         if self.other_code is not None:
             codes[codes < NULL] = self.other_code
-
-    def _codes_of_cells(self, cells: Any, null_values: tuple[str, ...]) -> Codes:
-        """Cells of several kinds: each is read as in a column of its kind, so that none changes how others are read."""
-        import pyarrow as pa
-
-        cells = whole(cells) if cells.offset else cells
-        codes = np.full(len(cells), UNREADABLE, dtype=np.int32)
-        kinds, offsets = cells.type_codes.to_numpy(), cells.offsets.to_numpy()
-        for i, kind in enumerate(cells.type.type_codes):
-            rows = np.flatnonzero(kinds == kind)
-            if not rows.size:
-                continue
-            child = cells.field(i).take(pa.array(offsets[rows]))
-            try:
-                codes[rows] = self.raw_codes(child, null_values)
-            except WrongTypeError:
-                codes[rows[child.is_null().to_numpy(zero_copy_only=False)]] = NULL
-        return codes
 
     @cached_property
     def _label_set(self) -> Any:
@@ -270,28 +259,66 @@ class Column(ABC):
         return codes
 
     def fill(
-        self, values: Any, out: Codes, *, null_values: tuple[str, ...] = ("",), reveal: bool = False
+        self,
+        values: Any,
+        out: AnyCodes,
+        *,
+        null_values: tuple[str, ...] = ("",),
+        reveal: bool = False,
+        remembered: Remembered | None = None,
+        keep_null: bool = False,
     ) -> list[Problem]:
         """Write the codes of an Arrow (chunked) array into ``out``; return what has no code.
 
-        Cells with a problem are left negative in ``out``: do not use it when problems come back.
+        ``out`` may have any type that holds the codes. Do not use it when problems come back; in int32 (``reveal``
+        needs it) cells with a problem are negative.
+
+        Args:
+            remembered: the distinct values of the array before, which blocks of one file often share.
+            keep_null: leave ``NULL`` in place of nulls, also where there is a bin for them.
         """
-        start = 0
+        start, wrong = 0, set[int]()
         try:
             for chunk in getattr(values, "chunks", [values]):
-                out[start : start + len(chunk)] = self.raw_codes(chunk, null_values)
+                place = out[start : start + len(chunk)]
+                wrong |= self._fill_chunk(arrow.plain(chunk), place, null_values, remembered, keep_null)
                 start += len(chunk)
         except WrongTypeError as error:
             return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
         except failures():
             # Times that Arrow cannot convert, ...: its message would quote the cell.
             return [self.problem("damaged")]
-        if not len(out) or out.min() >= 0:
-            return []
-        self.resolve(out)
-        return [self._problem(kind, values, out, reveal) for kind in _WORDS if (out == kind).any()]
+        kinds = [kind for kind in _WORDS if kind in wrong and not (keep_null and kind == NULL)]
+        return [self._problem(kind, values, out, reveal) for kind in kinds]
 
-    def _problem(self, kind: int, values: Any, codes: Codes, reveal: bool) -> Problem:
+    def _fill_chunk(
+        self,
+        chunk: Any,
+        out: AnyCodes,
+        null_values: tuple[str, ...],
+        remembered: Remembered | None,
+        keep_null: bool,
+    ) -> set[int]:
+        """Codes of one array, and which raw codes are left; of texts by one look-up for each distinct value."""
+        if arrow.is_text(chunk.type):
+            distinct, positions = arrow.dictionary_parts(chunk)
+            last, table = (None, None) if remembered is None else remembered.last
+            if last is None or table is None or len(distinct) > _COMPARED or not distinct.equals(last):
+                table = self.codes_of_dictionary(distinct, null_values)
+                self.resolve(table, keep_null=keep_null)
+                if remembered is not None:
+                    remembered.last = distinct, table
+            if table[: len(distinct) + bool(chunk.null_count)].min(initial=0) >= 0:
+                np.take(table.astype(out.dtype), positions, out=out, mode="clip")
+                return set()
+            codes = table[positions]
+        else:
+            codes = self.raw_codes(chunk, null_values)
+            self.resolve(codes, keep_null=keep_null)
+        out[:] = codes
+        return set(np.unique(codes[codes < 0]).tolist()) if codes.min(initial=0) < 0 else set()
+
+    def _problem(self, kind: int, values: Any, codes: AnyCodes, reveal: bool) -> Problem:
         shown = _offending(values, codes == kind) if reveal and kind != NULL else ()
         return self.problem(_WORDS[kind], shown)
 
@@ -369,12 +396,8 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     """Up to ten distinct offending values as text: for the owner's terminal only."""
     import pyarrow as pa
 
-    chosen = arrow.valid_text(values.filter(pa.array(bad)))
-    # Arrow finds no distinct values among cells of several kinds.
-    distinct = (
-        pa.array(dict.fromkeys(map(repr, chosen.to_pylist()))) if is_cells(chosen.type) else chosen.unique()
-    )
-    shown = [x if is_cells(chosen.type) else repr(x) for x in distinct[:_MAX_SHOWN].to_pylist()]
+    distinct = arrow.valid_text(values.filter(pa.array(bad))).unique()
+    shown = [repr(x) for x in distinct[:_MAX_SHOWN].to_pylist()]
     return (*shown, "...") if len(distinct) > _MAX_SHOWN else tuple(shown)
 
 

@@ -14,15 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.foreign import failures
-from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks, narrow_type
-from dpstream.core.schema.column import Column, WrongTypeError
+from dpstream.core.schema.column import Column, Problem, Remembered
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.schema.domain import Codes
-
-#: Distinct values up to which a block's dictionary is compared with that of the block before.
-_COMPARED = 4096
 
 Rows = NDArray[Any]
 
@@ -53,6 +48,31 @@ class EncodedBlock:
         return EncodedBlock(chosen, None if self.kept is None else self.kept.take(rows), self.empty)
 
 
+def read_codes(
+    columns: Sequence[Column],
+    table: Any,
+    out: Sequence[AnyCodes],
+    null_values: tuple[str, ...],
+    *,
+    reveal: bool = False,
+    remembered: Sequence[Remembered] | None = None,
+    keep_null: bool = False,
+) -> list[Problem]:
+    """Write the codes of some columns of an Arrow table into ``out``; what has none. See ``Column.fill``."""
+    return [
+        problem
+        for i, column in enumerate(columns)
+        for problem in column.fill(
+            table.column(column.name),
+            out[i],
+            null_values=null_values,
+            reveal=reveal,
+            remembered=None if remembered is None else remembered[i],
+            keep_null=keep_null,
+        )
+    ]
+
+
 class BlockEncoder:
     """Encodes blocks of records; several threads may use one.
 
@@ -79,8 +99,7 @@ class BlockEncoder:
         self.kept = tuple(kept)
         self._declared = self.names.union(kept, unread)
         self._type = narrow_type([column.size for column in columns])
-        #: For each column the last dictionary and its codes: blocks of one file often have the same.
-        self._last: list[tuple[Any, Any]] = [(None, None)] * len(self._read)
+        self._remembered = [Remembered() for _ in self._read]
         self._empty: Any = None
 
     def encode(self, table: Any) -> EncodedBlock | None:
@@ -88,20 +107,14 @@ class BlockEncoder:
         if not self.names <= set(table.column_names) <= self._declared:
             return None
         codes = np.empty((table.num_rows, len(self.columns)), self._type, order="F")
-        given = [np.empty(table.num_rows, np.int32) for _ in self._read[len(self.columns) :]]
-        try:
-            for i, column in enumerate(self._read):
-                place = codes[:, i] if i < len(self.columns) else given[i - len(self.columns)]
-                if not self._fill(i, column, table.column(column.name), place):
-                    return None
-        except WrongTypeError:
-            return None
-        except failures():
-            return None
-        if self.rules is not None and self.rules.settle(codes, given):
+        derived = [np.empty(table.num_rows, np.int32) for _ in self._read[len(self.columns) :]]
+        out = [*codes.T, *derived]
+        problems = read_codes(self._read, table, out, self.null_values, remembered=self._remembered)
+        if problems or (self.rules is not None and self.rules.settle(codes, derived)):
             return None
         codes.flags.writeable = False
-        return EncodedBlock(codes, table.select(self.kept) if self.kept else None, self._without_rows(table))
+        kept = table.select(self.kept) if self.kept else None
+        return EncodedBlock(codes, kept, self._without_rows(table))
 
     def _without_rows(self, table: Any) -> Any:
         import pyarrow as pa
@@ -111,43 +124,6 @@ class BlockEncoder:
             columns = [pa.nulls(0, column.type) for column in table.columns]
             self._empty = pa.table(columns, schema=table.schema)
         return self._empty
-
-    def _fill(self, number: int, column: Column, cells: Any, out: AnyCodes) -> bool:
-        start = 0
-        for chunk in cells.chunks:
-            chunk = arrow.plain(chunk)
-            place = out[start : start + len(chunk)]
-            if not (self._look_up if arrow.is_text(chunk.type) else self._compute)(
-                number, column, chunk, place
-            ):
-                return False
-            start += len(chunk)
-        return True
-
-    def _look_up(self, number: int, column: Column, chunk: Any, out: AnyCodes) -> bool:
-        """Codes of texts and dictionaries: one look-up for each distinct value."""
-        distinct, positions = arrow.dictionary_parts(chunk)
-        last, table = self._last[number]
-        if last is None or len(distinct) > _COMPARED or not distinct.equals(last):
-            table = column.codes_of_dictionary(distinct, self.null_values)
-            column.resolve(table)
-            self._last[number] = (distinct, table)
-        if table[: len(distinct) + bool(chunk.null_count)].min(initial=0) >= 0:
-            np.take(table.astype(out.dtype), positions, out=out, mode="clip")
-            return True
-        return _narrow(table[positions], out)
-
-    def _compute(self, _number: int, column: Column, chunk: Any, out: AnyCodes) -> bool:
-        codes = column.raw_codes(chunk, self.null_values)
-        column.resolve(codes)
-        return _narrow(codes, out)
-
-
-def _narrow(codes: Any, out: AnyCodes) -> bool:
-    if len(codes) and codes.min() < 0:
-        return False
-    out[:] = codes
-    return True
 
 
 @dataclass(frozen=True, repr=False)

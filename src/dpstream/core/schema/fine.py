@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.schema.code_blocks import AnyCodes
 from dpstream.core.schema.column import NULL, OUTSIDE, Column, Problem
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.domain import Codes
@@ -80,7 +81,7 @@ class FineColumn(Ordered):
         if self.periodic and not isinstance(self, Integer | Real):
             raise self._wrong("only numbers lie on a circle", allowed="a column such as the hour of the day")
 
-    def _problem(self, kind: int, values: Any, codes: Codes, reveal: bool) -> Problem:
+    def _problem(self, kind: int, values: Any, codes: AnyCodes, reveal: bool) -> Problem:
         problem = super()._problem(kind, values, codes, reveal)
         what = problem.what.removesuffix(" and declares no missing bin").removesuffix(
             " and declares no other bin"

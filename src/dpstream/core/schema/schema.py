@@ -19,7 +19,7 @@ from dpstream.core.schema.column import Column, Problem, Style, problems_error
 from dpstream.core.schema.constraints import Constraints, Rules, split_spec
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
-from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
+from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable, read_codes
 from dpstream.core.threads import in_order
 
 Extra = Literal["error", "ignore"]
@@ -195,33 +195,37 @@ class Schema:
 
         Nothing where some value has no code: ``problems`` says so.
         """
-        codes, given, problems = self._codes(data, where=where, reveal=False, extra=extra)
+        codes, derived, problems = self._codes(data, where=where, reveal=False, extra=extra)
         if self.rules is None or problems:
             return {}
-        return {words: int(broken.sum()) for words, broken in self.rules.violated(codes, given)}
+        return {words: int(broken.sum()) for words, broken in self.rules.violated(codes, derived)}
+
+    def encode_keeping_nulls(self, data: Any, *, where: str = "batch") -> Codes:
+        """As ``encode``, with ``NULL`` for nulls, and without a look at the constraints."""
+        codes, _, problems = self._codes(data, where=where, reveal=False, extra="error", keep_null=True)
+        if problems:
+            raise problems_error(problems, where)
+        return codes
 
     def _encode(self, data: Any, *, where: str, reveal: bool, extra: Extra) -> tuple[Codes, list[Problem]]:
-        codes, given, problems = self._codes(data, where=where, reveal=reveal, extra=extra)
+        codes, derived, problems = self._codes(data, where=where, reveal=reveal, extra=extra)
         if self.rules is not None and not problems:
-            problems = self.rules.settle(codes, given)
+            problems = self.rules.settle(codes, derived)
         return codes, problems
 
     def _codes(
-        self, data: Any, *, where: str, reveal: bool, extra: Extra
+        self, data: Any, *, where: str, reveal: bool, extra: Extra, keep_null: bool = False
     ) -> tuple[Codes, list[Codes], list[Problem]]:
         """Codes of the measured columns, of those that follow and are read, and what has no code."""
         self.require_exact(where)
         table = arrow.to_table(data, where)
         self._check_names(table.column_names, where, extra, reveal)
-        codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
         read = () if self.rules is None else self.rules.read
-        given: list[Codes] = [np.empty(table.num_rows, dtype=np.int32) for _ in read]
-        problems: list[Problem] = []
-        for i, column in enumerate((*self.columns, *read)):
-            out = codes[:, i] if i < len(self.columns) else given[i - len(self.columns)]
-            cells = table.column(column.name)
-            problems += column.fill(cells, out, null_values=self.null_values, reveal=reveal)
-        return codes, given, problems
+        codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
+        derived: list[Codes] = [np.empty(table.num_rows, dtype=np.int32) for _ in read]
+        columns, out = (*self.columns, *read), [*codes.T, *derived]
+        problems = read_codes(columns, table, out, self.null_values, reveal=reveal, keep_null=keep_null)
+        return codes, derived, problems
 
     def _check_names(self, names: list[str], where: str, extra: Extra, reveal: bool) -> None:
         present = set(names)

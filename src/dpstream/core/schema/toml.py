@@ -38,20 +38,21 @@ def read_schema(source: str | Path | Mapping[str, Any], base: Path | None, where
     return _read_document(load_toml(path), str(path), path.parent, followed=False)
 
 
-def load_toml(path: Path, text: str | None = None) -> dict[str, Any]:
-    """A TOML file, or ``text`` in its place; a ConfigError names the file."""
+def load_toml(path: Path, name: str | None = None) -> dict[str, Any]:
+    """A TOML file; a ConfigError names it, as ``name`` where its folder is not for everybody."""
     import tomllib
 
+    where = str(path) if name is None else name
     try:
-        document = tomllib.loads(read_text(path) if text is None else text)
+        document = tomllib.loads(read_text(path))
     except OSError as error:
         reason = error.strerror or "it cannot be read"
-        raise ConfigError(f"the file cannot be read: {reason}", where=str(path)) from None
+        raise ConfigError(f"the file cannot be read: {reason}", where=where) from None
     except RecursionError:
-        raise ConfigError("this is nested too deep", where=str(path), allowed="a TOML file") from None
+        raise ConfigError("this is nested too deep", where=where, allowed="a TOML file") from None
     except (ValueError, OverflowError) as error:
         # Beside its own errors the parser lets those of Python's numbers and dates through.
-        raise ConfigError(f"this is not TOML: {error}", where=str(path), allowed="a TOML file") from None
+        raise ConfigError(f"this is not TOML: {error}", where=where, allowed="a TOML file") from None
     _check_numbers(document, path)
     return document
 

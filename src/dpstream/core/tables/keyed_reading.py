@@ -52,7 +52,7 @@ _REFUSED = {
     ),
 }
 #: Stands for a value that the row does not say.
-_UNSAID = -1
+_UNSAID = NULL
 #: Keys that are hashed at a time: each is a Python object meanwhile.
 _BLOCK = 2**17
 
@@ -421,25 +421,9 @@ def encode_events(table: Any, operations: Positions, schema: Schema, where: str,
     if deletes.all() and not set(table.column_names) & set(schema.names):
         return codes
     rows = table.filter(pa.array(~deletes)) if deletes.any() else table
-    said = _encode_keeping(rows, schema, where) if keeping else schema.encode(rows, where=where)
+    encode = schema.encode_keeping_nulls if keeping else schema.encode
+    said = encode(rows, where=where)
     if not deletes.any():
         return np.asfortranarray(said)
     codes[~deletes] = said
-    return codes
-
-
-def _encode_keeping(table: Any, schema: Schema, where: str) -> Codes:
-    """Codes, and ``_UNSAID`` for nulls."""
-    schema.encode(table.slice(0, 0), where=where)  # the columns
-    codes = np.empty((table.num_rows, len(schema)), np.int32, order="F")
-    problems = []
-    for i, column in enumerate(schema.columns):
-        cells = table.column(column.name)
-        wrong = column.fill(cells, codes[:, i], null_values=schema.null_values)
-        problems += [one for one in wrong if one.kind != "null"]
-        if not any(one.kind == "type" or one.kind == "damaged" for one in wrong):
-            raw = [column.raw_codes(chunk, schema.null_values) for chunk in cells.chunks]
-            codes[np.concatenate([np.zeros(0, np.int32), *raw]) == NULL, i] = _UNSAID
-    if problems:
-        raise problems_error(problems, where)
     return codes

@@ -16,8 +16,8 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of, with_census
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, Shapes, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
-from dpstream.families.tabular.aim import AIMPlan, AIMRun
-from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.mechanisms.aim import AIMPlan, AIMRun
+from dpstream.mechanisms.table_release import ModelSynthesis
 
 # What a step gives: a mixture of the cohorts' models, and what is known of its number of records.
 

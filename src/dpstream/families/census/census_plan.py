@@ -69,14 +69,14 @@ from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, l
 from dpstream.families.census.totals_filter import (
     NewcomersRate,
 )
-from dpstream.families.tabular import options
-from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
-from dpstream.families.tabular.headlines import check_headline, headline_cliques, headline_options
-from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import PRIOR_BOUND, check_fit, check_prior
-from dpstream.families.tabular.pooled_run import MeasuredCells
-from dpstream.families.tabular.prior_choice import PriorChoice
-from dpstream.families.tabular.run_outputs import RunOutput, measurements_of, published
+from dpstream.mechanisms import options
+from dpstream.mechanisms.aim import AIM, AIMPlan, AIMRun
+from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
+from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.plans import PRIOR_BOUND, check_fit, check_prior
+from dpstream.mechanisms.prior_choice import PriorChoice
+from dpstream.mechanisms.run_outputs import RunOutput, measurements_of, published
 
 # The options of a census, in the order in which they are shown.
 

@@ -13,8 +13,8 @@ from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, levels_of, numbers_of
-from dpstream.families.tabular.table_release import pack_models, unpack_models
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms.table_release import pack_models, unpack_models
+from dpstream.mechanisms.workload_cells import Cells
 
 _FORMAT = 1
 #: Arrays of ``PriorEvidence``.

@@ -18,9 +18,9 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.aim import AIM, AIMPlan
-from dpstream.families.tabular.headlines import headline_draws, split_budget
-from dpstream.families.tabular.joint_groups import joint_noise
+from dpstream.mechanisms.aim import AIM, AIMPlan
+from dpstream.mechanisms.headlines import headline_draws, split_budget
+from dpstream.mechanisms.joint_groups import joint_noise
 
 # When a census is taken, and of which level: step numbers only.
 

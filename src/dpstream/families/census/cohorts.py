@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.tabular.pooled_run import MeasuredCells
-from dpstream.families.tabular.pooled_table import fit_table
-from dpstream.families.tabular.prior_choice import PriorChoice
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.prior_choice import PriorChoice
+from dpstream.mechanisms.table_model import fit_table
+from dpstream.mechanisms.workload_cells import Cells
 
 _Floats = NDArray[np.float64]
 

@@ -47,11 +47,11 @@ from dpstream.families.growing.blackbox import (
     unpack_table,
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
-from dpstream.families.tabular import MWEMPGM
-from dpstream.families.tabular.options import ROUNDS, WORKLOAD
-from dpstream.families.tabular.run_outputs import RunOutput
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.options import ROUNDS, WORKLOAD
+from dpstream.mechanisms.run_outputs import RunOutput
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.workload_cells import GRID_BITS, Cells
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
         """See ``BlackBox.full_run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
-        made = plan.full_run(_Counted(self.reads, data), "net", randomness)
+        made = plan.run(_Counted(self.reads, data), "net", randomness)
         return BoxRun(ModelTable(made.model), made.outputs)
 
     def numbers(self) -> tuple[int, int]:

@@ -44,7 +44,7 @@ from dpstream.families.growing.run_schedule import (
     ScheduledRun,
     stale,
 )
-from dpstream.families.tabular.run_outputs import RunOutput, published
+from dpstream.mechanisms.run_outputs import RunOutput, published
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,18 @@
 """Longitudinal panels: persistent synthetic people for one person's whole history (Bun et al. 2024)."""
 
-from dpstream.families.panel.cumulative import Cumulative, CumulativeAnswer, CumulativePlan, CumulativeRelease
-from dpstream.families.panel.panel_plans import (
-    CumulativeStreamPlan,
-    PanelCumulative,
-    PanelWindow,
-    WindowStreamPlan,
-)
-from dpstream.families.panel.people_release import People
+from dpstream.families.panel.cumulative import CumulativePlan, CumulativeSynthesis, PanelCumulative
 from dpstream.families.panel.queries import AtLeast, Consecutive, Pattern, WindowQuery
-from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowAnswer, WindowRelease
+from dpstream.families.panel.window import PanelWindow, WindowPlan, WindowSynthesis
 
 __all__ = [
     "AtLeast",
     "Consecutive",
-    "Cumulative",
-    "CumulativeAnswer",
     "CumulativePlan",
-    "CumulativeRelease",
-    "CumulativeStreamPlan",
-    "FixedWindow",
-    "FixedWindowPlan",
+    "CumulativeSynthesis",
     "PanelCumulative",
     "PanelWindow",
     "Pattern",
-    "People",
-    "WindowAnswer",
+    "WindowPlan",
     "WindowQuery",
-    "WindowRelease",
-    "WindowStreamPlan",
+    "WindowSynthesis",
 ]

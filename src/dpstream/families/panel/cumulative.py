@@ -1,4 +1,4 @@
-"""Cumulative synthesizer: how many people have had at least b ones so far, as persistent synthetic people.
+"""Cumulative synthesizer: how many people have had at least b counted reports so far, as persistent synthetic people.
 
 Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and with the corrections of
 ``docs/theory/panel.md``.
@@ -6,32 +6,106 @@ Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import check_share, check_whole, check_words
-from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, CounterState, best, counter_by_name
+from dpstream.core.contracts import (
+    CellEstimate,
+    ExpectedErrors,
+    ExpectedTable,
+    Explanation,
+    MarginalError,
+    NoisyCounts,
+    Option,
+    Packed,
+    Part,
+    PeopleEstimate,
+    Recipe,
+    RecipeContext,
+    SectionReader,
+    Terms,
+    check_whole,
+    check_words,
+    marginal_query,
+    option,
+    shown,
+)
+from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.contracts.explanation import with_measurements
+from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, counter_by_name
+from dpstream.core.counters.cell_law import cell_law
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
+from dpstream.core.privacy.budget import ZCDP, Amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event, Individual, Unit
-from dpstream.families.panel.extension import (
-    MAX_SYMBOLS,
-    check_people,
-    check_period,
-    check_reports,
-    extend,
-    individual,
+from dpstream.core.privacy.unit import Event, Individual
+from dpstream.core.schema import Boolean, Schema
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.panel.extension import extend, first_and_last
+from dpstream.families.panel.people import (
+    FAILURE,
+    PEOPLE,
+    PERIOD_NAMES,
+    PanelState,
+    PeoplePlan,
+    common_fields,
 )
-from dpstream.families.panel.queries import AtLeast
+from dpstream.families.panel.people_release import PanelSynthesis, Weights, append_columns, zero_weights
+from dpstream.families.panel.queries import AtLeast, parse_question
+
+
+def _counted(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    if not section.has("counted"):
+        return None
+    listed = section.raw("counted")
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(isinstance(label, str | int) for label in listed)
+    ):
+        raise section.wrong("counted", f"{shown(listed)} is no list of values")
+    section.note("counted", ", ".join(str(label) for label in listed), default=False)
+    # Values are compared as labels: those of a boolean column are false and true.
+    return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
+
+
+COUNTER = Option(
+    meaning="How noisy running sums are kept. `best`: the counter with the smallest predicted error for each "
+    "threshold. A stream keeps the counters that it began with.",
+    reason="the counter with the smallest predicted error for the periods that are left to a threshold",
+    words=("best", *ZCDP_COUNTER_NAMES),
+)
+THRESHOLDS = Option(
+    "a number from 1 to the horizon",
+    'The largest number of times that is followed: "at least b so far" for b = 1, 2, ... up to it.',
+    "each threshold that is left out leaves its budget to the others",
+    "the horizon",
+)
+COUNTED = Option(
+    'a list of values of the column, such as ["late"]',
+    "The reports that are counted; all others, missing ones included, are not.",
+    "a boolean column says itself what is counted",
+    "true, of a boolean column",
+    read=_counted,
+    fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
+)
+SPLIT = Option(
+    meaning="How the budget is shared among the thresholds: by the error that it causes, or as published (`levels`).",
+    reason="it makes the sum of all variances the smallest",
+)
 
 # The counter of one threshold of a cumulative panel: which one, and what one person's history costs there.
 #
@@ -132,132 +206,117 @@ _TOTAL_SHARE = Fraction(1, 20)
 
 
 @dataclass(frozen=True)
-class Cumulative:
-    """Options of the cumulative synthesizer.
+class PanelCumulative(Recipe["CumulativePlan"]):
+    """A stream of the cumulative synthesizer: how many people have had at least b so far.
 
     Attributes:
-        periods: T, how many periods there will be; each person reports one symbol each period.
-        thresholds: B, the largest threshold: "at least b ones" is tracked for b = 1 .. B; all T by default. A
-            synthetic person who has B ones gets no further ones.
+        schema: what a person reports: one column.
+        counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
+            missing ones included. Synthetic people report 1, counted, and 0 only.
+        thresholds: B, the largest threshold: "at least b so far" is tracked for b = 1 .. B; all periods by default. A
+            synthetic person who has B counted reports gets no further ones.
         counter: a name of ``counters``, or "best": the smallest predicted error for each threshold.
         split: ``error`` gives each threshold what minimises the sum of all variances; ``levels`` is the text's rule.
         failure: beta, the probability that the stated bound fails anywhere.
-        symbols: q, the size of the alphabet of the reports.
-        ones: the symbols that count as a one; all others count as 0. Synthetic people have 0 and 1 only.
+        people, period_names: as in ``PanelWindow``.
     """
 
-    periods: int
-    thresholds: int | None = None
-    counter: str = "best"
-    split: Split = "error"
-    failure: Amount = "0.05"
-    symbols: int = 2
-    ones: tuple[int, ...] = (1,)
+    schema: Schema
+    counted: tuple[str, ...] | None = option(None, COUNTED)
+    thresholds: int | None = option(None, THRESHOLDS)
+    counter: str = option("best", COUNTER)
+    split: Split = option("error", SPLIT)
+    failure: Amount = option("0.05", FAILURE)
+    people: int | None = option(None, PEOPLE)
+    period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "periods", check_whole(self.periods, "periods", 1, _MAX_PERIODS, "panel"))
-        if self.thresholds is not None:
-            object.__setattr__(
-                self, "thresholds", check_whole(self.thresholds, "thresholds", 1, self.periods, "panel")
-            )
-        if self.counter not in ("best", *ZCDP_COUNTER_NAMES):
-            raise ConfigError(
-                f"unknown counter {self.counter!r}",
-                where="panel",
-                allowed=", ".join(("best", *ZCDP_COUNTER_NAMES)),
-            )
-        object.__setattr__(self, "symbols", check_whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
-        # Refuses anything but a tuple of symbols of the alphabet.
-        AtLeast(1, 1, self.ones).check(self.symbols)
-        check_words(self, "panel")
-        check_share(self.failure, "failure", "panel")
-
-    @property
-    def largest(self) -> int:
-        """The largest threshold, B."""
-        return self.periods if self.thresholds is None else self.thresholds
-
-    def calibrate(self, rho: Amount, unit: Unit | None = None) -> CumulativePlan:
-        """Fix the noise so that all releases together cost one person's whole history ``rho``.
-
-        Errors:
-            UnitError: the unit is no individual. BudgetError: an amount that cannot be used, or a counter for pure
-            budgets only. LimitError: a threshold's share is too small for 64-bit sums.
-        """
-        protected = individual(unit)
-        budget = ZCDP.of(rho)
-        private_people = protected.relation == "add-remove"
-        total = budget.scaled(_TOTAL_SHARE) if private_people else None
-        left = budget.rho - (total.rho if total else 0)
-        shares = self._shares(protected)
-        counters = tuple(
-            self._counter(b, ZCDP(left * share), protected) for b, share in enumerate(shares, start=1)
+    def _plan(self, terms: Terms) -> CumulativePlan:
+        common = common_fields(terms, self.schema, self.people, self.period_names, self.failure)
+        counted = self._codes()
+        periods = check_whole(common["horizon"], "periods", 1, _MAX_PERIODS, "panel")
+        largest = (
+            periods
+            if self.thresholds is None
+            else check_whole(self.thresholds, "thresholds", 1, periods, "panel")
         )
-        # The number of people may have the smallest budget of all: its noise has to fit, too.
-        if total is not None and noise_for(total, 1, 1).variance > MAX_NOISE_SCALE**2:
-            raise LimitError(
-                f"a budget of {budget} needs noise that does not fit 64-bit sums",
-                where="panel",
-                allowed="a larger rho",
+        names = ("best", *ZCDP_COUNTER_NAMES)
+        if self.counter not in names:
+            raise ConfigError(f"unknown counter {self.counter!r}", where="panel", allowed=", ".join(names))
+        check_words(self, "panel")
+        noise = _calibrated(periods, largest, self.counter, self.split, common["budget"], common["unit"])
+        return CumulativePlan(**common, counted=counted, split=self.split, **noise)
+
+    def _codes(self) -> tuple[int, ...]:
+        if len(self.schema) != 1:
+            raise ConfigError(
+                "a cumulative panel follows one column",
+                where="schema",
+                allowed="one column, or a stream for each",
             )
-        return CumulativePlan(self, budget, protected, total, tuple(left * one for one in shares), counters)
-
-    def _shares(self, unit: Individual) -> list[Fraction]:
-        """The share of the budget of each threshold; they add up to 1 exactly."""
-        ticks = [self.periods - b + 1 for b in range(1, self.largest + 1)]
-        if self.split == "levels":
-            weights = [Fraction(n.bit_length() ** 3) for n in ticks]
-        else:
-            # A variance is in proportion to one over its share, so square roots make the sum of variances the smallest.
-            weights = [
-                Fraction(f"{self._difficulty(b, unit) ** 0.5:.6g}") for b in range(1, self.largest + 1)
-            ]
-        whole_sum = sum(weights, Fraction(0))
-        return [weight / whole_sum for weight in weights]
-
-    def _difficulty(self, b: int, unit: Individual) -> float:
-        """The sum of the variances of threshold ``b`` over its ticks, at a budget at which all noise is large."""
-        ticks = self.periods - b + 1
-        name = self._name(ticks, unit)
-        return spread(name, ticks) * float(person_factor(name, ticks, unit))
-
-    def _name(self, ticks: int, unit: Individual) -> str:
-        return chosen_counter(ticks, unit) if self.counter == "best" else self.counter
-
-    def _counter(self, b: int, budget: ZCDP, unit: Individual) -> CalibratedCounter:
-        """The counter of threshold ``b``, so that one person's whole history costs at most ``budget`` there.
-
-        A person who is added or removed changes one increment of it by 1. One who is replaced changes two (the
-        period at which the threshold is reached moves), so the cost of one change is that of the worst pair.
-        """
-        ticks = self.periods - b + 1
-        name = self._name(ticks, unit)
-        factor = person_factor(name, ticks, unit)
-        return counter_by_name(name, horizon=ticks).calibrate(budget.scaled(1 / factor), Event())
+        column = self.schema.columns[0]
+        labels = column.labels()
+        given = self.counted
+        if given is None and isinstance(column, Boolean):
+            given = ("true",)
+        if given is None:
+            raise ConfigError(
+                f"nothing says which reports of {column.name!r} are counted",
+                where="counted",
+                allowed=f"some of {', '.join(labels[:20])}",
+            )
+        unknown = [label for label in given if label not in labels]
+        if unknown or not given or len(set(given)) == len(labels):
+            what = f"{unknown[0]!r} is no value of" if unknown else "no value, or every value is counted of"
+            raise ConfigError(
+                f"{what} {column.name!r}", where="counted", allowed=f"some of {', '.join(labels[:20])}"
+            )
+        return tuple(sorted(labels.index(label) for label in set(given)))
 
 
-@dataclass
-class CumulativeState:
-    """What is remembered between periods. Secret: ``private`` and ``counters`` hold what people reported.
+@lru_cache(maxsize=16)
+def _calibrated(
+    periods: int, largest: int, counter: str, split: Split, budget: ZCDP, unit: Individual
+) -> dict[str, Any]:
+    """The noise with which all releases together cost one person's whole history the budget: ``total``, ``shares`` and
+    ``counters`` of a ``CumulativePlan``. Remembered: choosing counters for hundreds of thresholds takes seconds.
 
-    Attributes:
-        period: t, how many periods were read.
-        private: how many ones each person has had, at most B.
-        counters: private; a counter's state for each threshold.
-        reached: public; synthetic people with at least b ones, for b = 0 .. B.
-        synthetic: public; how many ones each synthetic person has had.
+    A person who is added or removed changes one increment of a threshold's counter by 1. One who is replaced changes
+    two (the period at which the threshold is reached moves), so the cost of one change is that of the worst pair.
+
+    Errors:
+        BudgetError: an amount that cannot be used. LimitError: a threshold's share is too small for 64-bit sums.
     """
-
-    period: int
-    private: NDArray[np.int32]
-    counters: list[CounterState]
-    reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    synthetic: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    total = budget.scaled(_TOTAL_SHARE) if unit.relation == "add-remove" else None
+    left = budget.rho - (total.rho if total else 0)
+    ticks = range(periods, periods - largest, -1)
+    names = [chosen_counter(n, unit) if counter == "best" else counter for n in ticks]
+    factors = [person_factor(name, n, unit) for name, n in zip(names, ticks, strict=True)]
+    if split == "levels":
+        weights = [Fraction(n.bit_length() ** 3) for n in ticks]
+    else:
+        # A variance is in proportion to one over its share, so square roots make the sum of variances the smallest.
+        difficulties = (
+            spread(name, n) * float(factor) for name, n, factor in zip(names, ticks, factors, strict=True)
+        )
+        weights = [Fraction(f"{difficulty**0.5:.6g}") for difficulty in difficulties]
+    shares = tuple(left * weight / sum(weights) for weight in weights)
+    counters = tuple(
+        counter_by_name(name, horizon=n).calibrate(ZCDP(share).scaled(1 / factor), Event())
+        for name, n, share, factor in zip(names, ticks, shares, factors, strict=True)
+    )
+    # The number of people may have the smallest budget of all: its noise has to fit, too.
+    if total is not None and noise_for(total, 1, 1).variance > MAX_NOISE_SCALE**2:
+        raise LimitError(
+            f"a budget of {budget} needs noise that does not fit 64-bit sums",
+            where="panel",
+            allowed="a larger rho",
+        )
+    return {"total": total, "shares": shares, "counters": counters}
 
 
 @dataclass(frozen=True)
-class CumulativePlan:
-    """A calibrated cumulative synthesizer; frozen, without data.
+class CumulativePlan(PeoplePlan):
+    """A calibrated cumulative synthesizer; frozen, without data. See ``PeoplePlan``.
 
     Guarantee: the synthetic people of all periods together satisfy rho-zCDP for one person's whole history, also if
     the reports are chosen in view of earlier releases. A person reaches each threshold at most once, so one person
@@ -265,16 +324,23 @@ class CumulativePlan:
     pair). The counters' losses, and that of the number of people where it is private, add up to rho.
 
     Attributes:
+        counted: codes of the reports that are counted.
         total: budget of the number of people; None where it is public.
         shares: rho of each threshold.
+        counters: of each threshold.
     """
 
-    recipe: Cumulative
-    budget: ZCDP
-    unit: Individual
+    counted: tuple[int, ...]
+    split: Split
     total: ZCDP | None
     shares: tuple[Fraction, ...]
     counters: tuple[CalibratedCounter, ...]
+    name = "panel-cumulative"
+
+    @property
+    def largest(self) -> int:
+        """The largest threshold, B."""
+        return len(self.counters)
 
     @cached_property
     def total_noise(self) -> DiscreteGaussian | None:
@@ -290,11 +356,7 @@ class CumulativePlan:
         """Invented people without any one, so that the released number is hardly ever too small; public."""
         if self.total_noise is None:
             return 0
-        return math.ceil(math.sqrt(2.0 * float(self.total_noise.sigma_squared) * math.log(2.0 / self._beta)))
-
-    @property
-    def _beta(self) -> float:
-        return float(exact_amount(self.recipe.failure, where="failure"))
+        return math.ceil(math.sqrt(2.0 * float(self.total_noise.sigma_squared) * math.log(2.0 / self.beta)))
 
     def variance(self, threshold: int, period: int) -> float:
         """Variance of the number of people with at least ``threshold`` ones after ``period``, as it is counted."""
@@ -304,9 +366,9 @@ class CumulativePlan:
     @cached_property
     def _deviations(self) -> NDArray[np.float64]:
         """Standard deviation of each estimate's sub-Gaussian bound, shape (B + 1, T + 1); 0 where nothing is noisy."""
-        table = np.zeros((self.recipe.largest + 1, self.recipe.periods + 1))
+        table = np.zeros((self.largest + 1, self.horizon + 1))
         for b, counter in enumerate(self.counters, start=1):
-            table[b, b:] = np.sqrt(proxies(counter, self.shares[b - 1], self.recipe.periods - b + 1))
+            table[b, b:] = np.sqrt(proxies(counter, self.shares[b - 1], self.horizon - b + 1))
         return table
 
     @cached_property
@@ -319,10 +381,10 @@ class CumulativePlan:
         worst = np.maximum.accumulate(self._deviations, axis=1)
         for b in range(1, len(worst)):
             worst[b, 1:] = np.maximum(worst[b, 1:], worst[b - 1, :-1])
-        periods, largest = self.recipe.periods, self.recipe.largest
+        periods, largest = self.horizon, self.largest
         events = sum(min(t, largest) for t in range(1, periods + 1))
         # Half of the failure is for the number of people, where it is private.
-        beta = self._beta if self.total_noise is None else self._beta / 2.0
+        beta = self.beta if self.total_noise is None else self.beta / 2.0
         # Estimates are whole numbers: rounding adds a half.
         result: NDArray[np.float64] = worst * math.sqrt(2.0 * math.log(2.0 * events / beta)) + 0.5
         return result
@@ -350,63 +412,159 @@ class CumulativePlan:
             else f"their number costs {self.total} and has {self.total_noise.describe()}"
         )
         return (
-            f"cumulative counts of at least 1 .. {self.recipe.largest} ones in {self.recipe.periods} periods; "
+            f"cumulative counts of at least 1 .. {self.largest} ones in {self.horizon} periods; "
             f"{self.budget} for {self.unit.describe()}; {people}; counters: {', '.join(names)}; every count within "
-            f"{self.bounds[-1]:.4g} people with probability {1 - self._beta:g}"
+            f"{self.bounds[-1]:.4g} people with probability {1 - self.beta:g}"
         )
 
-    def start(self, people: int) -> CumulativeState:
-        """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
+    def parts(self) -> tuple[Part, ...]:
+        """The number of people, where it is private, and the counters of all thresholds."""
+        rest = ZCDP(sum(self.shares, Fraction(0)))
+        detail = f"at least 1 to {self.largest}; counters by threshold: {self._counter_names}"
+        parts = [Part("thresholds", 1, rest, detail)]
+        if self.total is not None and self.total_noise is not None:
+            parts.insert(
+                0, Part("people", 1, self.total, f"their number, with {self.total_noise.describe()}")
+            )
+        return tuple(parts)
 
-        Errors:
-            ConfigError: the number of people cannot be used.
-        """
-        number = check_people(people)
-        return CumulativeState(0, np.zeros(number, np.int32), [counter.init(1) for counter in self.counters])
+    def options(self) -> dict[str, Any]:
+        """All options. Each threshold's counter is there by name, and a hash of what it gets of the budget."""
+        shares = json.dumps([str(share) for share in self.shares]).encode()
+        return {
+            "periods": self.horizon,
+            "thresholds": self.largest,
+            "counters": self._counter_names,
+            "split": self.split,
+            "shares": "sha256:" + hashlib.sha256(shares).hexdigest(),
+            "counted": list(self.counted),
+            "failure": str(self.failure),
+            "padding": self.padding,
+            "people": self.places,
+            "period_names": None if self.period_names is None else list(self.period_names),
+        }
 
-    def step(
-        self, state: CumulativeState, reports: NDArray[np.integer], randomness: Randomness
-    ) -> CumulativeRelease:
-        """Read one period and extend the synthetic people by it.
+    @property
+    def _counter_names(self) -> str:
+        return _runs([counter.name for counter in self.counters])
 
-        Args:
-            reports: private; one symbol for each person, in the order of all periods.
+    def released_schema(self, schema: Schema) -> Schema:
+        """One boolean column: whether the synthetic person's report is counted."""
+        return Schema((Boolean(schema.columns[0].name),))
 
-        Errors (before anything is drawn or changed):
-            HorizonError: all periods were read. DataError: another number of people, or symbols outside.
-        """
-        check_period(state.period, self.recipe.periods)
-        hits = np.isin(check_reports(reports, len(state.private), self.recipe.symbols), self.recipe.ones)
-        noisy_people = self._begin(state, randomness) if state.period == 0 else None
-        state.period += 1
-        largest = self.recipe.largest
+    def explain(self) -> Explanation:
+        """Errors at the last period, of thresholds."""
+        last, most = self.horizon, self.largest
+        panel = {"first_release": 1, "padding": self.padding, "bound": self.bounds[-1]}
+        deviations = {b: math.sqrt(self.variance(b, last)) for b in first_and_last(most)}
+        errors = [(f"at least {b} of all {last} periods", error) for b, error in deviations.items()]
+        numbers = sum(min(t, most) for t in range(1, last + 1))
+        measured = f"at each period the running sums of thresholds, 1 at first and up to {most:,}"
+        if self.total is not None:
+            measured += ", and at the first period the number of people"
+        size = (
+            f"In all {last:,} periods these are {numbers:,} running sums, each on a line of 250 to 400 bytes"
+        )
+        facts = {"most": most, "all": numbers + (self.total is not None)}
+        explained = self._explained(deviations[1], panel, errors)
+        return with_measurements(explained, measured, facts, size)
+
+    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+        """Of the number of people, and of those with at least so many counted reports: a yes or a no, so two cells."""
+        total = 0.0 if self.total_noise is None else math.sqrt(self.total_noise.variance)
+        return tuple(
+            ExpectedErrors(
+                step,
+                expected.size_at(step),
+                total,
+                tuple(
+                    MarginalError((f"at least {b}",), 2, math.sqrt(self.variance(b, step)))
+                    for b in range(1, min(step, self.largest) + 1)
+                ),
+            )
+            for step in check_steps(steps, self.horizon)
+        )
+
+    def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
+        """The inverse of ``CumulativeSynthesis.pack``."""
+        meta, arrays = packed.meta, packed.arrays
+        return self._synthesis(
+            meta["period"], arrays["history"], meta["people"], arrays["reached"], arrays["estimates"]
+        )
+
+    def _synthesis(
+        self,
+        period: int,
+        history: NDArray[np.uint8],
+        people: int | None,
+        reached: NDArray[np.int64],
+        estimates: NDArray[np.int64],
+        noisy_counts: Sequence[NoisyCounts] = (),
+    ) -> CumulativeSynthesis:
+        return CumulativeSynthesis(
+            Domain(self.columns.names, (2,)),
+            period,
+            history,
+            1,
+            people,
+            self,
+            reached,
+            estimates,
+            period_names=self.period_names,
+            noisy_counts=noisy_counts,
+        )
+
+    def start(self, people: int | None = None) -> PanelState:
+        """See ``PeoplePlan.start``."""
+        state = super().start(people)
+        state.counters = [counter.init(1) for counter in self.counters]
+        return state
+
+    def unpack_state(self, packed: Packed) -> PanelState:
+        """See ``PeoplePlan.unpack_state``."""
+        state = super().unpack_state(packed)
+        for counter, stored in zip(self.counters, state.counters, strict=True):
+            counter.check_state(stored, 1)
+        return state
+
+    # A period.
+
+    def _advance(
+        self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
+    ) -> CumulativeSynthesis:
+        hits = np.isin(reports, self.counted)
+        measured = self._begin(state, randomness) if state.period == 1 else []
         # For each b: how many people with exactly b ones get one more now.
-        gains = np.bincount(state.private[hits], minlength=largest + 1)
+        gains = np.bincount(state.private[hits], minlength=self.largest + 1)
         # People who have reached the largest threshold are not followed any further.
-        state.private += hits & (state.private < largest)
+        state.private += hits & (state.private < self.largest)
         estimates = state.reached.copy()
-        for b in range(1, min(state.period, largest) + 1):
+        for b in range(1, min(state.period, self.largest) + 1):
             increment = np.array([gains[b - 1]], np.int64)
-            counter, kept = self.counters[b - 1], state.counters[b - 1]
-            estimates[b] = counter.step(kept, increment, randomness)[0]
+            counter, stored = self.counters[b - 1], state.counters[b - 1]
+            estimates[b] = counter.step(stored, increment, randomness)[0]
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        released = self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
-        return replace(released, noisy_people=noisy_people)
+        self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
+        measured += self._measured(state.period, estimates)
+        people, reached = self.public_people(state), state.reached.copy()
+        return self._synthesis(state.period, state.history, people, reached, estimates, measured)
 
-    def _begin(self, state: CumulativeState, randomness: Randomness) -> int | None:
+    def _begin(self, state: PanelState, randomness: Randomness) -> list[NoisyCounts]:
         """The synthetic people; the noisy number of true ones, where their number is private."""
-        people, noisy = len(state.private), None
+        people, measured = len(state.private), list[NoisyCounts]()
         if self.total_noise is not None:
             noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])
+            values, query = np.array([noisy], np.int64), marginal_query([])
+            measured = [NoisyCounts("number of people", "people", 1, 1, query, values, self.total_noise)]
             people = max(0, noisy + self.padding)
-        state.synthetic = np.zeros(people, np.int32)
-        state.reached = np.zeros(self.recipe.largest + 1, np.int64)
+        state.history = np.zeros((people, 0), np.uint8)
+        state.reached = np.zeros(self.largest + 1, np.int64)
         state.reached[0] = people
-        return noisy
+        return measured
 
     def _extend(
-        self, state: CumulativeState, estimates: NDArray[np.int64], generator: np.random.Generator
-    ) -> CumulativeRelease:
+        self, state: PanelState, estimates: NDArray[np.int64], generator: np.random.Generator
+    ) -> None:
         before = state.reached
         after = np.minimum(np.maximum(estimates[1:], before[1:]), before[:-1])
         gained = after - before[1:]
@@ -414,75 +572,142 @@ class CumulativePlan:
         numbers = np.stack([waiting, np.zeros_like(waiting)], axis=1)
         numbers[:-1, 1] = gained
         numbers[:-1, 0] -= gained
-        column = extend(state.synthetic, numbers, generator)
-        state.synthetic += column
+        # People who have reached the largest threshold get no further ones, so the sums need no limit.
+        column = extend(state.history.sum(axis=1, dtype=np.int32), numbers, generator)
+        state.history = append_columns(state.history, column[:, None])
         state.reached = np.append(before[:1], after)
-        return CumulativeRelease(self, state.period, column[:, None], state.reached.copy(), estimates)
+
+    def _measured(self, last: int, estimates: NDArray[np.int64]) -> list[NoisyCounts]:
+        """The counters' running sums, one for each threshold that can be reached by now."""
+        measured = []
+        for times in range(1, min(last, self.largest) + 1):
+            law = cell_law(self.counters[times - 1], last - times + 1, 1)
+            assert law is not None
+            query = {
+                "kind": "at least",
+                "columns": [self.columns.names[0]],
+                "codes": list(self.counted),
+                "times": times,
+            }
+            draw, series = f"period {last}, at least {times}", f"at least {times}"
+            values = estimates[times : times + 1]
+            measured.append(NoisyCounts(draw, "people", 1, last, query, values, law, series=series))
+        return measured
 
 
 @dataclass(frozen=True)
-class CumulativeAnswer:
-    """How many people have had at least some number of ones so far.
+class CumulativeSynthesis(PanelSynthesis):
+    """The synthetic people of cumulative counts: right about how many have had at least ``b`` so far.
 
     Attributes:
-        value: share among the synthetic people, without padding; never falls from period to period.
-        count: the same in people.
-        unbiased: the counter's own estimate in people; it may fall, and be outside of what is possible.
-        standard_error: standard deviation of ``unbiased``, from public noise scales.
-        share_error: that of ``unbiased`` as a share of the released number of people, to first order; NaN where that
-            number is not above 0.
-        bound: with probability ``1 - failure`` all counts of all periods are within their bounds (people).
-    """
-
-    value: float
-    count: int
-    unbiased: int
-    standard_error: float
-    share_error: float
-    bound: float
-
-
-@dataclass(frozen=True)
-class CumulativeRelease:
-    """What one period gave; public.
-
-    Attributes:
-        period: t.
-        columns: the new symbol of every synthetic person, shape (people, 1).
-        reached: synthetic people with at least b ones, for b = 0 .. B; ``reached[0]`` is all of them.
+        reached: synthetic people with at least b counted reports, for b = 0 .. B; ``reached[0]`` is all of them.
         estimates: the counters' own estimates of the same.
-        noisy_people: the number of people as measured, without padding: at the first period, where it is private.
     """
 
     plan: CumulativePlan
-    period: int
-    columns: NDArray[np.uint8]
     reached: NDArray[np.int64]
     estimates: NDArray[np.int64]
-    noisy_people: int | None = None
 
     @property
-    def people(self) -> int:
-        """Synthetic people, padding included; the same at every period."""
-        return int(self.reached[0])
+    def _padding(self) -> int:
+        return self.plan.padding
 
-    def at_least(self, times: int) -> CumulativeAnswer:
-        """How many people have had at least ``times`` ones in the first ``period`` periods.
+    def _weights(self, period: int) -> Weights | None:
+        return zero_weights(self.history[:, :period], self._padding)
+
+    @property
+    def total(self) -> float:
+        """See ``PanelSynthesis.total``."""
+        return float(self.reached[0] - self.plan.padding)
+
+    @property
+    def total_error(self) -> float | None:
+        """See ``PanelSynthesis.total_error``."""
+        noise = self.plan.total_noise
+        return 0.0 if noise is None else math.sqrt(noise.variance)
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """Counts of the newest period's synthetic reports; their errors are not known."""
+        counts = np.bincount(self.history[:, -1], minlength=2).astype(np.float64)
+        counts[0] -= self.plan.padding
+        return CellEstimate(counts if clique else np.array(counts.sum()), None)
+
+    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+        """A number of times, or words such as "at least 3 so far"."""
+        if not isinstance(question, str):
+            return self.at_least(question)
+        asked = parse_question(question, codes_of, (1,), so_far=self.period)
+        if not isinstance(asked, AtLeast) or asked.width != self.period or asked.values != (1,):
+            raise ConfigError(
+                "cumulative releases are right about all periods so far only",
+                where="panel",
+                allowed='a question such as "at least 3 so far"',
+            )
+        return self.at_least(asked.times)
+
+    def at_least(self, times: int) -> PeopleEstimate:
+        """How many people have had at least ``times`` counted reports in the first ``period`` periods.
+
+        The count never falls from period to period; ``unbiased`` may fall, and be outside of what is possible.
 
         Errors:
             ConfigError: not a threshold that is tracked.
         """
-        check_whole(times, "times", 1, self.plan.recipe.largest, "panel")
-        plan, total = self.plan, self.people - self.plan.padding
-        count, variance = int(self.reached[times]), self.plan.variance(times, self.period)
+        plan, people = self.plan, int(self.reached[0])
+        check_whole(times, "times", 1, plan.largest, "panel")
+        count, unbiased, total = int(self.reached[times]), int(self.estimates[times]), people - plan.padding
+        variance = plan.variance(times, self.period)
         share = count / total if total > 0 else math.nan
         # The number of people has noise of its own, independent of the counters': the errors' squares add up.
         of_total = 0.0 if plan.total_noise is None else share**2 * plan.total_noise.variance
-        return CumulativeAnswer(
-            value=share,
-            count=count,
-            unbiased=int(self.estimates[times]),
-            standard_error=math.sqrt(variance),
-            share_error=math.sqrt(variance + of_total) / total if total > 0 else math.nan,
-            bound=self.plan.bound(times, self.period),
+        return PeopleEstimate(
+            float(count),
+            math.sqrt(variance),
+            share,
+            math.sqrt(variance + of_total) / total if total > 0 else math.nan,
+            plan.bound(times, self.period),
+            count / people if people else math.nan,
+            f"at least {times} of the first {self.period} periods; the standard error is that of the counter's "
+            f"unbiased estimate, {unbiased}{'' if self.people is not None else _SHARE_NOTE}",
+            float(unbiased),
         )
+
+    def accuracy(self) -> dict[str, Any]:
+        """Errors, padding and clipping, for the manifest; JSON-able."""
+        plan, bound = self.plan, self.plan.bounds[self.period - 1]
+        answers = [
+            {
+                "question": f"at least {b} of the first {self.period} periods",
+                "count": int(self.reached[b]),
+                "unbiased": int(self.estimates[b]),
+                "unbiased_standard_error": math.sqrt(plan.variance(b, self.period)),
+            }
+            for b in range(1, min(self.period, plan.largest) + 1)
+        ]
+        panel = {
+            "padding": plan.padding,
+            "bound": bound,
+            "failure": str(plan.failure),
+            "answers": answers,
+        }
+        return self._accuracy(panel, bound)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"reached": self.reached, "estimates": self.estimates}
+
+
+_SHARE_NOTE = "; that of the share holds the noise of the number of people, too"
+
+
+def _runs(names: Sequence[str]) -> str:
+    """Equal neighbours together.
+
+    >>> _runs(["tree", "tree", "simple"])
+    '1-2 tree, 3 simple'
+    """
+    parts, first = [], 1
+    for name, run in groupby(names):
+        last = first + len(list(run)) - 1
+        parts.append(f"{first} {name}" if first == last else f"{first}-{last} {name}")
+        first = last + 1
+    return ", ".join(parts)

@@ -145,3 +145,8 @@ def extend(
 def warm() -> None:
     """Run the compiled loop once."""
     extend(np.zeros(1, np.int32), np.array([[1, 0]]), np.random.default_rng(1))
+
+
+def first_and_last(last: int) -> list[int]:
+    """The first few numbers and the last: tables of hundreds of lines help nobody."""
+    return list(range(1, last + 1)) if last <= 6 else [1, 2, 3, last // 2, last]

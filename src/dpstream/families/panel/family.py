@@ -9,9 +9,10 @@ from dpstream.core.contracts import Alternative, Family, Limits, StreamPlan
 from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import Unit
 from dpstream.core.schema import Problem
+from dpstream.families.panel.cumulative import PanelCumulative
 from dpstream.families.panel.extension import warm
-from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
 from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.panel.window import PanelWindow
 
 # Who reports in which period of a panel, looked at before a run: what would stop the stream.
 

@@ -1,27 +1,94 @@
-"""Panels as streams: who is who from period to period, and what a durable stream needs to know of a synthesizer."""
+"""Panels as streams: who is who from period to period, and what the plans of both synthesizers share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan, Terms, check_whole
+from dpstream.core.contracts import (
+    Option,
+    Packed,
+    PrivateBatch,
+    RecipeContext,
+    SectionReader,
+    StreamPlan,
+    Terms,
+    check_share,
+    check_whole,
+    located,
+    shown,
+)
 from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
+from dpstream.core.counters import CounterState
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
-from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT, as_texts, wide_name
-from dpstream.families.panel.extension import MAX_PEOPLE
-from dpstream.families.panel.people_release import WEIGHING
+from dpstream.families.panel.extension import (
+    MAX_PEOPLE,
+    check_people,
+    check_period,
+    check_reports,
+    individual,
+)
+from dpstream.families.panel.people_release import WEIGHING, PanelSynthesis
+
+# The options of both recipes, in the order in which they are shown.
+
+
+def _period_names(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
+    listed = section.raw("period_names")
+    if listed is not None:
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
+        section.note("period_names", ", ".join(listed), default=False)
+        return tuple(listed)
+    if given.horizon is None or given.step_name is None:
+        return None
+    names, periods = [], range(1, given.horizon + 1)
+    for period in periods:
+        with located(section.place()):
+            name = given.step_name(period)
+        if name is None:
+            return None
+        names.append(name)
+    return None if names == [str(period) for period in periods] else tuple(names)
+
+
+FAILURE = Option(
+    "an exact number between 0 and 1",
+    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
+    "the bound holds for all periods at once in 95 of 100 streams",
+    "1/20",
+)
+PEOPLE = Option(
+    "a number of places from 1, with unit = individual-replace",
+    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
+    "no report, has the value `missing`, which every column then has to declare.",
+    "those who report in the first period are the panel",
+    "not set",
+)
+PERIOD_NAMES = Option(
+    "a list of names, one for each period of the horizon",
+    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
+    "what readers call them",
+    "names of the calendar, or what stands for the period in the columns of the source; else numbers",
+    read=_period_names,
+    fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
+)
+
 
 # Who of a panel is who: people are found again by keyed marks of their ids.
 #
@@ -106,40 +173,36 @@ def _find(known: Marks, given: Marks, places: int | None) -> Seating:
     return Seating(marks, before, np.searchsorted(as_texts(marks), wanted))
 
 
-class SynthesizerState(Protocol):
-    """What a synthesizer remembers between periods.
-
-    Attributes:
-        private: a number for each person, in the order of all periods.
-    """
-
-    private: NDArray[np.int32]
-
-
-Core = TypeVar("Core", bound=SynthesizerState)
 _FORMAT = 1
 
 
 @dataclass
-class PeopleState(Generic[Core]):
-    """What is remembered between periods. Secret: ``marks`` and ``core`` are about private people.
+class PanelState:
+    """What is remembered between periods. Secret: ``marks``, ``private`` and ``counters`` are about private people.
 
     Attributes:
-        marks: private; of everybody so far, ascending, shape (people, 16).
-        core: the synthesizer's own state; None before the first period.
+        private: for each person, in the order of all periods: the code of the last (up to k) symbols, or how many times
+            so far.
+        counters: private; of a cumulative panel, a counter's state for each threshold.
+        reached: public; of a cumulative panel, synthetic people with at least b counted reports, for b = 0 .. B.
+        marks: private; of everybody so far, ascending, shape (people, 16); None before the first period.
         history: public; symbols of the synthetic people, shape (synthetic people, periods so far); no periods
             before the first release.
-        period: how many periods were read.
+        period: t, how many periods were read.
+        clipped: public; how many groups of synthetic people had to be clipped so far.
     """
 
-    marks: NDArray[np.uint8] | None = None
-    core: Core | None = None
+    private: NDArray[np.int32]
+    counters: list[CounterState] = field(default_factory=list)
+    reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    marks: Marks | None = None
     history: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     period: int = 0
+    clipped: int = 0
 
 
 @dataclass(frozen=True)
-class PeoplePlan(StreamPlan, Generic[Core]):
+class PeoplePlan(StreamPlan):
     """What the plans of both synthesizers share.
 
     Guarantee: the synthesizer's, for one person's whole history. Reports are matched to people by keyed marks of
@@ -148,21 +211,22 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     history, so the relation is ``replace``, and its noise covers it.
 
     Attributes:
+        horizon: T, how many periods there will be.
         columns: what a person reports.
         absent: code of the report of somebody who does not report; None where everybody has to.
         places: how many people there is room for; None where those of the first period are all.
         period_names: how published tables call the periods, one name for each; None: by their numbers.
-        core: the synthesizer's own plan.
+        failure: beta, the probability that the stated bound fails anywhere.
     """
 
     budget: ZCDP
     unit: Individual
-    horizon: int | None
+    horizon: int
     columns: Domain
     absent: int | None
     places: int | None
     period_names: tuple[str, ...] | None
-    core: Any
+    failure: Amount
     reads = "reports"
 
     @property
@@ -170,24 +234,30 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         """The columns of the private reports."""
         return self.columns
 
-    # Each synthesizer defines these.
+    @property
+    def codes(self) -> int:
+        """How many different reports there are."""
+        return self.columns.cells(tuple(range(len(self.columns))))
+
+    @property
+    def beta(self) -> float:
+        """``failure`` as a number."""
+        return float(exact_amount(self.failure, where="failure"))
+
+    @property
+    @abstractmethod
+    def padding(self) -> int:
+        """Invented people: of each pattern, or of those who have had none so far; public."""
 
     @abstractmethod
-    def _advance(self, state: PeopleState[Core], reports: NDArray[np.int64], randomness: Randomness) -> Any:
-        """Run one period of the synthesizer, which extends ``state.history``; its synthesis."""
-
-    @abstractmethod
-    def _pack_core(self, core: Core) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
-
-    @abstractmethod
-    def _unpack_core(
-        self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
-    ) -> Core: ...
-
     def describe(self) -> str:
         """The plan in words."""
-        words: str = self.core.describe()
-        return words
+
+    @abstractmethod
+    def _advance(
+        self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
+    ) -> PanelSynthesis:
+        """Run one period, ``state.period``, of the synthesizer, which extends ``state.history``."""
 
     def _explained(
         self, deviation: float, panel: Mapping[str, Any], errors: Sequence[tuple[str, float]]
@@ -239,7 +309,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
 
     def about_rows(self) -> str:
         """See ``StreamPlan.about_rows``."""
-        return WEIGHING if self.core.padding else ""
+        return WEIGHING if self.padding else ""
 
     def _padding_words(self, padding: int) -> str:
         """What a reader of the table has to know of padding."""
@@ -247,14 +317,22 @@ class PeoplePlan(StreamPlan, Generic[Core]):
 
     # The stream.
 
-    def start(self) -> PeopleState[Core]:
-        """A fresh state; the first period tells who is in the panel."""
-        return PeopleState()
+    def start(self, people: int | None = None) -> PanelState:
+        """A fresh state; the first period tells who is in the panel.
 
-    def step(self, state: PeopleState[Core], batch: PrivateBatch, randomness: Randomness) -> Any:
+        Args:
+            people: how many are in it, told apart by their place in the arrays that ``advance`` gets.
+
+        Errors:
+            ConfigError: the number of people cannot be used.
+        """
+        return PanelState(np.zeros(0 if people is None else check_people(people), np.int32))
+
+    def step(self, state: PanelState, batch: PrivateBatch, randomness: Randomness) -> PanelSynthesis:
         """Read one period of reports.
 
-        Errors (before anything is drawn): DataError: reports without marks of people, or as ``seats.seat`` says.
+        Errors (before anything is drawn): DataError: reports without marks of people, or as ``seat`` says; and those of
+        ``advance``.
         """
         if batch.records is None or batch.marks is None:
             raise DataError(
@@ -263,45 +341,74 @@ class PeoplePlan(StreamPlan, Generic[Core]):
                 allowed="Batch(..., users=...)",
             )
         seating = seat(state.marks, batch.marks, places=self.places, absent=self.absent is not None)
-        if state.core is None:
-            state.core = self.core.start(len(seating.marks) if self.places is None else self.places)
+        if state.marks is None:
+            people = len(seating.marks) if self.places is None else self.places
+            state.private = np.zeros(check_people(people), np.int32)
         elif seating.joined:
-            state.core.private = _reseated(state.core.private, seating)
+            state.private = _reseated(state.private, seating)
         state.marks = seating.marks
-        reports = np.full(len(state.core.private), self.absent or 0, np.int64)
+        reports = np.full(len(state.private), self.absent or 0, np.int64)
         reports[seating.rows] = np.ravel_multi_index(tuple(batch.records.T), self.columns.sizes)
+        return self.advance(state, reports, randomness)
+
+    def advance(
+        self, state: PanelState, reports: NDArray[np.integer], randomness: Randomness
+    ) -> PanelSynthesis:
+        """Read one period and extend the synthetic people by it.
+
+        Args:
+            reports: private; the code of one report for each person, in the order of all periods.
+
+        Errors (before anything is drawn or changed):
+            HorizonError: all periods were read. DataError: another number of people, or codes outside.
+        """
+        check_period(state.period, self.horizon)
+        checked = check_reports(reports, len(state.private), self.codes)
         state.period += 1
-        return self._advance(state, reports, randomness)
+        return self._advance(state, checked, randomness)
 
-    def public_people(self, core: Core) -> int | None:
+    def public_people(self, state: PanelState) -> int | None:
         """The number of people where it is public, else None."""
-        return len(core.private) if self.unit.relation == "replace" else None
+        return len(state.private) if self.unit.relation == "replace" else None
 
-    def pack_state(self, state: PeopleState[Core]) -> Packed:
+    def pack_state(self, state: PanelState) -> Packed:
         """The whole state; it holds what people reported."""
-        if state.core is None or state.marks is None:
-            return Packed({"format": _FORMAT, "period": 0, "core": None})
-        meta, arrays = self._pack_core(state.core)
-        own = {"marks": state.marks, "history": state.history}
-        packed = {**own, **{f"core/{name}": array for name, array in arrays.items()}}
-        return Packed({"format": _FORMAT, "period": state.period, "core": meta}, packed)
+        arrays: dict[str, NDArray[Any]] = {
+            "private": state.private,
+            "reached": state.reached,
+            "history": state.history,
+        }
+        if state.marks is not None:
+            arrays["marks"] = state.marks
+        for number, counter in enumerate(state.counters):
+            arrays |= {f"counter/{number}/{name}": array for name, array in counter.items()}
+        return Packed({"format": _FORMAT, "period": state.period, "clipped": state.clipped}, arrays)
 
-    def unpack_state(self, packed: Packed) -> PeopleState[Core]:
+    def unpack_state(self, packed: Packed) -> PanelState:
         """The inverse of ``pack_state``.
 
         Errors: StoreDamagedError: parts that do not fit each other.
         """
         meta, arrays = packed.meta, packed.arrays
-        if meta["core"] is None:
-            return PeopleState()
-        own = {n.removeprefix("core/"): a for n, a in arrays.items() if n.startswith("core/")}
-        marks, history = arrays["marks"], arrays["history"]
-        core = self._unpack_core(meta["core"], own, history)
-        people = len(core.private)
-        wanted = len(marks) if self.places is None else self.places
-        if marks.shape != (len(marks), MARK_BYTES) or people != wanted or len(marks) > people:
-            raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
-        return PeopleState(marks, core, history, int(meta["period"]))
+        counters: list[CounterState] = [{} for _ in self.start().counters]
+        for name, array in arrays.items():
+            if name.startswith("counter/"):
+                _, number, part = name.split("/", 2)
+                counters[int(number)][part] = array
+        marks, private = arrays.get("marks"), arrays["private"]
+        if marks is not None:
+            wanted = len(marks) if self.places is None else self.places
+            if marks.shape != (len(marks), MARK_BYTES) or len(private) != wanted or len(marks) > len(private):
+                raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
+        return PanelState(
+            private,
+            counters,
+            arrays["reached"],
+            marks,
+            arrays["history"],
+            int(meta["period"]),
+            int(meta["clipped"]),
+        )
 
     def declared_public(self) -> tuple[str, ...]:
         """What the panel does not protect, in sentences for manifests."""
@@ -334,11 +441,14 @@ def _reseated(values: NDArray[np.int32], seating: Seating) -> NDArray[np.int32]:
     return np.concatenate([taken, np.full(len(values) - len(taken), empty, np.int32)]).astype(np.int32)
 
 
-def periods_and_budget(terms: Terms) -> tuple[int, ZCDP]:
-    """The horizon and the budget of a panel.
+def common_fields(
+    terms: Terms, schema: Schema, people: int | None, period_names: tuple[str, ...] | None, failure: Amount
+) -> dict[str, Any]:
+    """The fields of a ``PeoplePlan``, checked.
 
     Errors:
-        BudgetError: pure epsilon. HorizonError: no number of periods.
+        BudgetError: pure epsilon. HorizonError: no number of periods. UnitError: no individual. ConfigError: names,
+        places or a failure that cannot be used.
     """
     budget = terms.concentrated("the noise of a panel is Gaussian, which has no pure guarantee")
     if terms.horizon is None:
@@ -347,7 +457,20 @@ def periods_and_budget(terms: Terms) -> tuple[int, ZCDP]:
             where="horizon",
             allowed="a number of periods",
         )
-    return terms.horizon, budget
+    unit, absent = individual(terms.unit), absent_code(schema)
+    check_share(failure, "failure", "panel")
+    check_names(schema)
+    check_places(people, unit, absent)
+    return {
+        "budget": budget,
+        "unit": unit,
+        "horizon": int(terms.horizon),
+        "columns": schema.domain,
+        "absent": absent,
+        "places": people,
+        "period_names": check_period_names(period_names, terms.horizon, schema),
+        "failure": failure,
+    }
 
 
 def check_places(people: int | None, unit: Individual, absent: int | None) -> None:

@@ -315,7 +315,7 @@ class PointCells:
         cells = cls(depth, end, rules, total, pending, limit, floor, due, counted)
         for j, rule in enumerate(rules, start=1):
             at = slice(1 << j, 2 << j)
-            cells.limit[at] = rule.threshold + randomness.draw(rule.tests, 1 << j)
+            cells.limit[at] = randomness.limits(rule.threshold, rule.tests, 1 << j)
             cells._draw(np.arange(1 << j, 2 << j), rule, first, randomness)
         return cells
 
@@ -397,7 +397,7 @@ class PointCells:
         sum_of_segment = self.pending[cell : cell + 1].copy()
         self.counted[cell] = rule.segments.step(state, sum_of_segment, randomness)[0]
         self.pending[cell] = 0
-        self.limit[cell] = rule.threshold + randomness.draw(rule.tests, 1)[0]
+        self.limit[cell] = randomness.limits(rule.threshold, rule.tests, 1)[0]
 
     def _draw(self, cells: Ints, rule: CellRule, tick: int, randomness: Randomness) -> None:
         """Floors, and waiting times from the test of ``tick`` on; many cells also enter the queue."""

@@ -1,26 +1,28 @@
-"""Online synthetic points in the unit cube, without a horizon (He, Vershynin and Zhu 2024, Algorithm 1)."""
+"""Online synthetic points, without a horizon (He, Vershynin and Zhu 2024, Algorithm 1): from cells to counts of cells.
+
+A cell of depth ``j`` is its index among ``2^j``; in heap order (used by all arrays here) it is ``2^j + index``, so the
+cell above is one bit shorter and the root is 1. Which points a cell holds is said in ``space.py``.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, check_unit, check_whole, check_words
+from dpstream.core.contracts import Packed
 from dpstream.core.counters import CounterState
-from dpstream.core.errors import DataError, HorizonError, LimitError, StoreDamagedError, StoreFormatError
-from dpstream.core.privacy.budget import Amount, PureDP
+from dpstream.core.errors import HorizonError, LimitError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event, Unit
 from dpstream.families.points.cells import (
     MAX_TICK,
-    PAPER,
     Blocks,
     CellCounts,
     CellRule,
@@ -30,7 +32,6 @@ from dpstream.families.points.cells import (
     Schedule,
     Splits,
     cell_rule,
-    default_design,
     noisy,
     pool,
     shrunk,
@@ -40,75 +41,8 @@ from dpstream.families.points.cells import (
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# The binary partition of the cube: points to cells, cells to points.
-#
-# Depth ``j`` halves coordinate ``(j - 1) mod d``. A cell of depth ``j`` is its index among ``2^j``; in heap
-# order (used by all arrays here) it is ``2^j + index``, so the cell above is one bit shorter and the root is
-# 1.
-#
-# Cells are half-open, ``[a, b)``, but for those at the upper border, which hold the value 1.
-
 #: Deepest partition: arrays of all cells then take about two gigabytes.
 MAX_DEPTH = 24
-_MAX_DIMENSION = 64
-
-
-def check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
-    """One batch as an array (m, d) of float64; messages name no value and no number of points.
-
-    Errors:
-        DataError: another shape or kind, a value that is no number, or one outside of 0 to 1.
-    """
-    array = np.asarray(points)
-    if array.ndim != 2 or array.shape[1] != dimension or array.dtype.kind not in "fiu":
-        raise DataError(
-            "a batch is not an array of points of the declared dimension",
-            where="points",
-            allowed=f"numbers, shape (any, {dimension})",
-        )
-    array = array.astype(np.float64, copy=False)
-    # Written so that NaN fails as well.
-    if not ((array >= 0.0) & (array <= 1.0)).all():
-        raise DataError("a coordinate is not in the unit cube", where="points", allowed="from 0 to 1")
-    return array
-
-
-def codes_of(points: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
-    """The index of each point's cell of this depth. Exact: only powers of two are multiplied."""
-    dimension = points.shape[1]
-    code = np.zeros(len(points), np.int64)
-    for axis in range(min(dimension, depth)):
-        bits = len(range(axis, depth, dimension))
-        place = np.minimum((points[:, axis] * 2.0**bits).astype(np.int64), (1 << bits) - 1)
-        for i in range(bits):
-            code |= (place >> (bits - 1 - i) & 1) << (depth - 1 - axis - i * dimension)
-    return code
-
-
-def cell_corners(cells: NDArray[np.int64], depth: int, dimension: int) -> tuple[NDArray[np.float64], ...]:
-    """The lower corner (n, d) and the side lengths (d,) of cells, given by their indices at ``depth``."""
-    low, side = np.zeros((len(cells), dimension)), np.ones(dimension)
-    for level in range(depth):
-        axis = level % dimension
-        side[axis] /= 2.0
-        low[:, axis] += side[axis] * (cells >> (depth - 1 - level) & 1)
-    return low, side
-
-
-def points_in(
-    counts: NDArray[np.int64], depth: int, dimension: int, generator: np.random.Generator
-) -> NDArray[np.float64]:
-    """As many points of each cell of ``depth`` as ``counts`` says, uniform in the cell, in the order of cells."""
-    cells = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    low, side = cell_corners(cells, depth, dimension)
-    low += generator.random(low.shape) * side
-    return low
-
-
-def check_dimension(value: object) -> int:
-    """The number of coordinates, checked."""
-    return check_whole(value, "dimension", 1, _MAX_DIMENSION, "points")
-
 
 # What is released: from public noisy sums to whole counts of all cells that add up. Public post-processing only.
 
@@ -116,7 +50,7 @@ def check_dimension(value: object) -> int:
 _CHANGED_HABITS = 1.5
 
 
-def whole_counts(plan: OnlinePointsPlan, state: PointsState, generator: np.random.Generator) -> Ints:
+def whole_counts(plan: OnlineCells, state: PointsState, generator: np.random.Generator) -> Ints:
     """How many synthetic points are in each of the deepest cells."""
     counts, splits = np.array([state.points], np.int64), Splits()
     for depth, (cells, variance) in enumerate(cell_estimates(plan, state), start=1):
@@ -131,7 +65,7 @@ def whole_counts(plan: OnlinePointsPlan, state: PointsState, generator: np.rando
     return counts
 
 
-def cell_estimates(plan: OnlinePointsPlan, state: PointsState) -> list[tuple[Floats, float]]:
+def cell_estimates(plan: OnlineCells, state: PointsState) -> list[tuple[Floats, float]]:
     """Estimates of all cells of each depth, and the variance of one.
 
     In the text: what finished levels stored, and what the sparse counter has counted. The default expects of the open
@@ -155,7 +89,7 @@ def cell_estimates(plan: OnlinePointsPlan, state: PointsState) -> list[tuple[Flo
     return result
 
 
-def _unseen(plan: OnlinePointsPlan, depth: int) -> int:
+def _unseen(plan: OnlineCells, depth: int) -> int:
     """How many points came before the first ones that cells of ``depth`` count."""
     if plan.schedule.rereads_all:
         return 0
@@ -163,7 +97,7 @@ def _unseen(plan: OnlinePointsPlan, depth: int) -> int:
 
 
 def _open_level(
-    plan: OnlinePointsPlan, state: PointsState, depth: int, stored: Floats, variance: float
+    plan: OnlineCells, state: PointsState, depth: int, stored: Floats, variance: float
 ) -> tuple[Floats, float]:
     """What the level holds so far: what finished levels let expect, and what its blocks say otherwise beyond noise.
 
@@ -187,91 +121,43 @@ def _open_level(
     return expected + shrunk(seen - expected, noise), total
 
 
-#: ``paper`` is the text as it stands; ``default`` has the improvements of ``docs/theory/points.md``.
-Variant = Literal["default", "paper"]
-
 # This many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)
-class OnlinePoints:
-    """Options of the online synthesizer.
+class OnlineCells:
+    """Calibrated cells; frozen, without data.
+
+    Guarantee: all counts together are pure DP with the schedule's epsilon for the replacement of one point, also if
+    points are chosen in view of earlier releases. A point is on one path of cells; each depth pays what ``Schedule``
+    says for the level in which the point came, and ``Schedule.check`` has added that up: at most half of epsilon on a
+    path, and a replacement changes two paths. Proof: docs/theory/points.md.
 
     Attributes:
-        dimension: ``d``, number of coordinates, 1 or more.
-        variant: ``default`` or ``paper``.
-        max_depth: no cells are deeper; 2^max_depth cells are the most that memory must hold.
-    """
-
-    dimension: int
-    variant: Variant = "default"
-    max_depth: int = 20
-
-    def __post_init__(self) -> None:
-        check_dimension(self.dimension)
-        check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
-        check_words(self, "points")
-
-    def calibrate(self, epsilon: Amount, unit: Unit | None = None) -> OnlinePointsPlan:
-        """Fix all noise so that all releases together cost ``epsilon`` for one point's replacement.
-
-        Errors:
-            UnitError: another unit than ``Event("replace")``. BudgetError: an amount that cannot be used.
-            LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
-        """
-        reason = "points cannot protect the unit {unit!r}: their clock counts points, so the number of points is public"
-        protected = check_unit(unit, Event("replace"), ("event-replace",), reason)
-        design = PAPER if self.variant == "paper" else default_design(self.dimension)
-        return OnlinePointsPlan(self, PureDP.of(epsilon), protected, design)
-
-
-@dataclass(frozen=True)
-class PointsRelease:
-    """Synthetic points after some tick; public.
-
-    Attributes:
-        points: (t, d), one synthetic point for each point read.
-        counts: how many are in each cell of ``depth``.
-        depth: of the partition's cells.
-    """
-
-    points: Floats
-    counts: Ints
-    depth: int
-
-
-@dataclass(frozen=True)
-class OnlinePointsPlan:
-    """A calibrated online synthesizer; frozen, without data.
-
-    Guarantee: all releases together are pure DP with ``budget`` for the replacement of one point, also if points are
-    chosen in view of earlier releases. A point is on one path of cells; each depth pays what ``Schedule`` says for the
-    level in which the point came, and ``Schedule.check`` has added that up: at most half of epsilon on a path, and a
-    replacement changes two paths. Proof: docs/theory/points.md.
-
-    Attributes:
-        design: public constants.
         schedule: levels and budgets.
-        horizon: so many points; 2^38, or fewer where epsilon is tiny and later noise would not fit 64-bit sums.
+
+    Errors:
+        LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
     """
 
-    recipe: OnlinePoints
-    budget: PureDP
-    unit: Event
-    design: Design
-    schedule: Schedule = field(init=False)
-    horizon: int = field(init=False)
+    schedule: Schedule
 
     def __post_init__(self) -> None:
-        recipe = self.recipe
-        schedule = Schedule(recipe.dimension, self.budget.epsilon, self.design, recipe.max_depth)
-        object.__setattr__(self, "schedule", schedule)
-        schedule.check()
-        object.__setattr__(self, "horizon", self._last_tick())
+        self.schedule.check()
+        assert self.most_points
 
-    def _last_tick(self) -> int:
-        """The largest noise is that of the highest cells (``d >= 2``) or of the deepest (``d = 1``)."""
+    @property
+    def design(self) -> Design:
+        """Public constants."""
+        return self.schedule.design
+
+    @cached_property
+    def most_points(self) -> int:
+        """2^38, or fewer where epsilon is tiny and later noise would not fit 64-bit sums.
+
+        The largest noise is that of the highest cells (``d >= 2``) or of the deepest (``d = 1``).
+        """
         level = max(1, self.schedule.level_of(MAX_TICK))
         while True:
             try:
@@ -287,43 +173,19 @@ class OnlinePointsPlan:
                     ) from None
                 level -= 1
 
-    def describe(self) -> str:
-        """The plan in words."""
-        schedule = self.schedule
-        return (
-            f"online points in dimension {self.recipe.dimension}, variant {self.recipe.variant}; {self.budget} for "
-            f"{self.unit.describe()}; cells of depth j begin with point {schedule.start(1)} for j = 1 and twice as "
-            f"late for each further depth, up to depth {self.recipe.max_depth}; before, releases are uniform"
-        )
-
-    def start(self, randomness: Randomness) -> PointsState:
-        """A fresh state with a seed that is drawn."""
-        return self.fresh(int(randomness.words(1)[0]))
-
     def fresh(self, seed: int = 0) -> PointsState:
         """A fresh state whose releases have this seed; public."""
         return PointsState(0, -1, self._no_cells(self.schedule.start(0) - 1), [], [], {}, seed)
 
-    def step(self, state: PointsState, points: Floats, randomness: Randomness) -> None:
+    def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
         """Read points, one a tick, in the order given.
 
         Args:
-            points: private; float64, shape (m, d), from 0 to 1 (1 belongs to the last cell). m is public.
+            codes: private; the index of each point's cell of ``max_depth``. Their number is public.
 
-        Errors (before anything is drawn or changed):
-            DataError: another shape, or a coordinate outside of the cube. HorizonError: more points than a stream may
-            have.
+        Errors (before anything is drawn or changed): HorizonError: more points than a stream may have.
 
         Cost: O(depth) a point, in arrays; about a microsecond a point and depth for large batches.
-        """
-        self.read(
-            state, codes_of(check_points(points, self.recipe.dimension), self.recipe.max_depth), randomness
-        )
-
-    def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
-        """Read points, as ``step`` does, that are given as indices of their cells of ``max_depth``.
-
-        Errors (before anything is drawn or changed): HorizonError.
         """
         self.check_room(state, len(codes))
         state.measured = []
@@ -333,7 +195,7 @@ class OnlinePointsPlan:
             while tick > state.cells.end:
                 self._next_level(state, randomness)
             part = codes[done : done + min(_CHUNK, self._border(state) - state.points)]
-            state.cells.arrive(part >> (self.recipe.max_depth - state.cells.depth), tick, randomness)
+            state.cells.arrive(part >> (self.schedule.max_depth - state.cells.depth), tick, randomness)
             if self._keeps(state.level):
                 state.kept.setdefault(state.level, []).append(part)
             state.points += len(part)
@@ -343,31 +205,18 @@ class OnlinePointsPlan:
 
     def check_room(self, state: PointsState, more: int) -> None:
         """HorizonError where a stream cannot take so many points more; their number is public."""
-        if state.points + more > self.horizon:
+        if state.points + more > self.most_points:
             raise HorizonError(
-                "a stream has too many points", where="points", allowed=f"up to {self.horizon}"
+                "a stream has too many points", where="points", allowed=f"up to {self.most_points}"
             )
 
-    def release(self, state: PointsState, seed: int | None = None) -> PointsRelease:
-        """Synthetic points now; public. The same state and seed give the same points.
+    def counts(self, state: PointsState) -> Ints:
+        """How many synthetic points are in each cell of the deepest cells now; public. Nothing is spent.
 
-        Args:
-            seed: of the points' places and of rounding; by default one drawn with the state.
-
-        Cost: O(t); nothing is spent and the state is not changed.
-        """
-        counts, depth = self.counts(state, seed), state.cells.depth
-        generator = np.random.default_rng([state.seed if seed is None else seed, state.points])
-        return PointsRelease(points_in(counts, depth, self.recipe.dimension, generator), counts, depth)
-
-    def counts(self, state: PointsState, seed: int | None = None) -> Ints:
-        """How many synthetic points are in each cell of the deepest cells now; public.
-
-        The coins of rounding are the same for every release with one seed: counts then change only where the
+        The coins of rounding are the same for every release of a state's seed: counts then change only where the
         estimates do.
         """
-        generator = np.random.default_rng([state.seed if seed is None else seed, 0])
-        return whole_counts(self, state, generator)
+        return whole_counts(self, state, np.random.default_rng([state.seed, 0]))
 
     # What is counted.
 
@@ -460,7 +309,7 @@ class OnlinePointsPlan:
         return values
 
     def _count(self, state: PointsState, depth: int, levels: list[int]) -> Ints:
-        shift = self.recipe.max_depth - depth
+        shift = self.schedule.max_depth - depth
         result = np.zeros(1 << depth, np.int64)
         for level in levels:
             for codes in state.kept.get(level, ()):
@@ -517,7 +366,7 @@ def pack_points(state: PointsState) -> Packed:
     return Packed(meta, arrays)
 
 
-def unpack_points(packed: Packed, plan: OnlinePointsPlan) -> PointsState:
+def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
     """The inverse.
 
     Errors:
@@ -579,7 +428,7 @@ def _pack_segments(segments: Mapping[int, CounterState]) -> Arrays:
     return packed
 
 
-def _unpack_segments(arrays: Arrays, plan: OnlinePointsPlan, level: int) -> dict[int, CounterState]:
+def _unpack_segments(arrays: Arrays, plan: OnlineCells, level: int) -> dict[int, CounterState]:
     which = wide(arrays["segments"]).tolist()
     states: dict[int, CounterState] = {cell: {} for cell in which}
     if not which:
@@ -597,7 +446,7 @@ def _unpack_segments(arrays: Arrays, plan: OnlinePointsPlan, level: int) -> dict
     return states
 
 
-def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) -> PointCells:
+def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlineCells) -> PointCells:
     depth, end, level = int(meta["cells"]["depth"]), int(meta["cells"]["end"]), int(meta["level"])
     own = {name: wide(arrays[f"cells/{name}"]) for name in _CELLS}
     if any(array.shape != (2 << depth,) for array in own.values()):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,9 @@ from dpstream.core.contracts import (
     Recipe,
     StreamPlan,
     Terms,
+    check_unit,
     check_whole,
+    check_words,
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
@@ -43,12 +45,10 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
-from dpstream.families.points.cells import Design, PointsState, Schedule, cell_rule
+from dpstream.families.points.cells import PAPER, Design, PointsState, Schedule, cell_rule, default_design
 from dpstream.families.points.online import (
     MAX_DEPTH,
-    OnlinePoints,
-    OnlinePointsPlan,
-    Variant,
+    OnlineCells,
     pack_points,
     unpack_points,
     wide,
@@ -116,18 +116,21 @@ def _first_count(schedule: Schedule, design: Design) -> float:
     return noise.variance * (1 if whole else levels)
 
 
+#: See ``Points``.
+Variant = Literal["default", "paper"]
+
 #: Depths that ``dpstream plan`` lists.
 _SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
-class Points(Recipe["PointsStreamPlan"]):
+class Points(Recipe["PointsPlan"]):
     """A stream of online points.
 
     Attributes:
         schema: the columns. Numbers, days and instants are coordinates between the public bounds of their bins (the
             bins themselves are for questions only); boolean and categorical columns are categories.
-        variant: ``default`` or ``paper``, as in ``OnlinePoints``.
+        variant: ``paper`` is the text as it stands; ``default`` has the improvements of ``docs/theory/points.md``.
         max_depth: no cells are deeper.
         log: coordinates on a logarithmic scale.
         periodic: coordinates on a circle: the upper bound is the lower one again.
@@ -160,6 +163,7 @@ class Points(Recipe["PointsStreamPlan"]):
     )
 
     def __post_init__(self) -> None:
+        check_words(self, "points")
         check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
         for key in ("log", "periodic"):
             for name in getattr(self, key):
@@ -171,7 +175,7 @@ class Points(Recipe["PointsStreamPlan"]):
                         or "none",
                     )
 
-    def _plan(self, terms: Terms) -> PointsStreamPlan:
+    def _plan(self, terms: Terms) -> PointsPlan:
         """
         Errors:
             BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
@@ -186,8 +190,11 @@ class Points(Recipe["PointsStreamPlan"]):
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        core = OnlinePoints(space.dimension, self.variant, space.depth).calibrate(budget.epsilon, terms.unit)
-        return PointsStreamPlan(core.budget, core.unit, terms.horizon, self, reading, space, core)
+        reason = "points cannot protect the unit {unit!r}: their clock counts points, so the number of points is public"
+        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), reason)
+        design = PAPER if self.variant == "paper" else default_design(space.dimension)
+        core = OnlineCells(Schedule(space.dimension, budget.epsilon, design, space.depth))
+        return PointsPlan(budget, unit, terms.horizon, self, reading, space, core)
 
     def _axis(self, column: Column) -> Column:
         if not isinstance(column, Ordered):
@@ -197,10 +204,10 @@ class Points(Recipe["PointsStreamPlan"]):
 
 
 @dataclass(frozen=True)
-class PointsStreamPlan(StreamPlan):
+class PointsPlan(StreamPlan):
     """A calibrated ``Points``.
 
-    Guarantee: ``OnlinePointsPlan``'s for one record's replacement at its step, with the sizes of all steps public. The
+    Guarantee: ``OnlineCells``'s for one record's replacement at its step, with the sizes of all steps public. The
     records of a step are read in an order that is drawn anew, so which record stands where in the source plays no
     part: two steps that differ in one record give orders that differ in one place.
     """
@@ -211,7 +218,7 @@ class PointsStreamPlan(StreamPlan):
     recipe: Points
     reading: Schema = field(repr=False)
     space: Space
-    core: OnlinePointsPlan
+    core: OnlineCells
     reads = "records"
     name = "points"
 
@@ -284,7 +291,11 @@ class PointsStreamPlan(StreamPlan):
 
     def describe(self) -> str:
         """The plan in words."""
-        return self.core.describe()
+        return (
+            f"online points in dimension {self.space.dimension}, variant {self.recipe.variant}; {self.budget} for "
+            f"{self.unit.describe()}; cells of depth j begin with point {self.core.schedule.start(1)} for j = 1 and "
+            f"twice as late for each further depth, up to depth {self.space.depth}; before, releases are uniform"
+        )
 
     def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
         """The number of points is public; of coordinates, the halves into which their first cuts divide them.
@@ -304,7 +315,7 @@ class PointsStreamPlan(StreamPlan):
 
     def explain(self) -> Explanation:
         """The point from which on there are cells of each depth."""
-        schedule, most = self.core.schedule, self.core.horizon
+        schedule, most = self.core.schedule, self.core.most_points
         starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
         # Up to the level of the deepest cells, or to the last one: what has been measured by its end.
         level = min(self.space.depth, schedule.level_of(most))

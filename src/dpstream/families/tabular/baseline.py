@@ -34,19 +34,13 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options
-from dpstream.families.tabular.aim import AIM
-from dpstream.families.tabular.description import TICKS, explain_table
-from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
-from dpstream.families.tabular.plans import (
-    PRIOR_BOUND,
-    check_domain,
-    default_rounds,
-    event_unit,
-    refuse_deletes,
-)
-from dpstream.families.tabular.run_outputs import published
-from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
+from dpstream.mechanisms import options
+from dpstream.mechanisms.aim import AIM
+from dpstream.mechanisms.description import TICKS, explain_table
+from dpstream.mechanisms.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
+from dpstream.mechanisms.plans import PRIOR_BOUND, check_domain, default_rounds, event_unit, refuse_deletes
+from dpstream.mechanisms.run_outputs import published
+from dpstream.mechanisms.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
 #: Offline mechanisms by their names in files; the first is the default.
@@ -218,7 +212,7 @@ class BaselinePlan(StreamPlan):
         ``measured``."""
         prior = state.models.get(part) if self.recipe.prior == "previous" else None
         prior = None if prior is None else prior.bounded(PRIOR_BOUND)
-        run, step = self.offline.full_run(batch, part, randomness, prior), state.step + 1
+        run, step = self.offline.run(batch, part, randomness, prior), state.step + 1
         model, variance = run.model, run.total_variance
         measured += published(run.outputs, f"step {step}, {part}", part, step, step)
         # Runs are independent, whether their records are added or taken away.

@@ -40,8 +40,6 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options, plans
-from dpstream.families.tabular.description import explain_counters, with_turnover
 from dpstream.families.tabular.dpstabs_state import (
     DpstabsSide,
     DPStabsState,
@@ -52,11 +50,13 @@ from dpstream.families.tabular.dpstabs_state import (
     start_with,
     unpack,
 )
-from dpstream.families.tabular.limits import TreeCapacity, check_each
-from dpstream.families.tabular.run_outputs import MIN_VARIANCE
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
-from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
+from dpstream.mechanisms import options, plans
+from dpstream.mechanisms.description import explain_counters, with_turnover
+from dpstream.mechanisms.limits import TreeCapacity, check_each
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
+from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 
 # Which counter a DP-STabS stream takes. Public: from the plan alone.
 

@@ -14,8 +14,8 @@ from dpstream.core.contracts import Packed, PredictedError, StartTable
 from dpstream.core.counters import CalibratedCounter, CounterState
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.graphical import Measurement, Model
-from dpstream.families.tabular.table_release import pack_models, unpack_models
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms.table_release import pack_models, unpack_models
+from dpstream.mechanisms.workload_cells import Cells
 
 # What public noise scales say about errors: of a counter's cells, and of the noisy total. No data here.
 

@@ -44,24 +44,8 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular import options
-from dpstream.families.tabular.description import explain_table, with_headline, with_turnover
-from dpstream.families.tabular.headlines import (
-    check_headline,
-    headline_cliques,
-    headline_words,
-    split_budget,
-)
-from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import (
-    check_domain,
-    check_fit,
-    check_prior,
-    event_unit,
-    leaves_out_cancelled,
-    read_events,
-)
-from dpstream.families.tabular.pooled_run import Design, MeasuredCells, Outcome, Runner
+from dpstream.families.tabular.pooled_estimates import Estimates
+from dpstream.families.tabular.pooled_run import Design, Outcome, Runner
 from dpstream.families.tabular.pooled_state import (
     PooledSide,
     PooledState,
@@ -71,12 +55,25 @@ from dpstream.families.tabular.pooled_state import (
     pack,
     unpack,
 )
-from dpstream.families.tabular.pooled_table import fit_table
-from dpstream.families.tabular.prior_choice import PriorChoice
-from dpstream.families.tabular.run_outputs import published
-from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.table_release import ModelSynthesis
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms import options
+from dpstream.mechanisms.description import explain_table, with_headline, with_turnover
+from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_words, split_budget
+from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.plans import (
+    check_domain,
+    check_fit,
+    check_prior,
+    event_unit,
+    leaves_out_cancelled,
+    read_events,
+)
+from dpstream.mechanisms.prior_choice import PriorChoice
+from dpstream.mechanisms.run_outputs import published
+from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.table_model import fit_table
+from dpstream.mechanisms.table_release import ModelSynthesis
+from dpstream.mechanisms.workload_cells import Cells
 
 # Borders of epochs: a rule in step numbers. Public by construction: it knows no batch.
 
@@ -677,7 +674,7 @@ class PooledPlan(StreamPlan):
         if len(state.sides) == 1:
             state.models = (state.table,)
         if self._prior is not None:
-            self._prior.take(state, values, variances, kept)
+            self._take_prior(self._prior, state, values, variances, kept)
         if self._season is not None and not self._holds:
             state.ahead = look_ahead(state, self.cells)
         return measured
@@ -689,6 +686,37 @@ class PooledPlan(StreamPlan):
             return None
         return PriorChoice(self.runner.followed, prior, own.iterations, own.max_cells)
 
+    def _take_prior(
+        self, prior: PriorChoice, state: PooledState, values: Any, variances: Any, kept: Sequence[int]
+    ) -> None:
+        """Fit the table's model anew where the prior says something.
+
+        Later runs start from the model without it, so that what they measure is a test of the prior, and one that is
+        wrong leaves no trace.
+
+        Args:
+            values, variances: what is known without the prior; ``state.table`` was fitted to that, and to the wider
+                marginals ``kept``.
+        """
+        estimates = state.sides[0].estimates
+        joined = prior.join(values, variances, estimates, state.table, kept, state.total)
+        if joined.changed:
+            state.table = prior.fitted(joined, state.total)
+        if joined.wide:
+            noise = dict(
+                zip(estimates.marginals, estimates.variances, strict=True)
+            )  # of the last measurements
+            state.latest = prior.epoch_model(state.latest, state.table, noise)
+
+    def _with_test(self, prior: PriorChoice, design: Design, estimates: Estimates, known: Model) -> Design:
+        """The design of a run with one marginal more, by which the prior can be judged; or as it is. Public. Runs that
+        choose marginals need none: they find by themselves what is wrong."""
+        if design.k or not design.fixed or design.expected <= 0.0:
+            return design
+        variance = self.runner.noise(replace(design, tests=(0,))).variance
+        tested = prior.marginal_to_test(estimates, known, design.expected, variance)
+        return design if tested is None else self.runner.with_tests(design, (tested,))
+
     def _run(
         self, side: PooledSide, known: Any, step: int, length: int, randomness: Randomness, *, tests: bool
     ) -> Outcome:
@@ -697,7 +725,7 @@ class PooledPlan(StreamPlan):
         expected = side.rate * length if size is None else float(size)
         design = self.runner.design(expected, drifts=not side.estimates.steady)
         if self._prior is not None and tests:
-            design = self._prior.with_tests(self.runner, design, side.estimates, known)
+            design = self._with_test(self._prior, design, side.estimates, known)
         outcome = self.runner.run(
             side.counts,
             known,

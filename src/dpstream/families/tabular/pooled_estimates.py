@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms.workload_cells import Cells
 
 # One marginal over the epochs: a random walk, and a season where there is one. Public: it reads outputs only.
 

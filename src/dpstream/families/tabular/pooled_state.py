@@ -13,8 +13,8 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.families.tabular.pooled_estimates import ARRAYS, Estimates
-from dpstream.families.tabular.table_release import pack_models, unpack_models
-from dpstream.families.tabular.workload_cells import Cells
+from dpstream.mechanisms.table_release import pack_models, unpack_models
+from dpstream.mechanisms.workload_cells import Cells
 
 _FORMAT = 1
 

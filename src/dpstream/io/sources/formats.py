@@ -1,7 +1,7 @@
 """Reads csv, parquet and ndjson files block by block, with errors that name the file and no value.
 
-Blocks of csv and parquet files are read in a few threads. JSON records are read by Python's own reader, which keeps
-each cell's kind (other readers give a column one type), and lets no other thread run.
+Blocks of csv and parquet files are read in a few threads. JSON records are read by Python's own reader (other readers
+give a column one type), which lets no other thread run.
 
 pyarrow is imported inside functions, because the command line must start quickly. Its messages quote the data, so they
 are replaced by dpstream's own.
@@ -24,10 +24,10 @@ from dpstream.core.errors import DataError
 from dpstream.core.foreign import arrow_input
 from dpstream.core.paths import check_file
 from dpstream.core.schema.arrow import first_repeated, valid_text
-from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.core.threads import in_order
 from dpstream.io.objects import AnyPath
 from dpstream.io.sources.file_opening import arrow_bytes, binary, file_format, readable
+from dpstream.io.sources.json_records import cells, marks, parse_record
 
 _BLOCK_BYTES = 2**22
 _BLOCK_ROWS = 2**16
@@ -68,8 +68,8 @@ _ANY_KEYS = JsonKeys()
 
 
 def read_table(path: str | Path) -> Any:
-    """A whole file as a ``pyarrow.Table``. The cells of a csv file are texts, as in a stream, where the schema gives
-    the types (so a zip code keeps its zeros).
+    """A whole file as a ``pyarrow.Table``. The cells of csv and NDJSON files are texts, as in a stream, where the
+    schema gives the types (so a zip code keeps its zeros).
 
     Errors:
         DataError: the file is missing, damaged, half-written or inconsistent.
@@ -79,18 +79,7 @@ def read_table(path: str | Path) -> Any:
     file = Path(path)
     parts = list(blocks(file))
     with readable(file):
-        table = pa.concat_tables(parts, promote_options="permissive")
-    for i, name in enumerate(table.column_names):
-        if is_cells(table.column(i).type):
-            column = typed(table.column(i))
-            if column is None:
-                raise DataError(
-                    "a column mixes types or holds lists or objects",
-                    where=str(file),
-                    allowed="texts, numbers or booleans, one kind in a column, and null",
-                )
-            table = table.set_column(i, name, column)
-    return table
+        return pa.concat_tables(parts, promote_options="permissive")
 
 
 def column_names(path: AnyPath, *, reveal: bool = False, keys: JsonKeys = _ANY_KEYS) -> list[str]:
@@ -514,15 +503,14 @@ def json_records(
 
 
 def json_table(records: Sequence[Mapping[str, Any]], names: Sequence[str], keys: JsonKeys) -> Any:
-    """Some columns of JSON records as a ``pyarrow.Table``. Each cell keeps its own kind, whatever the other cells of
-    its column hold."""
+    """Some columns of JSON records as a ``pyarrow.Table`` of texts."""
     import pyarrow as pa
 
     columns = {}
     for name in names:
         values = [record.get(name) for record in records]
         if name in keys.marks or name in keys.operations:
-            columns[name] = texts(values, numbers=name in keys.marks)
+            columns[name] = marks(values, numbers=name in keys.marks)
         else:
             columns[name] = cells(values)
     return pa.table(columns)

@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, KeyedOperations, Operations, plain_texts
-from dpstream.io.sources.pg_session import ServerSource, WholeTable
 from dpstream.io.sources.pieces import join
-from dpstream.io.sources.query import QuerySource
-from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
+from dpstream.io.sources.source import Source, StepInput, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import times_of
 
@@ -105,7 +102,7 @@ class KeyedSource(Source):
 
     def _keyed(self, entry: StepInput) -> KeyedBatch | Snapshot:
         assert entry.users is not None  # plain_options names a column of users
-        key, rules = str(self.options.key_column), key_rules(self.options)
+        key, rules = str(self.options.key_column), self.options.key_rules
         rows = with_key(entry.inserts, entry.users[0], key)
         if self.options.shape == "snapshots":
             return Snapshot(rows, key, rules)
@@ -152,58 +149,6 @@ def _nulls_for_empty(rows: Any, meaning: Any, key_column: str) -> Any:
     return rows
 
 
-_SNAPSHOT_QUERY = (
-    "one SELECT with no parameter, or with one that stands for the end of the period, such as SELECT * FROM t WHERE "
-    "valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)"
-)
-
-
-class QuerySnapshots(QuerySource):
-    """Snapshots from a DuckDB file: one query per step.
-
-    A query without a parameter gives the table as it is now. A query with one parameter gives the table as it was at
-    the end of the step; the parameter is the day after the period, or the next step number.
-
-    Guarantee, errors and memory as of ``QuerySource``.
-    """
-
-    _counts = (0, 1)
-    _allowed = _SNAPSHOT_QUERY
-
-    def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
-        return [limits[1]][: self._parameters]
-
-
-class TableSnapshots(ServerSource):
-    """Snapshots of a PostgreSQL table, view or query, each in one transaction; all values as text.
-
-    The query has no parameter, or one: the day after the period's last one.
-
-    Guarantee: the steps that are read, and the time of reading, are public. A snapshot holds every row that is
-    committed when its transaction begins.
-
-    Errors: those of ``WholeTable``. Memory: the columns that are read.
-    """
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``."""
-        check_start(start_step)
-        return self._read(*self.options.due(self._today), start_step)
-
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
-        whole = WholeTable(self.options, self._columns, parameters=(0, 1), allowed=_SNAPSHOT_QUERY)
-        if last < first == 1:
-            whole.look()
-        key, rules = str(self.options.key_column), key_rules(self.options)
-        for step in range(first, last + 1):
-            period = grid.period(step)
-            assert period is not None  # check_kind
-            keyed = Snapshot(whole.rows(period[1].isoformat()), key, rules)
-            yield StepInput(step, grid.batch_id(step), period, None, None, keyed=keyed)
-
-
 _NEVER = 2**62
 _WHERE = "[source]"
 
@@ -248,7 +193,7 @@ class StaySource(Source):
 
     def _read(self, grid: Grid, last: int, start_step: int) -> Iterator[StepInput]:
         rows, first, gone = self._stays(grid)
-        key, rules = str(self.options.key_column), key_rules(self.options)
+        key, rules = str(self.options.key_column), self.options.key_rules
         for step in range(start_step, last + 1):
             keyed: KeyedBatch | Snapshot
             if self.options.late == "next-step":
@@ -342,42 +287,3 @@ def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[
     name = free_name("operation", rows.column_names)
     table = rows.take(pa.array(np.concatenate(chosen)))
     return table.append_column(name, pa.array(words, pa.string())), key, name
-
-
-_STAYS_QUERY = "one SELECT without parameters that gives all stays, such as SELECT * FROM bookings"
-
-
-class QueryStays(QuerySource):
-    """The answer to a DuckDB query without parameters, as one step.
-
-    Errors and memory as of ``QuerySource``.
-    """
-
-    _counts = (0,)
-    _allowed = _STAYS_QUERY
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``."""
-        with self._connection() as connection:
-            self._check(connection)
-            rows, _ = self._answer(connection, ("", ""))
-        yield StepInput(1, str(self._path), None, *apart_from_users(rows, None, self.options.user_column))
-
-    def _bound(self, limits: object) -> list[object]:
-        return []
-
-
-class TableStays(ServerSource):
-    """All rows of a PostgreSQL table, view or query, read in one transaction, as one step; all values as text.
-
-    Errors: those of ``WholeTable``. Memory: the columns that are read.
-    """
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``."""
-        whole = WholeTable(self.options, self._columns, parameters=(0,), allowed=_STAYS_QUERY)
-        yield StepInput(1, whole.where, None, *apart_from_users(whole.rows(), None, self.options.key_column))

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import shielded
-from dpstream.core.schema.cells import is_cells, texts
 
 _WHERE = "[source] op_values"
 _WORDS_ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
@@ -175,8 +174,6 @@ def plain_texts(column: Any, *, numbers: bool) -> Any:
     column of nulls only; every other column keeps its type."""
     import pyarrow as pa
 
-    if is_cells(column.type):
-        return texts(column.to_pylist(), numbers=numbers)
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ChunkedArray):  # no chunk at all
         values = pa.array([], column.type)

@@ -15,8 +15,9 @@ from typing import Any, Protocol, Self
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, counted
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.libpq import connection_settings, driver, failure
+from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.query import split_records
+from dpstream.io.sources.query import PARAMETERS, as_table
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_options import SourceOptions, duration
 
@@ -384,8 +385,10 @@ _TIMES = {
 }
 
 
-class WholeTable:
-    """What ``[source]`` names on a PostgreSQL server: ``table`` (also a view), or the answer to ``query``.
+class WholeTable(Session):
+    """What ``[source]`` names on a PostgreSQL server: ``table`` (also a view), or the answer to the owner's ``query``;
+    an ``Answer``, inside ``transaction``. All values are texts; in a column of times, ``infinity`` is a null: it has no
+    end.
 
     Guarantee: every row that is committed when the transaction begins is read, and nothing is written.
 
@@ -393,52 +396,42 @@ class WholeTable:
     has a value for, or names what is not there. DataError: a column is missing.
     """
 
-    def __init__(
-        self, options: SourceOptions, columns: Sequence[str], *, parameters: Sequence[int], allowed: str
-    ) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         """
         Args:
             columns: those of the schema; only these, the key and the times leave the server. Empty: all do.
-            parameters: how many parameters the query may have.
-            allowed: the sentence that says so.
         """
-        self._options = options
+        self._options, self._columns = options, columns
         self._times = [name for name in (options.time_column, options.delete_time_column) if name is not None]
         self._marks = [*self._times, str(options.key_column)]
-        self._columns, self._counts, self._allowed = columns, parameters, allowed
+        self._counts, self._allowed = PARAMETERS[options.shape]
+        super().__init__(options)
 
-    @property
-    def where(self) -> str:
-        """What is read, for messages."""
-        options = self._options
-        return "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
+    def look(self, grid: Grid) -> None:
+        """See ``Answer``."""
+        self._asked()
 
-    def look(self) -> None:
-        """That the table and its columns are there, and that the query can be asked, without reading a row."""
-        with _QuerySession(self._options, self._allowed) as session, session.transaction():
-            self._asked(session)
+    def tables(self, limits: tuple[Any, Any] | None) -> Iterator[Any]:
+        """See ``Answer``. libpq's extended protocol takes a single statement, whatever its text says, and a cursor
+        takes a SELECT only."""
+        statement, names, parameters = self._asked()
+        values = [str(limits[1]).encode()] if limits and parameters else []
+        schema = text_schema(names)
+        yield schema.empty_table()
+        with self.errors():
+            self._call("exec_params", f"DECLARE dpstream NO SCROLL CURSOR FOR {statement}".encode(), values)
+            while block := self._connection.execute(b"FETCH FORWARD 16384 FROM dpstream").fetchall():
+                yield text_table(block, schema)
 
-    def rows(self, after: str = "") -> Any:
-        """All rows, every value as text. In a column of times, ``infinity`` is a null: it has no end.
-
-        Args:
-            after: the value of the query's parameter, if it has one.
-        """
-        with _QuerySession(self._options, self._allowed) as session, session.transaction():
-            query, names, parameters = self._asked(session)
-            schema = text_schema(names)
-            tables = (text_table(block, schema) for block in session.answer(query, [after] * parameters))
-            return split_records(schema.empty_table(), tables, self._options, session.where)[0]
-
-    def _asked(self, session: _QuerySession) -> tuple[str, list[str], int]:
+    def _asked(self) -> tuple[str, list[str], int]:
         """The SELECT, the names of its columns, and how many parameters it has."""
         options = self._options
         if options.query is None:
-            relation = session.relation(str(options.table))
+            relation = self.relation(str(options.table))
             types, parameters, source, what = relation.types, 0, relation.name, "table"
         else:
-            types, parameters = session.describe(options.query)
-            source, what = _as_table(options.query), "answer"
+            types, parameters = self._describe(options.query)
+            source, what = as_table(options.query), "answer"
             if parameters not in self._counts:
                 raise ConfigError(
                     f"the query has {counted(parameters, 'parameter')}", where=_QUERY, allowed=self._allowed
@@ -448,34 +441,20 @@ class WholeTable:
             if name not in types:
                 raise DataError(
                     f"there is no column {name!r}",
-                    where=session.where,
+                    where=self.where,
                     allowed=f"a column of the {what}, which has {counted(len(types), 'column')}",
                 )
-        return (
-            f"SELECT {', '.join(self._cell(name, types[name]) for name in names)} FROM {source}",
-            names,
-            parameters,
-        )
+        cells = (cell_as_text(quoted(name), types[name] if name in self._times else None) for name in names)
+        return f"SELECT {', '.join(cells)} FROM {source}", names, parameters
 
-    def _cell(self, name: str, kind: int) -> str:
-        return cell_as_text(quoted(name), kind if name in self._times else None)
-
-
-class _QuerySession(Session):
-    """A session that is asked the owner's own query."""
-
-    def __init__(self, options: SourceOptions, allowed: str) -> None:
-        self._query, self._allowed = options.query, allowed
-        super().__init__(options)
-
-    def describe(self, query: str) -> tuple[dict[str, int], int]:
+    def _describe(self, query: str) -> tuple[dict[str, int], int]:
         """What a query would answer, without running it: name -> type number of each column, and how many
-        parameters it has. Inside ``transaction``."""
+        parameters it has."""
         self.rows("SELECT set_config('search_path', 'pg_catalog, public', true)")
         with self.errors():
             self._call("prepare", b"", query.encode())
             try:
-                self._call("prepare", b"", f"SELECT * FROM {_as_table(query)}".encode())
+                self._call("prepare", b"", f"SELECT * FROM {as_table(query)}".encode())
             except self._driver.Error as error:
                 if not (error.sqlstate or "").startswith(_BAD_QUERY):
                     raise
@@ -489,20 +468,6 @@ class _QuerySession(Session):
                 "two columns have the same name", where=_QUERY, allowed="each name once (AS gives another)"
             )
         return {name: answer.ftype(number) for number, name in enumerate(names)}, answer.nparams
-
-    def answer(
-        self, statement: str, texts: Sequence[str], size: int = 2**14
-    ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of one SELECT in blocks, with values for ``$1``, ...; inside ``transaction``.
-
-        libpq's extended protocol takes a single statement, whatever its text says, and a cursor takes a SELECT only.
-        """
-        with self.errors():
-            declare = f"DECLARE dpstream NO SCROLL CURSOR FOR {statement}".encode()
-            self._call("exec_params", declare, [text.encode() for text in texts])
-            fetch = f"FETCH FORWARD {size} FROM dpstream".encode()
-            while block := self._connection.execute(fetch).fetchall():
-                yield block
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """A call of libpq that psycopg has no method for, with psycopg's errors."""
@@ -520,7 +485,7 @@ class _QuerySession(Session):
         state = error.sqlstate or ""
         if state == _WRITES:
             return ConfigError("what is asked for would write", where=_QUERY, allowed=self._allowed)
-        if self._query is not None and state.startswith(_BAD_QUERY) and state != _DENIED:
+        if self._options.query is not None and state.startswith(_BAD_QUERY) and state != _DENIED:
             name = f"{type(error).__name__}, SQLSTATE {state}"
             return ConfigError(
                 f"PostgreSQL refuses the query ({name}); run it there to see why",
@@ -528,6 +493,13 @@ class _QuerySession(Session):
                 allowed=self._allowed,
             )
         return super()._translated(error)
+
+
+@contextmanager
+def whole_table(options: SourceOptions, columns: Sequence[str]) -> Iterator[WholeTable]:
+    """One transaction of a session of its own."""
+    with WholeTable(options, columns) as session, session.transaction():
+        yield session
 
 
 def cell_as_text(column: str, kind: int | None) -> str:
@@ -539,8 +511,3 @@ def cell_as_text(column: str, kind: int | None) -> str:
     """
     pattern = "{0}::text" if kind is None else _TIMES.get(kind, "{0}::text")
     return pattern.format(column)
-
-
-def _as_table(query: str) -> str:
-    """A query as a table that another one reads."""
-    return f"(\n{query.strip().rstrip(';')}\n) AS answer"

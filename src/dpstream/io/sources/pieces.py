@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import shielded
-from dpstream.core.schema.cells import as_cells, is_cells
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock, EncodedTable
 
 #: An instant (int64, microseconds) beyond all that a schema can declare.
@@ -40,14 +39,10 @@ def join(tables: Sequence[Any], where: str) -> Any:
     # Records on standard input need not have every key, so a block may lack a column.
     names = dict.fromkeys(name for table in tables for name in table.column_names)
     for number, name in enumerate(names, start=1):
-        cells = _all_as_cells(
-            [
-                table.column(name)
-                if name in table.column_names
-                else pa.chunked_array([pa.nulls(table.num_rows)])
-                for table in tables
-            ]
-        )
+        cells = [
+            table.column(name) if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows)])
+            for table in tables
+        ]
         kind = _common([column.type for column in cells])
         if kind is None:
             raise DataError(
@@ -59,20 +54,6 @@ def join(tables: Sequence[Any], where: str) -> Any:
             [chunk for column in cells for chunk in _converted(column, kind).chunks], kind
         )
     return pa.table(columns)
-
-
-def _all_as_cells(columns: list[Any]) -> list[Any]:
-    """Where the cells of one file keep their own kinds (NDJSON), turn the other columns into such cells, if
-    possible."""
-    import pyarrow as pa
-
-    kinds = [is_cells(column.type) for column in columns]
-    if not any(kinds) or all(kinds):
-        return columns
-    made = [as_cells(column.combine_chunks()) for column in columns]
-    return [
-        column if own is None else pa.chunked_array([own]) for column, own in zip(columns, made, strict=True)
-    ]
 
 
 def _common(kinds: Sequence[Any]) -> Any:

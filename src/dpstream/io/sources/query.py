@@ -1,24 +1,182 @@
-"""One DuckDB query per step. The borders of the period are parameters of the query, never part of its text."""
+"""A table, view or query of a database: asked again for each public period, or read whole.
+
+What differs between servers is a dialect: it opens one connection that only reads, and gives the rows of a period, or
+all of them. The borders of the period are parameters of a query, never part of its text. Here are the sources, and the
+dialect of DuckDB; those of PostgreSQL and MySQL are in ``pg_session.py`` and ``mysql.py``.
+"""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated
+from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
+from dpstream.io.sources.keyed_source import StaySource
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import PeriodSource, StepInput, apart_from_users
+from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import delete_flags
+
+#: shape -> the numbers of parameters that a query may have, and the words for messages.
+PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "changes": ((2,), "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"),
+    "snapshots": (
+        (0, 1),
+        "one SELECT with no parameter, or with one (mysql: ?) that stands for the end of the period, such as SELECT * "
+        "FROM t WHERE valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)",
+    ),
+    "stays": ((0,), "one SELECT without parameters that gives all stays, such as SELECT * FROM bookings"),
+}
+
+
+class Answer(Protocol):
+    """One connection, for one reading. All of it is of one moment, and nothing is written.
+
+    Attributes:
+        where: what is read, for messages.
+    """
+
+    where: str
+
+    def look(self, grid: Grid) -> None:
+        """Check, before a first step is due, what can be checked without reading rows."""
+
+    def tables(self, limits: tuple[Any, Any] | None) -> Iterator[Any]:
+        """The rows in blocks, as Arrow tables; the first one has no rows.
+
+        Args:
+            limits: the first time of the period and the first one after it (``bounds``); None: all rows.
+        """
+
+
+class QuerySource(PeriodSource):
+    """Private records of a table, view or query, step by step; or with keys, as snapshots.
+
+    A query has two parameters: the first day of the period and the day after its last one (dates), or a step number and
+    the next one. One for snapshots has none, and gives the table as it is now; or one, the second of these.
+
+    Guarantee: the periods that are asked for are public. A query decides which records are in a step, and is trusted to
+    decide about each protected record by that record alone; the plan says so (``options.declared_public``). A step is
+    read on one connection, which is closed then: what follows may take long, and nobody should have to wait for it.
+
+    Errors: those of the dialect. Memory: the records of one step.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        ask: Callable[[], AbstractContextManager[Answer]],
+        *,
+        today: datetime.date | None = None,
+    ) -> None:
+        """``ask`` opens a connection of a dialect."""
+        self.options, self._ask, self._today = options, ask, today
+
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+        if first <= last or first == 1:
+            with self._ask() as answer:
+                answer.look(grid)
+        for step in range(first, last + 1):
+            with self._ask() as answer:
+                inserts, deletes = self._split(answer, bounds(grid, step))
+            place = step, grid.batch_id(step), grid.period(step)
+            if self.options.shape == "snapshots":
+                keyed = Snapshot(inserts, str(self.options.key_column), self.options.key_rules)
+                yield StepInput(*place, None, None, keyed=keyed)
+                continue
+            deleted = None if self.options.op_column is None else deletes
+            yield StepInput(*place, *apart_from_users(inserts, deleted, self.options.user_column))
+
+    def _split(self, answer: Answer, limits: tuple[Any, Any] | None) -> tuple[Any, Any]:
+        tables = answer.tables(limits)
+        return split_records(next(tables), tables, self.options, answer.where)
+
+
+class QueryStays(QuerySource):
+    """All rows, read on one connection, as one step; for ``StaySource``."""
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        with self._ask() as answer:
+            rows, _ = self._split(answer, None)
+        yield StepInput(1, answer.where, None, *apart_from_users(rows, None, self.options.key_column))
+
+
+def open_query(options: SourceOptions, ask: Callable[[], AbstractContextManager[Answer]]) -> Source:
+    """The source of what a dialect gives, whatever its rows are."""
+    if options.shape == "stays":
+        return StaySource(options, QueryStays(options, ask))
+    return QuerySource(options, ask)
+
+
+def bounds(grid: Grid, step: int) -> tuple[Any, Any]:
+    """The first time of a step and the first one after it: days, or step numbers."""
+    period = grid.period(step)
+    if period is not None:
+        return period
+    number = step - 1 + (grid.start if isinstance(grid, StepNumbers) else 1)
+    return number, number + 1
+
+
+def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -> tuple[Any, Any]:
+    """Separate the records of one step into inserts and deletes, and drop the operation column.
+
+    Args:
+        empty: an Arrow table without rows, with the columns of the answer.
+        tables: the answer in blocks: Arrow tables.
+        where: the place for messages.
+
+    Errors:
+        ConfigError: two columns have the same name.
+        DataError: the column of operations, users or keys is missing, or an operation is a null or an unknown word.
+    """
+    column = options.op_column
+    if first_repeated(empty.column_names) is not None:
+        raise ConfigError(
+            "two columns have the same name", where=where, allowed="each name once (AS gives another)"
+        )
+    for needed in (column, options.user_column, options.key_column):
+        if needed is not None and needed not in empty.column_names:
+            there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"
+            raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
+    names = [name for name in empty.column_names if name != column]
+    pieces = StepRows(empty.select(names))
+    for table in tables:
+        flags = np.zeros(table.num_rows, np.bool_)
+        if column is not None:
+            cells = table.column(column)
+            flags = delete_flags(cells, name=column, where=where, before=None, words=options.op_values)
+        pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
+    return pieces.take(1)
+
+
+def placeholders(query: str, comments: str) -> int:
+    """How many question marks of a query are parameters: those outside texts, quoted names and comments.
+
+    Args:
+        comments: the pattern of a comment that ends with its line.
+    """
+    quoted = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/"
+    return re.sub(f"{quoted}|{comments}", " ", query, flags=re.DOTALL).count("?")
+
+
+def as_table(query: str) -> str:
+    """A query as a table that another one reads: nothing but a SELECT can be one."""
+    return f"(\n{query.strip().rstrip(';')}\n) AS answer"
+
 
 _MAGIC = b"DUCK"
 
@@ -71,7 +229,7 @@ def open_database(path: Path) -> Iterator[Any]:
         ) from None
     with closing(connection):
         try:
-            _set_utc(connection)
+            connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
         except duckdb.Error:
             raise ConfigError(
                 "this DuckDB cannot read times in UTC",
@@ -81,69 +239,41 @@ def open_database(path: Path) -> Iterator[Any]:
         yield connection
 
 
-def _set_utc(connection: Any) -> None:
-    connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
+class DuckDBAnswer:
+    """The answer of a DuckDB file, opened for reading only; an ``Answer``. Values keep their types."""
 
+    def __init__(self, options: SourceOptions, connection: Any, where: str) -> None:
+        self.where = where
+        self._query, self._connection = options.query, connection
+        self._counts, self._allowed = PARAMETERS[options.shape]
 
-_ROWS = 2**16
-_ALLOWED = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
+    def look(self, grid: Grid) -> None:
+        """See ``Answer``."""
+        self._parameters()
 
+    def tables(self, limits: tuple[Any, Any] | None) -> Iterator[Any]:
+        """See ``Answer``."""
+        import pyarrow as pa
 
-class QuerySource(PeriodSource):
-    """Private records from a DuckDB file, opened for reading only; one query per step.
-
-    The query has two parameters: the first day of the period and the day after its last one (dates), or a step
-    number and the next one.
-
-    Guarantee: the periods that the query is run for are public. The query decides which records are in a step, and is
-    trusted to decide about each protected record by that record alone; the plan says so
-    (``options.declared_public``).
-
-    Errors:
-        ConfigError: duckdb is not installed, or the text is not one SELECT with two parameters.
-        UnreadableError: the file is missing or damaged, or another process writes to it.
-        DataError: the query fails on the data. The message quotes no value.
-
-    Memory: the records of one step.
-    """
-
-    #: The allowed numbers of parameters, and the words for messages.
-    _counts: tuple[int, ...] = (2,)
-    _allowed = _ALLOWED
-
-    def __init__(
-        self, options: SourceOptions, *, base: str | Path = ".", today: datetime.date | None = None
-    ) -> None:
-        self.options = options
-        self._path = Path(base) / str(options.database)
-        self._today = today
-        self._parameters = 0
-
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
-        if first > last:
-            return
-        with self._connection() as connection:
-            self._check(connection)
-        for step in range(first, last + 1):
-            # One connection per step: what follows a step may take long, and no writer should have to wait for it.
-            with self._connection() as connection:
-                inserts, deletes = self._answer(connection, bounds(grid, step))
-            deleted = None if self.options.op_column is None else deletes
-            parts = apart_from_users(inserts, deleted, self.options.user_column)
-            yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
-
-    def _answer(self, connection: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
-        answer = connection.sql(self.options.query, params=self._bound(limits) or None)
+        values = list(limits or ())
+        bound = values[len(values) - self._parameters() :]
+        answer = self._connection.sql(self._query, params=bound or None)
         # Older versions of DuckDB call it fetch_arrow_reader.
         read = getattr(answer, "to_arrow_reader", None) or answer.fetch_arrow_reader
-        reader = read(_ROWS)
-        return split_records(reader.schema.empty_table(), _tables(reader), self.options, str(self._path))
+        reader = read(2**16)
+        yield reader.schema.empty_table()
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
 
-    def _check(self, connection: Any) -> None:
+    def _parameters(self) -> int:
+        """How many the query has.
+
+        Errors:
+            ConfigError: the text is not one SELECT, or has another number than it may have.
+        """
         import duckdb
 
-        statements = connection.extract_statements(self.options.query)
-        wrong = None
+        statements, wrong = self._connection.extract_statements(self._query), None
         if len(statements) != 1:
             wrong = f"the query has {counted(len(statements), 'statement')}"
         elif statements[0].type != duckdb.StatementType.SELECT:
@@ -152,79 +282,37 @@ class QuerySource(PeriodSource):
             wrong = f"the query has {counted(len(statements[0].named_parameters), 'parameter')}"
         if wrong is not None:
             raise ConfigError(wrong, where="[source] query", allowed=self._allowed)
-        self._parameters = len(statements[0].named_parameters)
-
-    def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
-        """The values of the query's parameters."""
-        return list(limits)
-
-    @contextmanager
-    def _connection(self) -> Iterator[Any]:
-        with open_database(self._path) as connection:
-            import duckdb  # it is installed, or this is not reached
-
-            try:
-                yield connection
-            except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-                # These errors are about the query's text and about names; no row was read yet. Their messages are left
-                # out too, because they quote files that the query reads, and names of columns.
-                raise ConfigError(
-                    f"DuckDB refuses the query ({type(error).__name__}); run it in DuckDB to see why",
-                    where="[source] query",
-                    allowed=self._allowed,
-                ) from None
-            except (duckdb.Error, *failures()) as error:
-                # Their messages quote values.
-                raise DataError(
-                    f"the query fails on the data ({type(error).__name__})",
-                    where=str(self._path),
-                    allowed="a query that reads every row of every period",
-                ) from None
+        return len(statements[0].named_parameters)
 
 
-def bounds(grid: Grid, step: int) -> tuple[Any, Any]:
-    """The first time of a step and the first one after it: days, or step numbers."""
-    period = grid.period(step)
-    if period is not None:
-        return period
-    number = step - 1 + (grid.start if isinstance(grid, StepNumbers) else 1)
-    return number, number + 1
-
-
-def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -> tuple[Any, Any]:
-    """Separate the records of one step into inserts and deletes, and drop the operation column.
-
-    Args:
-        empty: an Arrow table without rows, with the columns of the answer.
-        tables: the answer in blocks: Arrow tables.
-        where: the place for messages.
+@contextmanager
+def duckdb_answer(options: SourceOptions, base: Path) -> Iterator[DuckDBAnswer]:
+    """A connection to the DuckDB file of ``[source]``.
 
     Errors:
-        ConfigError: two columns have the same name.
-        DataError: the column of operations or of users is missing, or an operation is a null or an unknown word.
+        ConfigError: duckdb is not installed, or the query is not one SELECT, or has other parameters.
+        UnreadableError: the file is missing or damaged, or another process writes to it.
+        DataError: the query fails on the data. The message quotes no value.
     """
-    column = options.op_column
-    if first_repeated(empty.column_names) is not None:
-        raise ConfigError(
-            "two columns have the same name", where=where, allowed="each name once (AS gives another)"
-        )
-    for needed in (column, options.user_column):
-        if needed is not None and needed not in empty.column_names:
-            there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"
-            raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
-    names = [name for name in empty.column_names if name != column]
-    pieces = StepRows(empty.select(names))
-    for table in tables:
-        flags = np.zeros(table.num_rows, np.bool_)
-        if column is not None:
-            cells = table.column(column)
-            flags = delete_flags(cells, name=column, where=where, before=None, words=options.op_values)
-        pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
-    return pieces.take(1)
+    path = base / str(options.database)
+    with open_database(path) as connection:
+        import duckdb  # it is installed, or this is not reached
 
-
-def _tables(reader: Any) -> Iterator[Any]:
-    import pyarrow as pa
-
-    for batch in reader:
-        yield pa.Table.from_batches([batch])
+        answer = DuckDBAnswer(options, connection, str(path))
+        try:
+            yield answer
+        except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
+            # These errors are about the query's text and about names; no row was read yet. Their messages are left
+            # out too, because they quote files that the query reads, and names of columns.
+            raise ConfigError(
+                f"DuckDB refuses the query ({type(error).__name__}); run it in DuckDB to see why",
+                where="[source] query",
+                allowed=PARAMETERS[options.shape][1],
+            ) from None
+        except (duckdb.Error, *failures()) as error:
+            # Their messages quote values.
+            raise DataError(
+                f"the query fails on the data ({type(error).__name__})",
+                where=str(path),
+                allowed="a query that reads every row of every period",
+            ) from None

@@ -19,7 +19,6 @@ from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import free_name
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE
 from dpstream.io.sources.pg_session import (
@@ -676,7 +675,7 @@ class KeyedChangeSource(ChangeSource):
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
         assert isinstance(rows, _KeyedRows)
-        keyed = KeyedBatch(*rows.events(), rules=key_rules(self.options))
+        keyed = KeyedBatch(*rows.events(), rules=self.options.key_rules)
         return StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.paths import check_file
-from dpstream.core.schema.cells import cells, parse_record, plain_text, typed
+from dpstream.io.sources.json_records import cells, parse_record, plain_text
 
 #: Bytes that are looked at together.
 _BLOCK = 2**20
@@ -179,10 +179,10 @@ def _one_type(values: list[Any]) -> Any:
 
     if any(isinstance(value, list | dict) for value in values):
         return pa.array([None if value is None else [] for value in values], pa.list_(pa.null()))
-    column = typed(cells(values))
-    if column is not None:
-        return column
-    return cells([v if v is None or isinstance(v, str) else json.dumps(v) for v in values]).field(0)
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return cells([v if v is None or isinstance(v, str) else json.dumps(v) for v in values])
 
 
 def _csv(path: Path) -> Iterator[Any]:

@@ -20,9 +20,12 @@ Late = Literal["error", "next-step", "drop-and-count-nothing"]
 Shape = Literal["changes", "snapshots", "stays"]
 
 _FILES, _DUCKDB, _TABLE, _CHANGES = ("files",), ("duckdb",), ("postgres",), ("postgres-changes",)
-_SERVER = (*_TABLE, *_CHANGES)
-_ROWS = (*_FILES, *_DUCKDB, *_TABLE)
-KINDS = (*_ROWS, *_CHANGES)
+KINDS = (*_FILES, *_DUCKDB, *_TABLE, *_CHANGES)
+_MYSQL, _SPARK = ("mysql",), ("spark",)
+_SERVER = (*_TABLE, *_CHANGES, *_MYSQL)
+_WHOLE = (*_FILES, *_DUCKDB, *_TABLE, *_MYSQL)
+_ROWS = (*_WHOLE, *_SPARK)
+_ALL = (*KINDS, *_MYSQL, *_SPARK)
 
 
 def _key(
@@ -52,7 +55,7 @@ class SourceKeys:
     """
 
     kind: str = _key(
-        KINDS,
+        _ALL,
         default="files",
         words=KINDS,
         reason="most tables are exported as files",
@@ -77,7 +80,7 @@ class SourceKeys:
         meaning="The DuckDB file. It is opened for reading only.",
     )
     query: str | None = _key(
-        (*_DUCKDB, *_TABLE),
+        (*_DUCKDB, *_TABLE, *_MYSQL, *_SPARK),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
         reason="only for kind = duckdb, mysql and spark, and for records with keys in kind = postgres",
         meaning="Gives the records of one step. The parameters are the first day of the period and the day "
@@ -101,7 +104,7 @@ class SourceKeys:
         "without it.",
     )
     every: str | None = _key(
-        KINDS,
+        _ALL,
         allowed='day, week, month, "14 days", "2 weeks", "3 months", files',
         reason="without it the time column holds step numbers",
         meaning="Length of a step, counted from `start`; or `files`: one file, one step.",
@@ -114,7 +117,7 @@ class SourceKeys:
         '"public"`.',
     )
     start: datetime.date | int | None = _key(
-        KINDS,
+        _ALL,
         allowed="a day such as 2026-01-05, or a step number",
         shown="1 for step numbers; needed with a calendar",
         reason="borders of steps must not depend on private data, such as the first record's date",
@@ -122,7 +125,7 @@ class SourceKeys:
         fragment={"type": ["string", "integer"]},
     )
     end: datetime.date | int | str | None = _key(
-        KINDS,
+        _ALL,
         allowed="a day, a step number, today (with a calendar), data",
         shown="not set; needed with a time column",
         reason="the number of steps must not depend on private data unless the owner says that it may",
@@ -149,13 +152,13 @@ class SourceKeys:
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
-        KINDS,
+        _ALL,
         default="error",
         reason="nothing is moved or dropped unless the owner says so",
         meaning="What happens to a row that belongs to a step that is already released.",
     )
     lag: str | None = _key(
-        KINDS,
+        _ALL,
         allowed='"30 minutes", "6 hours", "2 days", "1 week"',
         reason="a period is taken as soon as it is over by the clock",
         meaning="Grace period of a calendar: a period is taken when it has been over for so long, so that "
@@ -178,14 +181,14 @@ class SourceKeys:
         "times have the form of its predecessor's.",
     )
     user_column: str | None = _key(
-        KINDS,
+        _ALL,
         allowed="a column of the data that is not in the schema, with unit = user or individual",
         reason="it has to be written where the unit is a user or a person, and means nothing elsewhere",
         meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
         "an error.",
     )
     key_column: str | None = _key(
-        KINDS,
+        _ALL,
         allowed="a column of the data that is not in the schema, with unit = record",
         reason="it has to be written with the unit record, and means nothing without it",
         meaning="The column that names a record: texts or whole numbers, one key a record. Keys are kept as keyed "
@@ -199,33 +202,33 @@ class SourceKeys:
         "(`snapshots`), or records with a start and an end (`stays`).",
     )
     delete_time_column: str | None = _key(
-        _ROWS,
+        _WHOLE,
         allowed="a column of the data that is not in the schema, with shape = stays",
         reason="it has to be written with shape = stays, and means nothing without it",
         meaning="When a record left: a date, a time or a step number as in `time_column`. Null: it is still there.",
     )
     updates: Literal["rows", "changed"] = _key(
-        (*_FILES, *_DUCKDB),
+        (*_FILES, *_DUCKDB, *_SPARK),
         default="rows",
         reason="only with key_column and op_column",
         meaning="What an update of a change feed has: the whole new row (`rows`), or the changed columns only "
         "(`changed`): a null, an empty cell of a csv file or a missing key of a JSON object then keeps the old value.",
     )
     unknown: Literal["error", "drop"] = _key(
-        (*_FILES, *_DUCKDB, *_CHANGES),
+        (*_FILES, *_DUCKDB, *_CHANGES, *_SPARK),
         default="error",
         reason="nothing is left out unless the owner says so",
         meaning="What becomes of a delete or an update of a key that is not there.",
     )
     known: Literal["error", "update"] | None = _key(
-        KINDS,
+        _ALL,
         words=("error", "update"),
         shown="update; with shape = stays error",
         reason="feeds send inserts again, and stays of one key that overlap contradict each other",
         meaning="What becomes of an insert of a key that is there already.",
     )
     repeated: Literal["error", "last"] | None = _key(
-        KINDS,
+        _ALL,
         words=("error", "last"),
         shown="last; with shape = snapshots error",
         reason="a record may change several times in a step, and a table has each key once",
@@ -233,7 +236,7 @@ class SourceKeys:
         "holds (`last`), or they are an error.",
     )
     shrinks: float = _key(
-        _ROWS,
+        _WHOLE,
         default=0.1,
         allowed="a share from 0 to below 1",
         reason="a broken export must not become a mass deletion",
@@ -242,7 +245,7 @@ class SourceKeys:
         fragment=NUMBER,
     )
     insert_only: bool = _key(
-        KINDS,
+        _ALL,
         default=False,
         allowed="true, false",
         reason="only with key_column",
@@ -275,7 +278,7 @@ class SourceKeys:
         meaning="The variable that holds the URL; there it may hold a password.",
     )
     table: str | None = _key(
-        _SERVER,
+        (*_SERVER, *_SPARK),
         allowed="a name as the catalog has it, with its schema where that is not public",
         shown="not set; needed without `query`",
         reason="only for kind = postgres, postgres-changes, mysql and spark",
@@ -327,9 +330,16 @@ class SourceKeys:
         """Whether records come on standard input."""
         return self.path == ("-",)
 
+    @property
+    def feed(self) -> bool:
+        """Whether a row says what it does: inserts, updates and deletes."""
+        return self.op_column is not None or self.kind == "postgres-changes"
+
     def given(self) -> list[str]:
         """The keys whose values are not the defaults, without ``kind``."""
-        return [one.name for one in _FIELDS if one.name != "kind" and getattr(self, one.name) != one.default]
+        values = ((one.name, getattr(self, one.name), one.default) for one in _FIELDS if one.name != "kind")
+        # In Python 0 == False, but 0 is another value.
+        return [key for key, value, default in values if (value, type(value)) != (default, type(default))]
 
 
 _FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
@@ -406,6 +416,11 @@ def keys_of_kind(kind: str) -> tuple[str, ...]:
     """The keys of a kind of source, without ``kind``."""
     if kind not in KINDS:
         return (*SOURCES.get(kind).keys, *_own_rows(kind))
+    return shared_keys(kind)
+
+
+def shared_keys(kind: str) -> tuple[str, ...]:
+    """Those that are declared here, of a kind that is named here."""
     return tuple(one.name for one in _FIELDS if one.name != "kind" and kind in one.metadata["kinds"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError
@@ -41,9 +42,9 @@ def open_source(
         return _open_keyed(options, base, columns, ignored, reveal, watched)
     # Imported on use, because each kind needs another library.
     if options.kind == "duckdb":
-        from dpstream.io.sources.query import QuerySource
+        from dpstream.io.sources.query import duckdb_answer, open_query
 
-        return QuerySource(options, base=base)
+        return open_query(options, partial(duckdb_answer, options, Path(base)))
     if options.kind == "postgres":
         from dpstream.io.sources.table import TableSource
 
@@ -93,32 +94,21 @@ def _open_keyed(
     watched: bool,
 ) -> Source:
     """Open a source of records with keys."""
-    from dpstream.io.sources.keyed_source import (
-        KeyedSource,
-        QuerySnapshots,
-        QueryStays,
-        StaySource,
-        TableSnapshots,
-        TableStays,
-        plain_options,
-    )
+    from dpstream.io.sources.keyed_source import KeyedSource, StaySource, plain_options
 
     if options.kind == "postgres-changes":
         from dpstream.io.sources.replication import KeyedChangeSource
 
         return KeyedChangeSource(options, columns=columns)
-    if options.shape != "changes" and options.kind not in KINDS:
-        return _open_other(options, base, columns, ignored)
-    if options.shape == "snapshots" and options.kind != "files":
-        if options.kind == "postgres":
-            return TableSnapshots(options, columns=columns)
-        return KeyedSource(options, QuerySnapshots(plain_options(options), base=base))
-    if options.shape == "stays" and options.kind != "files":
-        if options.kind == "postgres":
-            return StaySource(options, TableStays(options, columns=columns))
-        return StaySource(
-            options, QueryStays(plain_options(options, time_column=None, late="error"), base=base)
-        )
+    if options.shape != "changes" and options.kind == "postgres":
+        from dpstream.io.sources.pg_session import whole_table
+        from dpstream.io.sources.query import open_query
+
+        return open_query(options, partial(whole_table, options, columns))
+    if options.shape != "changes" and options.kind == "duckdb":
+        from dpstream.io.sources.query import duckdb_answer, open_query
+
+        return open_query(options, partial(duckdb_answer, options, Path(base)))
     whole_files = {
         "time_column": None,
         "every": "files",

@@ -1,34 +1,40 @@
-"""The ``[source]`` table of a configuration file: how records become steps. Everything here is public."""
+"""The ``[source]`` table of a configuration file: how records become steps. Everything here is public.
+
+A file is flat, and most keys mean something with some others only: ``_RULES`` says which do not, and why. What each key
+may hold is declared with it (``source_keys.py``).
+"""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Self, get_args
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.tables import KeyRules
 from dpstream.io.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
-from dpstream.io.sources.keyed_options import (
-    check_keyed,
-    gives_whole_tables,
-    keyed_pinned,
-    keyed_public,
-    needs_comparison,
-    reads_now,
-)
 from dpstream.io.sources.operations import KeyedOperations, Operations
-from dpstream.io.sources.source_keys import KINDS, SOURCES, Late, SourceKeys, keys_of_kind, wrong_source
+from dpstream.io.sources.source_keys import (
+    KINDS,
+    SOURCES,
+    Late,
+    SourceKeys,
+    keys_of_kind,
+    rows_of_source,
+    wrong_source,
+)
 
 _WHERE = "[source]"
 #: kind -> keys that a file must write.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "files": (),
     "duckdb": ("database", "query"),
-    "postgres": ("time_column",),
+    "postgres": (),
     "postgres-changes": ("table", "slot", "publication"),
 }
 _UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -56,44 +62,214 @@ def duration(text: object, key: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-def check_kind(options: SourceKeys) -> None:
-    """Check that all keys belong to the kind of source and have values that it can use.
+_COLUMNS = ("key_column", "time_column", "delete_time_column", "op_column", "user_column", "xid_column")
+_OF_KEYS = "shape delete_time_column updates unknown known repeated shrinks"
+_ENDS = 'a day, a step number, or "today"'
+_STAYS_FOR_EVER = "were left out, its record would stay for ever"
+
+
+class _Check:
+    """Whether the keys of ``[source]`` belong to its kind, have values that they can have, and fit together.
 
     Errors:
-        ConfigError: names the key, and what is allowed.
+        ConfigError: names the key, the reason, and what is allowed.
     """
-    if options.kind not in SOURCES.names():
-        raise wrong_source(f"unknown kind = {options.kind!r}", ", ".join(SOURCES.names()))
-    own = keys_of_kind(options.kind)
-    for key in options.given():
-        if key not in own:
-            raise wrong_source(f'{key} has no meaning with kind = "{options.kind}"', ", ".join(own))
-    needed = _NEEDED[options.kind] if options.kind in _NEEDED else SOURCES.get(options.kind).needed
-    for key in needed:
-        if key == "time_column" and options.shape == "snapshots":
-            continue  # a snapshot is the whole table, whatever times its rows have
-        value = getattr(options, key)
-        if not isinstance(value, str) or not value.strip():
-            raise wrong_source(f'{key} is missing, which kind = "{options.kind}" needs', "a text")
-    if options.lag is not None:
-        duration(options.lag, "lag")
-        if options.rows is not None or options.every in (None, "files"):
-            raise wrong_source("lag has no meaning without a calendar", "leave it out")
-    if options.kind == "files":
-        _check_files(options)
-        return
-    _check_database(options)
-    if options.kind not in _NEEDED:
-        check = SOURCES.get(options.kind).check
-        if check is not None:
-            check(options)
-    elif options.kind == "duckdb":
-        _check_query(options)
-    else:
-        _check_server(options)
+
+    def __init__(self, options: SourceKeys) -> None:
+        if options.kind not in SOURCES.names():
+            raise wrong_source(f"unknown kind = {options.kind!r}", ", ".join(SOURCES.names()))
+        self.options, self._given, self._rows = options, options.given(), rows_of_source(())
+        self._keys = keys_of_kind(options.kind)
+        for key in self._given:
+            if key not in self._keys:
+                raise wrong_source(
+                    f'{key} has no meaning with kind = "{options.kind}"', ", ".join(self._keys)
+                )
+            _check_value(key, getattr(options, key), self._rows[key].fragment, self._rows[key].allowed)
+        self._check_kind(options.kind, changes=options.shape == "changes")
+        self._check_records(by_key=options.key_column is not None)
+        self._check_cut()
+        for one, other in combinations(_COLUMNS, 2):
+            if getattr(options, one) is not None and getattr(options, one) == getattr(options, other):
+                raise wrong_source(f"{one} and {other} are the same column", "two columns")
+
+    def _no(self, keys: str, why: str, allowed: str = "leave it out") -> None:
+        """Refuse keys (``key=word``: this value of one) that mean nothing here."""
+        for key, _, word in (text.partition("=") for text in keys.split()):
+            if key in self._given and word in ("", getattr(self.options, key)):
+                shown = f'{key} = "{word}"' if word else key
+                raise wrong_source(f"{shown} has no meaning {why}", allowed)
+
+    def _need(self, keys: str, what: str) -> None:
+        for key in keys.split():
+            if getattr(self.options, key) is None:
+                raise wrong_source(f"{key} is missing, which {what}", self._rows[key].allowed)
+
+    def _check_kind(self, kind: str, *, changes: bool) -> None:
+        """Where the records are."""
+        options, no = self.options, self._no
+        if kind == "files":
+            _check_paths(options)
+        if options.stdin:
+            no(
+                "rows every=files",
+                "for standard input, cut into steps by their own time or number",
+                "time_column",
+            )
+            no("lag complete period_columns", "for standard input, whose records are taken as they come")
+            no("shape=snapshots shape=stays", "for standard input, which cannot be read as a whole", "files")
+        elif kind == "files":
+            no("eof", "for files, which say themselves where they end")
+        else:
+            no("every=files", "without files", "a calendar")
+            no("end=data", "here: it fits files only, as which periods are read must be public", _ENDS)
+        grows = 'table (also a view); or shape = "snapshots" or "stays", which read the whole answer'
+        if kind == "postgres" and changes:
+            no("query", "for a table that grows, whose rows are told apart by their transactions", grows)
+            self._need("table", 'kind = "postgres" needs')
+        elif {"table", "query"} <= set(self._keys):
+            self._need_one_of("table", "query")
+        if "url" in self._keys:
+            self._need_one_of("url", "url_env")
+        if kind.startswith("postgres") and options.shape != "stays":
+            self._need("every", "PostgreSQL needs: a step of a database is a period of a calendar")
+        if changes and options.query is not None:
+            no("time_column", "for a query, which says itself what is in a step", 'or shape = "stays"')
+        if changes and kind in ("duckdb", "mysql", "spark"):
+            known = "error (released steps are compared), drop-and-count-nothing (they are not)"
+            no("late=next-step", "for a database that cannot tell late records from old ones", known)
+        if changes and kind in ("postgres", "mysql", "spark") and options.table is not None:
+            self._need("time_column", "a table needs: it says to which step a row belongs")
+        if kind == "spark":
+            no(
+                "shape=snapshots shape=stays",
+                "for Spark, where a step is what changed in its period",
+                "files",
+            )
+        if kind == "postgres" and changes and options.late == "next-step":
+            self._need(
+                "xid_column",
+                'late = "next-step" needs: updates and rewrites of a table change the transaction numbers that the '
+                "server keeps, and its rows would be counted twice",
+            )
+        self._need(
+            " ".join(_NEEDED[kind] if kind in KINDS else SOURCES.get(kind).needed), f'kind = "{kind}" needs'
+        )
+
+    def _need_one_of(self, *keys: str) -> None:
+        if sum(getattr(self.options, key) is None for key in keys) != 1:
+            pair = " and ".join(keys)
+            raise wrong_source(f"{pair} are both missing, or both given", f"one of {pair}")
+
+    def _check_records(self, *, by_key: bool) -> None:
+        """What the rows are: records that come and go, or what happens to records with keys."""
+        options, no = self.options, self._no
+        if not by_key:
+            no(f"{_OF_KEYS} insert_only", "without key_column", "key_column, or leave it out")
+            return
+        no("rows", "with key_column: one record would move all those after it to other steps")
+        no("period_columns", "with key_column: people are followed by user_column")
+        if options.kind == "postgres-changes":
+            no("insert_only", "for a log, which may hold updates and deletes", 'kind = "postgres"')
+        if options.insert_only:
+            no(f"{_OF_KEYS} op_column", "with insert_only: every row is an insert")
+        elif options.shape == "snapshots":
+            whole = 'with shape = "snapshots": '
+            no(
+                "time_column delete_time_column late xid_column wait",
+                f"{whole}the table is read as it is then",
+            )
+            no("op_column updates unknown known", f"{whole}every row of a snapshot is a record that exists")
+            if options.kind == "files" and options.every != "files":
+                raise wrong_source("each file is one snapshot and one step", 'every = "files"')
+        elif options.shape == "stays":
+            self._check_stays()
+        else:
+            no("delete_time_column", 'with shape = "changes": only stays have it')
+            no("shrinks", 'with shape = "changes": only snapshots have it')
+            if options.kind in ("postgres", "mysql"):
+                raise wrong_source(
+                    "the rows of a table have no order, so the table cannot be a feed of changes by key",
+                    'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
+                )
+            if options.feed:
+                no(
+                    "late=drop-and-count-nothing",
+                    f"here: if a late delete {_STAYS_FOR_EVER}",
+                    "error, next-step",
+                )
+            else:
+                no(
+                    "updates unknown known",
+                    "without op_column: a row holds its record as it is now",
+                    "op_column",
+                )
+
+    def _check_stays(self) -> None:
+        stays, no = 'with shape = "stays": ', self._no
+        self._need("time_column delete_time_column", 'shape = "stays" needs')
+        no("op_column updates", f"{stays}a stay has a start and an end, and no operation")
+        no("repeated", f"{stays}those of one key in a step follow each other (known is about overlaps)")
+        no("xid_column wait", f"{stays}the table is read as it is, whoever is writing")
+        no(
+            "every=files",
+            f"{stays}the steps of a stay come from its own times",
+            "a calendar, or step numbers",
+        )
+        no("end=data", f"{stays}the latest time in the data may be an end in the future", _ENDS)
+        no("late=drop-and-count-nothing", f"{stays}if a late end {_STAYS_FOR_EVER}", "error, next-step")
+        if self.options.late == "error":
+            compared = f'with late = "error", {stays}'
+            no("shrinks", f"{compared}released steps are read again and compared")
+            # The first end would delete the record, although another stay of its key is still open.
+            allowed = 'error; with late = "next-step" also update'
+            no("known=update", f"{compared}the end of one stay would end the other stays of its key", allowed)
+
+    def _check_cut(self) -> None:
+        """How the records are cut into steps."""
+        options, no = self.options, self._no
+        if options.op_column is None:
+            no("op_values", "without op_column", "op_column")
+        if options.period_columns is not None:
+            no(
+                "time_column every rows start end op_column late",
+                "with period_columns: each period is a column",
+            )
+            self._need("user_column", "period_columns needs")
+        if options.rows is not None:
+            no("every", "with rows, which cuts into steps too", "one of the two")
+        for key in ("rows", "every") if options.every == "files" or options.rows is not None else ():
+            if getattr(options, key) is not None:
+                ignore = "leave it out (and name a time column in the schema's ignore list)"
+                no(
+                    "time_column start end late",
+                    f"with {key}: records are taken in the order of the files",
+                    ignore,
+                )
+        if options.every in (None, "files"):
+            no("lag offsets", "without a calendar", "time_column and every, or leave it out")
 
 
-def _check_files(options: SourceKeys) -> None:
+def _check_value(key: str, value: object, fragment: Mapping[str, Any], allowed: str) -> None:
+    """Check a value against what is declared of its key; days, words of operations and lists are read elsewhere."""
+    if "enum" in fragment and value not in fragment["enum"]:
+        raise wrong_source(f"unknown {key} = {value!r}", allowed)
+    kind = fragment.get("type")
+    if kind == "string" and not (isinstance(value, str) and value.strip()):
+        raise wrong_source(f"{key} is not a text, or is empty", allowed)  # an url may hold a password
+    if kind == "boolean" and not isinstance(value, bool):
+        raise wrong_source(f"{key} = {value!r} is not a boolean", allowed)
+    if kind == "integer" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise wrong_source(f"{key} = {value!r} is not a whole number from 1", allowed)
+    if key in ("lag", "wait"):
+        duration(value, key)
+    if key == "shrinks" and (
+        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1
+    ):
+        raise wrong_source(f"shrinks = {value!r} is not a share", allowed)
+
+
+def _check_paths(options: SourceKeys) -> None:
     if not options.path or not all(isinstance(p, str) and p for p in options.path):
         raise wrong_source("there is no path", 'such as path = "data/*.parquet"')
     if "-" in options.path and len(options.path) > 1:
@@ -103,86 +279,6 @@ def _check_files(options: SourceKeys) -> None:
             if not is_object_url(text):
                 raise wrong_source(f"no files are read from {text.partition('://')[0]}:// URLs", URLS)
             object_path(text)
-    for key, words in (("complete", ("rename", "done")), ("eof", ("hold", "close"))):
-        if getattr(options, key) not in words:
-            raise wrong_source(f"unknown {key} = {getattr(options, key)!r}", ", ".join(words))
-    if options.stdin and (options.rows is not None or options.every == "files"):
-        raise wrong_source(
-            "records on standard input are cut into steps by their own time or step number only",
-            "time_column, with or without every",
-        )
-    if options.stdin and options.lag is not None:
-        raise wrong_source("lag has no meaning for standard input", "leave it out")
-    unused = "complete" if options.stdin else "eof"
-    if getattr(options, unused) != {"complete": "rename", "eof": "hold"}[unused]:
-        what = "standard input" if options.stdin else "files"
-        raise wrong_source(f"{unused} has no meaning for {what}", "leave it out")
-
-
-def _check_database(options: SourceKeys) -> None:
-    if options.every == "files":
-        raise wrong_source('every = "files" has no meaning without files', "a calendar")
-    if options.end == "data":
-        raise wrong_source(
-            'end = "data" fits files only: which periods of a database are read must be public',
-            'a day, a step number, or "today"',
-        )
-
-
-def _check_query(options: SourceKeys) -> None:
-    if options.shape == "stays":
-        return
-    if options.time_column is not None:
-        raise wrong_source(
-            "time_column has no meaning for a query, which says itself what is in a step",
-            'leave it out; shape = "stays" needs it for the start of a stay',
-        )
-    if options.late == "next-step":
-        raise ConfigError(
-            "a query cannot tell late records from old ones",
-            where=f"{_WHERE} late",
-            allowed="error (released steps are compared), drop-and-count-nothing (they are not)",
-        )
-
-
-def _check_server(options: SourceKeys) -> None:
-    for key in ("url", "url_env", "xid_column"):
-        value = getattr(options, key)
-        if value is not None and (not isinstance(value, str) or not value):
-            raise wrong_source(f"{key} is not a text, or is empty", "a text")
-    if (options.url is None) == (options.url_env is None):
-        raise wrong_source(
-            "url and url_env are both missing, or both given",
-            "one of the two: the server's URL, or the name of the environment variable that holds it",
-        )
-    _check_table(options)
-    if options.every is None and options.shape != "stays":
-        raise wrong_source("every is missing: a step of a database is a period of a calendar", '"week"')
-    if options.wait is not None:
-        duration(options.wait, "wait")
-    keeps_numbers = options.kind == "postgres" and options.shape != "stays"
-    if keeps_numbers and options.late == "next-step" and options.xid_column is None:
-        raise wrong_source(
-            "xid_column is missing: updates and rewrites of a table change the transaction numbers that the server "
-            "keeps, and its rows would be counted twice",
-            "a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
-        )
-
-
-def _check_table(options: SourceKeys) -> None:
-    """That one thing is read: a table, or where it is read whole, the answer to a query."""
-    if options.kind == "postgres" and options.shape != "changes":
-        if (options.table is None) == (options.query is None):
-            raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
-    elif options.query is not None:
-        raise wrong_source(
-            "query has no meaning for a table that grows, whose rows are told apart by their transactions",
-            'table (which may be a view); or shape = "snapshots" or "stays", which read the whole answer',
-        )
-    key = "table" if options.query is None else "query"
-    value = getattr(options, key)
-    if not isinstance(value, str) or not value.strip():
-        raise wrong_source(f'{key} is missing, which kind = "{options.kind}" needs', "a text")
 
 
 _LATE = get_args(Late)
@@ -239,6 +335,16 @@ _STOPS = (
     "not protected ({key}; no bin can take it: check the files before the run)"
 )
 
+#: late -> what happens to a start, an end or a value of a stay that comes late or is changed.
+_LATE_STAYS = {
+    "error": "released steps are read again, and a start, an end or a value in them that has changed stops the stream; "
+    "that it stopped is visible, so whether one was changed, or came late, is not protected "
+    '(late = "error")',
+    "next-step": "when the program runs is declared public: a start, an end or a value that is changed or comes late "
+    'counts at the first step of the run that finds it (late = "next-step")',
+}
+_SEEN = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(SourceKeys):
@@ -249,52 +355,22 @@ class SourceOptions(SourceKeys):
     """
 
     def __post_init__(self) -> None:
-        check_kind(self)
-        check_keyed(self)
-        for key in ("time_column", "op_column", "user_column"):
-            value = getattr(self, key)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise wrong_source(f"{key} is not a column name", "a text")
-        if self.op_column is not None and self.op_column == self.time_column:
-            raise wrong_source("op_column and time_column are the same column", "two columns")
+        _Check(self)
         if not isinstance(self.op_values, Operations):
             words = Operations if self.key_column is None else KeyedOperations
             object.__setattr__(self, "op_values", words.parse(self.op_values))
         elif self.key_column is not None and self.op_column is not None and self.op_values == Operations():
             object.__setattr__(self, "op_values", KeyedOperations())
-        if self.op_column is None and self.op_values != Operations():
-            raise wrong_source("op_values has no meaning without op_column", "op_column")
-        if self.user_column is not None and self.user_column in (self.time_column, self.op_column):
-            raise wrong_source("user_column is also the time column or the operation column", "two columns")
-        if self.late not in _LATE:
-            raise wrong_source(f"unknown late = {self.late!r}", ", ".join(_LATE))
-        if not isinstance(self.offsets, bool):
-            raise wrong_source(f"offsets = {self.offsets!r} is no boolean", "true or false")
-        if self.offsets and (self.time_column is None or self.every is None):
-            raise wrong_source(
-                "offsets has no meaning without a calendar", "time_column and every, or leave it out"
-            )
+        check = None if self.kind in KINDS else SOURCES.get(self.kind).check
+        if check is not None:
+            check(self)
         if self.period_columns is not None:
-            self._check_wide()
-        elif self.rows is not None or self.every == "files":
-            self._check_without_time()
-        else:
+            self._check_wide(self.period_columns)
+        elif self.rows is None and self.every != "files":
             self._check_times()
 
-    def _check_wide(self) -> None:
-        """Check the keys of files with one column per period."""
-        for key in ("time_column", "every", "rows", "start", "end", "op_column"):
-            if getattr(self, key) is not None:
-                raise wrong_source(
-                    f"{key} has no meaning with period_columns: each period is a column", "leave it out"
-                )
-        if self.late != "error" or self.stdin or self.user_column is None:
-            key = "late" if self.late != "error" else "path" if self.stdin else "user_column"
-            raise wrong_source(
-                f"{key} does not fit period_columns",
-                'late = "error", files, and user_column, the column that names the person of a row',
-            )
-        given = self.period_columns
+    def _check_wide(self, given: object) -> None:
+        """Check ``period_columns``: files with one column per period."""
         if isinstance(given, str):
             if len(_PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
                 raise wrong_source(
@@ -303,29 +379,13 @@ class SourceOptions(SourceKeys):
                 )
             return
         texts = isinstance(given, list | tuple) and all(isinstance(name, str) and name for name in given)
-        if not given or not texts or len(set(given)) != len(given) or self.user_column in given:
+        names = tuple(given) if isinstance(given, list | tuple) else ()
+        if not names or not texts or len(set(names)) != len(names) or self.user_column in names:
             raise wrong_source(
                 "period_columns is not a list of different columns without user_column",
                 'such as ["m1", "m2"]',
             )
-        object.__setattr__(self, "period_columns", tuple(given))
-
-    def _check_without_time(self) -> None:
-        if self.rows is not None and self.every is not None:
-            raise wrong_source("every and rows are both given", "one of the two")
-        if self.rows is not None and (
-            isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1
-        ):
-            raise wrong_source(f"rows = {self.rows!r} is not a number of rows", "a whole number, at least 1")
-        cut = 'every = "files"' if self.rows is None else f"rows = {self.rows}"
-        for key in ("time_column", "start", "end"):
-            if getattr(self, key) is not None:
-                raise wrong_source(
-                    f"{key} has no meaning with {cut}: records are taken in the order of the files",
-                    f"leave {key} out (and name a time column in the schema's ignore list)",
-                )
-        if self.late != "error":
-            raise wrong_source(f"late has no meaning with {cut}", "leave it out")
+        object.__setattr__(self, "period_columns", names)
 
     def _check_times(self) -> None:
         if self.time_column is None and self.kind == "files":
@@ -338,8 +398,6 @@ class SourceOptions(SourceKeys):
             self._check_numbers()
 
     def _check_calendar(self, every: str) -> None:
-        if not isinstance(every, str):
-            raise wrong_source(f"unknown every = {every!r}", EVERY)
         start = _day(self.start, "start")
         if start is None:
             raise wrong_source(
@@ -502,8 +560,9 @@ class SourceOptions(SourceKeys):
 
     @property
     def repeatable(self) -> bool:
-        """Whether released steps can be read again from the source, for comparison."""
-        if reads_now(self):
+        """Whether released steps can be read again from the source, for comparison: not where a step is the table at
+        the time of reading."""
+        if self.shape == "snapshots" and self.kind != "files":
             return False
         if self.kind not in KINDS:
             return SOURCES.get(self.kind).repeatable
@@ -511,13 +570,32 @@ class SourceOptions(SourceKeys):
 
     @property
     def always_compared(self) -> bool:
-        """Whether every run must compare released steps with the source, because only they show a late end."""
-        return self.key_column is not None and needs_comparison(self)
+        """Whether every run must compare released steps with the source: only they show a late end or an erased
+        row."""
+        return self.shape == "stays" and self.late == "error"
 
     @property
     def whole_tables(self) -> bool:
-        """Whether a step holds all records that exist, and the stream finds the changes."""
-        return self.key_column is not None and gives_whole_tables(self)
+        """Whether a step holds all records that exist at its end, and the stream finds the changes."""
+        return self.shape == "snapshots" or (self.shape == "stays" and self.late == "next-step")
+
+    @property
+    def key_rules(self) -> KeyRules:
+        """The rules for rows that contradict the records so far, with the defaults of the shape filled in."""
+        known = self.known or ("error" if self.shape == "stays" else "update")
+        repeated = self.repeated or ("error" if self.shape == "snapshots" else "last")
+        if self.shape == "stays" and self.whole_tables:
+            repeated = "error" if known == "error" else "last"  # the rows of one key are stays that overlap
+        return KeyRules(self.unknown, known, repeated, float(self.shrinks))
+
+    @property
+    def keys_that_matter(self) -> list[str]:
+        """The keys of ``[source]`` whose rules can apply to rows of this shape."""
+        if self.shape == "snapshots":
+            return ["repeated", "shrinks"]
+        if self.shape == "stays":
+            return ["known", *(["shrinks"] if self.whole_tables else [])]
+        return ["shape", *(["unknown", "known"] if self.feed else []), "repeated"]
 
     @property
     def deletions(self) -> bool:
@@ -551,8 +629,7 @@ class SourceOptions(SourceKeys):
         else:
             public = SOURCES.get(self.kind).public
             facts += public(self) if callable(public) else public
-        if self.key_column is not None:
-            facts += keyed_public(self)
+        facts += self._keyed_public()
         if self.shape != "changes":
             return tuple(facts)
         if self.kind != "files" and self.repeatable and self.late == "error":
@@ -576,6 +653,27 @@ class SourceOptions(SourceKeys):
                 )
             )
         return tuple(facts)
+
+    def _keyed_public(self) -> Iterator[str]:
+        """What this way of reading keyed records does not protect. The sentences about refused keys and about tables
+        that shrank come from ``stream.declared``."""
+        if self.key_column is None:
+            return
+        if self.shape != "changes" and self.kind == "postgres" and self.query is None:
+            yield (
+                "the table (or view) is trusted to hold each protected record in a row of its own, which no other "
+                "record moves"
+            )
+        if self.shape == "snapshots" and self.kind != "files":
+            yield "when the program runs is declared public: a snapshot is the table as it is when its step is read"
+        if self.shape == "stays":
+            yield (
+                f"a null or unreadable start, an unreadable end, or an end before its start {_SEEN} (time_column, "
+                "delete_time_column)"
+            )
+            yield _LATE_STAYS[self.late]
+        if self.op_column is not None:
+            yield f"a null or unknown operation {_SEEN} (op_column; column {self.op_column!r})"
 
     def pinned(self) -> dict[str, Any]:
         """The settings that may not change while a stream lives, as JSON values: how a record gets its step.
@@ -602,6 +700,13 @@ class SourceOptions(SourceKeys):
         user = {} if self.user_column is None else {"user_column": self.user_column}
         if self.same_unit is not None:
             user["same_unit"] = self.same_unit
+        keyed: dict[str, Any] = {}
+        if self.key_column is not None:
+            rules, names = self.key_rules, ("unknown", "known", "repeated", "shrinks")
+            keyed = {"key_column": self.key_column, "shape": self.shape, "updates": self.updates}
+            keyed |= {name: getattr(rules, name) for name in names}
+            if self.delete_time_column is not None:
+                keyed["delete_time_column"] = self.delete_time_column
         if self.period_columns is not None:
             # A list may grow, so it is not pinned itself. The comparison of released periods notices other changes.
             words["period_columns"] = (
@@ -610,7 +715,7 @@ class SourceOptions(SourceKeys):
         return {
             **words,
             **user,
-            **keyed_pinned(self),
+            **keyed,
             "time_column": self.time_column,
             "every": self.every,
             "rows": self.rows,

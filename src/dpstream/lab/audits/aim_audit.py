@@ -37,8 +37,6 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun, Candidates
-from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import (
@@ -49,6 +47,8 @@ from dpstream.lab.audits.transcript_tape import (
     noise_loss,
     worst_choice_loss,
 )
+from dpstream.mechanisms.aim import AIM, AIMPlan, AIMRun, Candidates
+from dpstream.mechanisms.run_outputs import RunOutput
 
 #: Transcripts for each pair of neighbours. In the first two all noise leans to one side.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 12, "long": 200}

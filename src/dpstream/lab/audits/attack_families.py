@@ -15,9 +15,9 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedRecords, EncodedReports
 from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.core.tables.report_tables import MARK_BYTES
-from dpstream.families.panel import CumulativeStreamPlan
+from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.families.panel.people import PeoplePlan
-from dpstream.families.points.points_plan import PointsStreamPlan
+from dpstream.families.points.points_plan import PointsPlan
 from dpstream.lab.audits.attack_streams import (
     RECORDS,
     TRIED,
@@ -112,7 +112,7 @@ def check_attackable(config: Config) -> None:
             allowed="dpstream audit --only questions, which attacks question streams of its own",
         )
     plan = config.plan()
-    if not isinstance(plan, PeoplePlan | PointsStreamPlan):
+    if not isinstance(plan, PeoplePlan | PointsPlan):
         try:
             read_domain(config)
         except ConfigError:
@@ -128,7 +128,7 @@ def attacked_stream(config: Config, seed: int) -> AttackedStream:
     plan = config.plan()
     if isinstance(plan, PeoplePlan):
         return _Panel(config, plan, seed)
-    if isinstance(plan, PointsStreamPlan):
+    if isinstance(plan, PointsPlan):
         return _Points(config, plan, seed)
     return _Table(config, seed)
 
@@ -228,7 +228,7 @@ def _lives(changes: Sequence[tuple[Codes, Codes, Ints, Codes]], begin: Codes) ->
 class _Points(AttackedStream):
     """Points: two are compared by the cells of several depths in which they lie."""
 
-    def __init__(self, config: Config, plan: PointsStreamPlan, seed: int) -> None:
+    def __init__(self, config: Config, plan: PointsPlan, seed: int) -> None:
         self.config, self.steps = config, steps_of(config)
         self._reading, self._space = plan.reading, plan.space
         domain = self._reading.domain
@@ -320,7 +320,7 @@ class _Points(AttackedStream):
 class _Panel(AttackedStream):
     """Panels: a target is a person's whole history, as symbols."""
 
-    def __init__(self, config: Config, plan: PeoplePlan[Any], seed: int) -> None:
+    def __init__(self, config: Config, plan: PeoplePlan, seed: int) -> None:
         self.config, self.steps, self._plan = config, steps_of(config), plan
         table, size = table_of(config, self.steps)
         tool = tool_of("simulation", FamilySimulation, config.family)
@@ -330,8 +330,8 @@ class _Panel(AttackedStream):
             self._symbols([batch_codes(batch)[0] for batch in tool.imagine(config, one).batches])
             for one in (guess, replace(guess, seed=seed + 1))
         )
-        self._counted = isinstance(plan, CumulativeStreamPlan)
-        symbols = 2 if self._counted else plan.core.recipe.symbols
+        self._counted = isinstance(plan, CumulativePlan)
+        symbols = 2 if self._counted else plan.codes
         generator = np.random.default_rng([seed, 21])
         many = 2 if self._counted else 6
         tried = generator.integers(symbols, size=(many, self.steps))
@@ -358,7 +358,7 @@ class _Panel(AttackedStream):
         columns = []
         for codes in reports:
             cells = np.ravel_multi_index(tuple(codes.T), self._plan.columns.sizes)
-            if isinstance(self._plan, CumulativeStreamPlan):
+            if isinstance(self._plan, CumulativePlan):
                 cells = np.isin(cells, self._plan.counted).astype(np.int64)
             columns.append(cells)
         return np.stack(columns, axis=1)
@@ -370,7 +370,7 @@ class _Panel(AttackedStream):
         marks[:, -8:] = np.arange(len(people), dtype=">u8").view(np.uint8).reshape(-1, 8)
         for period in range(self.steps):
             cells = people[:, period]
-            if isinstance(plan, CumulativeStreamPlan):
+            if isinstance(plan, CumulativePlan):
                 every = set(range(int(np.prod(plan.columns.sizes))))
                 cells = np.where(cells > 0, plan.counted[0], min(every - set(plan.counted)))
             codes = np.stack(np.unravel_index(cells, plan.columns.sizes), axis=1)
@@ -384,11 +384,12 @@ class _Panel(AttackedStream):
 
     def shown(self, rows: Codes, step: int) -> Codes:
         """The newest window of reports, or how many times so far."""
-        if isinstance(self._plan, CumulativeStreamPlan):
-            times = np.minimum(rows[:, :step].sum(axis=1), self._plan.core.recipe.largest)
+        if isinstance(self._plan, CumulativePlan):
+            times = np.minimum(rows[:, :step].sum(axis=1), self._plan.largest)
             told: Codes = times[:, None].astype(np.int32)
             return told
-        window = min(step, self._plan.core.recipe.window)
+        assert isinstance(self._plan, WindowPlan)
+        window = min(step, self._plan.window)
         found: Codes = rows[:, step - window : step].astype(np.int32)
         return found
 
@@ -403,6 +404,6 @@ class _Panel(AttackedStream):
         own = people[:, noisy.first - 1 : noisy.last]
         if self._counted:
             return np.array([(own.sum(axis=1) >= noisy.query["times"]).sum()], np.int64)
-        symbols = self._plan.core.recipe.symbols
+        symbols = self._plan.codes
         patterns = own @ symbols ** np.arange(own.shape[1] - 1, -1, -1)
         return np.bincount(patterns, minlength=symbols ** own.shape[1]).astype(np.int64)

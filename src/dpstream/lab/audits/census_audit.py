@@ -31,11 +31,11 @@ from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of
 from dpstream.families.census.cohorts import Cohort
-from dpstream.families.tabular.aim import AIMPlan, AIMRun
-from dpstream.families.tabular.pooled_run import MeasuredCells
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
+from dpstream.mechanisms.aim import AIMPlan, AIMRun
+from dpstream.mechanisms.measured_cells import MeasuredCells
 
 _DOMAIN = Domain(("a",), (2,))
 _NOTHING = np.zeros(1)

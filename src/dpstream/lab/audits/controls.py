@@ -28,8 +28,8 @@ from dpstream.core.privacy import (
     PureDP,
     Randomness,
 )
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.transcript_tape import SameWords, each_alone
+from dpstream.mechanisms.selector import Selector
 
 #: Noise of 2/3 of the right scale costs 3/2 of the epsilon and 9/4 of the rho.
 _QUIET = Fraction(2, 3)

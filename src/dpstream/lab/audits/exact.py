@@ -26,7 +26,6 @@ from dpstream.core.privacy import ZCDP, Budget, Event, Noise, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.controls import (
     BrokenShortTree,
     broken_quiet_counter,
@@ -36,6 +35,7 @@ from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_ra
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
 from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.mechanisms.selector import Selector
 
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
     "short": (1, 2, 7, 16, 33, 64, 300),
@@ -206,7 +206,7 @@ def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
         yield f"DP-STabS, {unit.relation}", plan
     recipe = DPStabs(workload, k=2, select_share=half, iterations=5, deletions=True)
     yield "DP-STabS with deletions", recipe.calibrate(PureDP.of("1"))
-    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean")
+    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean-cells")
     yield "DP-STabS, literal listing", recipe.calibrate(PureDP.of("1"))
     for name in ("unbounded-block", "tree"):
         recipe = DPStabs(workload, k=3, counter=name, iterations=5)

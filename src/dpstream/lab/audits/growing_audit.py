@@ -30,12 +30,12 @@ from dpstream.families.growing import (
     SmallDB,
 )
 from dpstream.families.growing.run_schedule import Growth
-from dpstream.families.tabular import MWEMPGM
-from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.controls import LoneHistograms, QuietNoise
 from dpstream.lab.audits.door import Door, beside_the_door, stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.mwem_pgm import MWEMPGMPlan
+from dpstream.mechanisms.selector import Selector
 from dpstream.tools.evaluate.array_types import Codes
 
 _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)

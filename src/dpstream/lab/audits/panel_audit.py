@@ -14,10 +14,10 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,18 @@ from numpy.typing import NDArray
 from dpstream.core.counters.choose import ZCDP_COUNTER_NAMES
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan
-from dpstream.families.panel.cumulative import CumulativeRelease
+from dpstream.core.privacy.budget import Amount
+from dpstream.core.schema import Categorical, Schema
+from dpstream.families.panel import (
+    CumulativePlan,
+    CumulativeSynthesis,
+    PanelCumulative,
+    PanelWindow,
+    WindowPlan,
+    WindowSynthesis,
+)
 from dpstream.families.panel.extension import extend, split_whole
-from dpstream.families.panel.window import WindowRelease, WindowState
+from dpstream.families.panel.people import PanelState
 from dpstream.lab.audits.controls import QuietNoise, ReusedNoise, broken_quiet_counter
 from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, _discriminant, rho_lower_bound
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
@@ -36,31 +44,29 @@ from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.audits.transcripts import rows_drawn
 
 
-class _Broken(FixedWindowPlan):
+class _Broken(WindowPlan):
     @classmethod
-    def of(cls, plan: FixedWindowPlan) -> Self:
+    def of(cls, plan: WindowPlan) -> Self:
         """``plan``, broken."""
-        return cls(plan.recipe, plan.budget, plan.unit)
+        return cls(**{field.name: getattr(plan, field.name) for field in fields(plan)})
 
 
 class BrokenPrivateSplit(_Broken):
     """BROKEN: groups the synthetic people by the histories of the private people, as the published listing does."""
 
     def _extend(
-        self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
-    ) -> WindowRelease:
-        assert state.synthetic is not None
-        symbols = self.recipe.symbols
-        groups = state.synthetic % (self.patterns // symbols)
+        self, state: PanelState, noisy: NDArray[np.int64], generator: np.random.Generator
+    ) -> WindowSynthesis:
+        symbols = self.codes
+        powers = symbols ** np.arange(self.window - 2, -1, -1)
+        groups = (state.history[:, state.period - self.window :] @ powers).astype(np.int32)
         # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
         private = (state.private // symbols)[: len(groups)]
         groups[: len(private)] = private
         available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
         numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
-        column = extend(groups, numbers, generator)
-        state.synthetic = groups * np.int32(symbols) + column
         state.clipped += clipped
-        return WindowRelease(self, state.period, column[:, None], numbers.ravel(), state.clipped)
+        return self._grown(state, extend(groups, numbers, generator)[:, None], numbers.ravel(), noisy)
 
 
 class BrokenUnpairedNoise(_Broken):
@@ -86,7 +92,7 @@ def broken_quiet(plan: CumulativePlan) -> CumulativePlan:
     return replace(plan, counters=tuple(broken_quiet_counter(counter) for counter in plan.counters))
 
 
-Plan = FixedWindowPlan | CumulativePlan
+Plan = WindowPlan | CumulativePlan
 History = tuple[int, ...]
 
 #: The most pairs of histories; the runs per side of an empirical audit; and as many pilot runs, which choose weights.
@@ -133,20 +139,53 @@ def panel_subjects() -> tuple[PanelSubject, ...]:
 _UNITS = (Individual(), Individual("replace"))
 
 
+def panel_schema(symbols: int) -> Schema:
+    """A column of so many values: what people of an audited or simulated panel report."""
+    return Schema((Categorical("report", tuple(map(str, range(symbols)))),))
+
+
+def window_plan(
+    periods: int,
+    window: int,
+    symbols: int = 2,
+    *,
+    rho: Amount = "1/2",
+    unit: Individual | None = None,
+    **options: Any,
+) -> WindowPlan:
+    """A fixed window over reports of ``panel_schema``."""
+    recipe = PanelWindow(panel_schema(symbols), window, **options)
+    return recipe.calibrate(rho=rho, unit=unit, horizon=periods)
+
+
+def cumulative_plan(
+    periods: int,
+    symbols: int = 2,
+    *,
+    rho: Amount = "1/2",
+    unit: Individual | None = None,
+    counted: tuple[str, ...] = ("1",),
+    **options: Any,
+) -> CumulativePlan:
+    """Cumulative counts of reports of ``panel_schema``."""
+    recipe = PanelCumulative(panel_schema(symbols), counted, **options)
+    return recipe.calibrate(rho=rho, unit=unit, horizon=periods)
+
+
 def _honest() -> Iterator[PanelSubject]:
     for unit, (periods, window, symbols) in itertools.product(_UNITS, ((4, 2, 2), (5, 1, 2), (3, 3, 3))):
-        plan = FixedWindow(periods, window, symbols).calibrate("1/2", unit)
+        plan = window_plan(periods, window, symbols, unit=unit)
         name = f"window of {window} of {periods}, {symbols} symbols, {unit.relation}"
         yield PanelSubject(name, plan)
     for unit, counter in itertools.product(_UNITS, ("best", *ZCDP_COUNTER_NAMES)):
-        cumulative = Cumulative(5, counter=counter).calibrate("1/2", unit)
+        cumulative = cumulative_plan(5, unit=unit, counter=counter)
         yield PanelSubject(f"cumulative of 5, counter {counter}, {unit.relation}", cumulative)
-    few = Cumulative(5, thresholds=2, split="levels", counter="tree").calibrate("1/2", _UNITS[1])
+    few = cumulative_plan(5, unit=_UNITS[1], thresholds=2, split="levels", counter="tree")
     yield PanelSubject("cumulative of 5, two thresholds by levels, replace", few)
 
 
 def _controls() -> Iterator[PanelSubject]:
-    window = FixedWindow(4, 2).calibrate("1/2", Individual("replace"))
+    window = window_plan(4, 2, unit=Individual("replace"))
     plan = replace(window, unit=Individual())
     yield PanelSubject("window with 2/3 of the noise", window, QuietNoise, True)
     yield PanelSubject("window, split by private people", BrokenPrivateSplit.of(window), control=True)
@@ -155,10 +194,10 @@ def _controls() -> Iterator[PanelSubject]:
     )
     yield PanelSubject("window, sqrt(2) too little noise", BrokenUnpairedNoise.of(window), control=True)
     yield PanelSubject("window, one noise for all histograms", window, ReusedNoise, True)
-    one = Cumulative(5, thresholds=1, counter="simple").calibrate("1/2", Individual("replace"))
+    one = cumulative_plan(5, unit=Individual("replace"), thresholds=1, counter="simple")
     yield PanelSubject("cumulative, one change paid of two", broken_unpaired_counters(one), control=True)
     for unit in _UNITS:
-        every = Cumulative(5).calibrate("1/2", unit)
+        every = cumulative_plan(5, unit=unit)
         yield PanelSubject(
             f"cumulative with 2/3 of the noise, {unit.relation}", broken_quiet(every), control=True
         )
@@ -167,16 +206,16 @@ def _controls() -> Iterator[PanelSubject]:
 
 def _sampled() -> Iterator[PanelSubject]:
     """Small panels whose releases show all noisy counts."""
-    window = FixedWindow(2, 2).calibrate(2, Individual("replace"))
+    window = window_plan(2, 2, rho=2, unit=Individual("replace"))
     pair: tuple[History, History] = ((0, 0), (1, 1))
     yield PanelSubject("window of 2 of 2, replace, runs", window, pair=pair)
     yield PanelSubject("window of 2 of 2, replace, 2/3 of the noise, runs", window, QuietNoise, True, pair)
-    first = FixedWindow(2, 2).calibrate(2)
+    first = window_plan(2, 2, rho=2)
     yield PanelSubject("window of 2 of 2, add-remove, runs", first, pair=(None, (1, 1)))
     yield PanelSubject(
         "window of 2 of 2, add-remove, 2/3 of the noise, runs", first, QuietNoise, True, (None, (1, 1))
     )
-    one = Cumulative(2, thresholds=1, counter="simple").calibrate(2, Individual("replace"))
+    one = cumulative_plan(2, rho=2, unit=Individual("replace"), thresholds=1, counter="simple")
     pair = ((1, 0), (0, 1))
     yield PanelSubject("cumulative of 2, runs", one, pair=pair)
     yield PanelSubject(
@@ -191,8 +230,7 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Au
     """The largest loss over at most ``pairs`` pairs of histories; over all where there are no more."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
-    recipe = plan.recipe
-    others = generator.integers(0, recipe.symbols, (_PEOPLE, recipe.periods))
+    others = generator.integers(0, plan.codes, (_PEOPLE, plan.horizon))
     worst, chosen = Largest(), _pairs(plan, pairs, generator)
     for one, other in chosen:
         loss = history_loss(plan, _with(others, one), _with(others, other), randomness, subject.wrap)
@@ -210,7 +248,7 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Au
 
 def _pairs(plan: Plan, most: int, generator: np.random.Generator) -> list[tuple[History | None, History]]:
     """At most so many pairs of histories: all, or some random ones with histories of zeros followed by ones."""
-    symbols, periods = plan.recipe.symbols, plan.recipe.periods
+    symbols, periods = plan.codes, plan.horizon
     every: list[History] = list(itertools.product(range(symbols), repeat=periods))
     if plan.unit.relation == "add-remove":
         alone: list[tuple[History | None, History]] = [(None, one) for one in every]
@@ -254,7 +292,7 @@ def history_loss(
     seed = randomness.words(4).tobytes()
     first = Tape()
     released = _run(plan, base, wrap(TapedNoise.apart(seed, first)))
-    moved = _window_moves if isinstance(plan, FixedWindowPlan) else _cumulative_moves
+    moved = _window_moves if isinstance(plan, WindowPlan) else _cumulative_moves
     shifts = moved(plan, base, neighbour)  # type: ignore[arg-type]
     second = Tape(script=first)
     again = _run(plan, neighbour, wrap(TapedNoise.apart(seed, second, in_order(shifts))))
@@ -276,25 +314,26 @@ def _run(plan: Plan, panel: NDArray[np.int64], randomness: Randomness) -> list[N
     state = plan.start(len(panel))
     released: list[NDArray[np.generic]] = []
     for column in panel.T:
-        one = plan.step(state, column, randomness)  # type: ignore[arg-type]
-        if isinstance(one, WindowRelease):
-            noisy = np.zeros(0) if one.noisy is None else one.noisy
-            released += [one.columns, one.counts, np.array(one.clipped), noisy]
-        elif isinstance(one, CumulativeRelease):
-            released += [one.columns, one.reached, one.estimates, np.array(one.noisy_people or 0)]
+        release = plan.advance(state, column, randomness)
+        noisy = np.concatenate([np.zeros(0, np.int64), *(counts.values for counts in release.noisy_counts)])
+        if isinstance(release, WindowSynthesis):
+            if release.new:
+                released += [release.columns, release.counts, np.array(release.clipped), noisy]
+        else:
+            assert isinstance(release, CumulativeSynthesis)
+            released += [release.columns, release.reached, release.estimates, noisy]
     return released
 
 
 def _window_moves(
-    plan: FixedWindowPlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
+    plan: WindowPlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
     """The shift of each noise on the neighbour: the difference of the two histograms."""
-    recipe = plan.recipe
-    powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
+    powers = plan.codes ** np.arange(plan.window - 1, -1, -1)
     moves = []
-    for end in range(recipe.window, recipe.periods + 1):
+    for end in range(plan.window, plan.horizon + 1):
         here, there = (
-            np.bincount(panel[:, end - recipe.window : end] @ powers, minlength=plan.patterns)
+            np.bincount(panel[:, end - plan.window : end] @ powers, minlength=plan.patterns)
             for panel in (base, neighbour)
         )
         moves.append(here - there)
@@ -305,7 +344,7 @@ def _cumulative_moves(
     plan: CumulativePlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
     """The shift of each noise, in the order of draws: a counter's matrix times the difference of its increments."""
-    periods, largest = plan.recipe.periods, plan.recipe.largest
+    periods, largest = plan.horizon, plan.largest
     moves = [] if plan.total_noise is None else [np.array([len(base) - len(neighbour)])]
     moved, drawn = [], []
     for b in range(1, largest + 1):
@@ -336,7 +375,7 @@ def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> A
     began = time.perf_counter()
     assert subject.pair is not None
     plan = subject.plan
-    others = np.arange(_PEOPLE * plan.recipe.periods).reshape(_PEOPLE, -1) % plan.recipe.symbols
+    others = np.arange(_PEOPLE * plan.horizon).reshape(_PEOPLE, -1) % plan.codes
     sides = []
     for history in subject.pair:
         panel, wrapped = _with(others, history), subject.wrap(randomness)

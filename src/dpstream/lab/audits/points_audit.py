@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from dpstream.checks import certify
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Randomness
-from dpstream.families.points import OnlinePoints
 from dpstream.families.points.cells import (
     PAPER,
     CellCounts,
@@ -34,9 +33,11 @@ from dpstream.families.points.cells import (
     PointsState,
     Schedule,
     cell_rule,
+    default_design,
     noisy,
 )
-from dpstream.families.points.online import OnlinePointsPlan, codes_of
+from dpstream.families.points.online import OnlineCells
+from dpstream.families.points.space import Space
 from dpstream.lab.audits.controls import ReusedNoise, broken_quiet_counter
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.loss_bounds import distinguish
@@ -48,13 +49,41 @@ _QUIET = Fraction(2, 3)
 _FAR = 2**30
 
 
-class FarPlan(OnlinePointsPlan):
+_SIDE = 2**30
+
+
+def cube(dimension: int, depth: int) -> Space:
+    """The partition of the unit cube."""
+    return Space((_SIDE,) * dimension, (False,) * dimension, depth)
+
+
+def cube_cells(points: Floats, depth: int) -> Ints:
+    """The index of each point's cell of this depth; points of the unit cube, shape (any, dimension)."""
+    codes = np.minimum((points * _SIDE).astype(np.int64), _SIDE - 1).astype(np.int32)
+    return cube(points.shape[1], depth).cells_of(codes)
+
+
+def cube_points(counts: Ints, dimension: int, generator: np.random.Generator) -> Floats:
+    """As many points of each cell of one depth as ``counts`` says, uniform in the cell, in the order of cells."""
+    cells, depth = np.repeat(np.arange(len(counts)), counts), len(counts).bit_length() - 1
+    return np.asarray(cube(dimension, 24).draw(cells, depth, generator) / _SIDE)
+
+
+def cube_plan(
+    dimension: int, variant: str = "default", depth: int = 20, epsilon: Fraction | int = 1
+) -> OnlineCells:
+    """Cells of the unit cube, calibrated."""
+    design = PAPER if variant == "paper" else default_design(dimension)
+    return OnlineCells(Schedule(dimension, Fraction(epsilon), design, depth))
+
+
+class FarPlan(OnlineCells):
     """Online points whose thresholds are out of reach, so that no segment ever ends."""
 
     @classmethod
-    def of(cls, plan: OnlinePointsPlan) -> Self:
+    def of(cls, plan: OnlineCells) -> Self:
         """``plan`` as a plan of this class."""
-        return cls(plan.recipe, plan.budget, plan.unit, plan.design)
+        return cls(plan.schedule)
 
     def rule(self, depth: int, level: int) -> CellRule:
         """The honest rule with another threshold."""
@@ -148,7 +177,7 @@ class PointsSubject:
     """
 
     name: str
-    plan: OnlinePointsPlan
+    plan: OnlineCells
     wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
     control: bool = False
 
@@ -179,7 +208,7 @@ def _honest() -> Iterator[PointsSubject]:
 
 
 def _far(variant: str, dimension: int, epsilon: int) -> FarPlan:
-    return FarPlan.of(OnlinePoints(dimension, variant, _DEPTH).calibrate(epsilon))  # type: ignore[arg-type]
+    return FarPlan.of(cube_plan(dimension, variant, _DEPTH, epsilon))
 
 
 def _controls() -> Iterator[PointsSubject]:
@@ -200,9 +229,9 @@ def exact_points(subject: PointsSubject, places: int, randomness: Randomness) ->
     """The largest loss over streams that differ in one point, for several points and distances."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
-    points = generator.random((_POINTS, plan.recipe.dimension))
+    points = generator.random((_POINTS, plan.schedule.dimension))
     seed, first = randomness.words(4).tobytes(), Tape()
-    released = _run(plan, codes_of(points, _DEPTH), subject.wrap(TapedNoise.apart(seed, first)))
+    released = _run(plan, cube_cells(points, _DEPTH), subject.wrap(TapedNoise.apart(seed, first)))
     worst, chosen = Largest(), _places(plan, places, generator)
     near = [(place, 2.0**-9) for place in (0, _POINTS // 2, _POINTS - 1)]
     for place, far in [*near, *((place, 0.5) for place in chosen)]:
@@ -213,14 +242,14 @@ def exact_points(subject: PointsSubject, places: int, randomness: Randomness) ->
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, sums and rules",
-        claimed=float(plan.budget.epsilon),
+        claimed=float(plan.schedule.epsilon),
         found=worst.loss,
         control=subject.control,
         detail=f"most with {worst.where}",
     )
 
 
-def _places(plan: OnlinePointsPlan, most: int, generator: np.random.Generator) -> list[int]:
+def _places(plan: OnlineCells, most: int, generator: np.random.Generator) -> list[int]:
     """The indices of the points that are moved: first, middle, last, the first of each level, and some others."""
     starts = {plan.schedule.start(level) - 1 for level in range(12)}
     some = generator.permutation(_POINTS)[:most].tolist()
@@ -236,7 +265,7 @@ def _loss(
     """The loss of all sums of a stream against its neighbour, and the largest loss of its sparse counters."""
     (seed, first, released), second = run, Tape()
     second.script = first
-    base, neighbour = (codes_of(points, _DEPTH) for points in streams)
+    base, neighbour = (cube_cells(points, _DEPTH) for points in streams)
     moves = _moves(subject.plan, base, neighbour)
     again = _run(subject.plan, neighbour, subject.wrap(TapedNoise.apart(seed, second, in_order(moves))))
     same = len(released) == len(again) and all(map(np.array_equal, released, again))
@@ -250,7 +279,7 @@ def _loss(
     return float(loss) + _tests_loss(subject.plan, base, neighbour, place)
 
 
-def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int) -> float:
+def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> float:
     """The largest loss of the sparse counters in the cells that differ: for each, one test and one segment's sum."""
     level, loss = plan.schedule.level_of(place + 1), 0.0
     for depth in range(1, plan.schedule.depth(level) + 1):
@@ -261,7 +290,7 @@ def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int)
     return loss
 
 
-def _run(plan: OnlinePointsPlan, codes: Ints, randomness: Randomness) -> list[NDArray[np.generic]]:
+def _run(plan: OnlineCells, codes: Ints, randomness: Randomness) -> list[NDArray[np.generic]]:
     """Everything that the stream releases at several ticks, as arrays."""
     state, released, done = plan.fresh(), list[NDArray[np.generic]](), 0
     for end in range(len(codes) // 4, len(codes) + 1, len(codes) // 4):
@@ -297,7 +326,7 @@ def drawn_and_published(
     return [(law, exact + drawn) for (law, drawn), exact in pairs if exact is not None], published
 
 
-def _moves(plan: OnlinePointsPlan, base: Ints, neighbour: Ints) -> list[Ints | None]:
+def _moves(plan: OnlineCells, base: Ints, neighbour: Ints) -> list[Ints | None]:
     """The shift of each draw on the neighbour, in order; None for thresholds of segments."""
     schedule, moves, depths, level = plan.schedule, list[Ints | None](), 0, -1
 
@@ -327,7 +356,7 @@ def _moves(plan: OnlinePointsPlan, base: Ints, neighbour: Ints) -> list[Ints | N
     return moves
 
 
-def _first_reads(plan: OnlinePointsPlan, depth: int, move: Callable[[int, int, int], Ints]) -> list[Ints]:
+def _first_reads(plan: OnlineCells, depth: int, move: Callable[[int, int, int], Ints]) -> list[Ints]:
     """The shifts where a depth reads its history (d = 1): all levels at once, or one by one as in the paper."""
     schedule = plan.schedule
     if plan.design.history:
@@ -337,7 +366,7 @@ def _first_reads(plan: OnlinePointsPlan, depth: int, move: Callable[[int, int, i
 
 
 def _block_moves(
-    plan: OnlinePointsPlan, level: int, points: int, move: Callable[[int, int, int], Ints]
+    plan: OnlineCells, level: int, points: int, move: Callable[[int, int, int], Ints]
 ) -> list[Ints]:
     schedule, moves = plan.schedule, list[Ints]()
     ends = schedule.block_ends(level)

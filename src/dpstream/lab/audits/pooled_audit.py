@@ -31,10 +31,10 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledSide, PooledState
-from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcript_tape import each_alone
+from dpstream.mechanisms.table_release import ModelSynthesis
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))

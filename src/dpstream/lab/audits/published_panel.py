@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import AnyNoise, Randomness
 from dpstream.core.tables import EncodedReports
-from dpstream.families.panel import CumulativeStreamPlan, WindowStreamPlan
+from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
 from dpstream.lab.audits.transcripts import rows_drawn
 
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 def panel_published(
-    plan: WindowStreamPlan | CumulativeStreamPlan, panel: Ints, randomness: Randomness
+    plan: WindowPlan | CumulativePlan, panel: Ints, randomness: Randomness
 ) -> tuple[list[tuple[AnyNoise, Ints]], list[NoisyCounts]]:
     """Every draw of noise, and everything that is published.
 
@@ -39,33 +39,32 @@ def panel_published(
 
 
 def windows_measured(
-    plan: WindowStreamPlan, panel: Ints, draws: Sequence[tuple[AnyNoise, Ints]]
+    plan: WindowPlan, panel: Ints, draws: Sequence[tuple[AnyNoise, Ints]]
 ) -> Iterator[tuple[AnyNoise, Ints]]:
     """The noise and the noisy counts of every window: its histogram and the draw of its period."""
-    recipe = plan.core.recipe
-    powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
-    for end, (noise, drawn) in zip(range(recipe.window, recipe.periods + 1), draws, strict=True):
-        patterns = panel[:, end - recipe.window : end] @ powers
-        yield noise, np.bincount(patterns, minlength=plan.core.patterns) + drawn
+    powers = plan.codes ** np.arange(plan.window - 1, -1, -1)
+    for end, (noise, drawn) in zip(range(plan.window, plan.horizon + 1), draws, strict=True):
+        patterns = panel[:, end - plan.window : end] @ powers
+        yield noise, np.bincount(patterns, minlength=plan.patterns) + drawn
 
 
 def thresholds_measured(
-    plan: CumulativeStreamPlan, panel: Ints, draws: Sequence[tuple[AnyNoise, Ints]]
+    plan: CumulativePlan, panel: Ints, draws: Sequence[tuple[AnyNoise, Ints]]
 ) -> Iterator[tuple[float, Ints]]:
     """The variance and the value of the number of people, where it is private, and of all running sums by period and
     threshold: each counter's matrices times its increments and the draws that are its own."""
-    core, at = plan.core, 0
-    if core.total_noise is not None:
+    at = 0
+    if plan.total_noise is not None:
         noise, drawn = draws[0]
         yield noise.variance, len(panel) + drawn
         at = 1
     ones = np.isin(panel, plan.counted)
-    periods, largest = core.recipe.periods, core.recipe.largest
+    periods, largest = plan.horizon, plan.largest
     taken: list[list[int]] = [[] for _ in range(largest)]
     for period, b in itertools.product(range(1, periods + 1), range(1, largest + 1)):
         if period < b:
             continue
-        counter, ticks = core.counters[b - 1], period - b + 1
+        counter, ticks = plan.counters[b - 1], period - b + 1
         for _ in rows_drawn(counter, periods - b + 1)[ticks - 1]:
             taken[b - 1] += draws[at][1].tolist()
             at += 1

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
-from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.controls import broken_quiet_selector
 from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, rho_lower_bound
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import lower_bound
+from dpstream.mechanisms.selector import Selector
 
 _RUNS: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
 #: The part of the runs that orders the outcomes.

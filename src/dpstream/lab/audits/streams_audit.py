@@ -39,13 +39,14 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan
+from dpstream.families.tabular import Baseline, BaselinePlan, DPStabs, DPStabsPlan
 from dpstream.families.tabular.dpstabs_state import DPStabsState
-from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import Publisher
 from dpstream.lab.audits.controls import broken_quiet_counter
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import distinguish
+from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.stream import Batch, open_stream
 from dpstream.tools.evaluate.array_types import Codes
 

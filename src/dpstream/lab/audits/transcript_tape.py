@@ -29,7 +29,7 @@ from dpstream.core.privacy import (
     permute_and_flip_probabilities,
     selection_epsilon,
 )
-from dpstream.families.tabular.selector import Selector
+from dpstream.mechanisms.selector import Selector
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: (index of a draw, number of its values) -> what is added to the noise on the tape.

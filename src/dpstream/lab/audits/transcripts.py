@@ -24,7 +24,6 @@ from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
-from dpstream.families.tabular.plans import read_events
 from dpstream.lab.audits.door import published_lines
 from dpstream.lab.audits.transcript_tape import (
     Tape,
@@ -34,6 +33,7 @@ from dpstream.lab.audits.transcript_tape import (
     in_order,
     noise_loss,
 )
+from dpstream.mechanisms.plans import read_events
 
 
 @dataclass(frozen=True)

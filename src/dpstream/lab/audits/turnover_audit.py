@@ -25,10 +25,10 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.door import stream_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.mechanisms.table_release import ModelSynthesis
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 #: Two rows that the crowd never has: its first and last columns are equal.

@@ -21,9 +21,10 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Baseline, OfflinePlan
+from dpstream.families.tabular import Baseline
 from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.lab.experiments.methods import Titled
+from dpstream.mechanisms import OfflinePlan
 from dpstream.project.sections import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
 
@@ -100,8 +101,8 @@ class Offline:
         domain = workload.domain
         if not self.is_peer:
             plan = self._plan(domain, workload, epsilon, unit)
-            model = plan.run(EncodedBatch(domain, table.rows()), "inserts", Randomness.system())
-            return model.marginals(workload.cliques)
+            run = plan.run(EncodedBatch(domain, table.rows()), "inserts", Randomness.system())
+            return run.model.marginals(workload.cliques)
         options = {key: value for key, value in self.options.items() if key != "python"}
         # Row-major, as most libraries want it.
         codes = np.ascontiguousarray(table.rows())

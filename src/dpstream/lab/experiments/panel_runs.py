@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Individual, Randomness
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.version import __version__
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
-    Cumulative,
     CumulativePlan,
-    FixedWindow,
-    FixedWindowPlan,
+    CumulativeSynthesis,
+    PanelCumulative,
+    PanelWindow,
+    WindowPlan,
     WindowQuery,
-    WindowRelease,
+    WindowSynthesis,
 )
 from dpstream.families.panel.cumulative import Split
 from dpstream.lab.experiments.panel_data import Panel, load_panel
@@ -40,6 +42,7 @@ QUESTIONS: dict[str, WindowQuery] = {
 }
 #: b of the paper's Figures 2 and 8.
 BY_MONTH = 3
+_SCHEMA = Schema((Categorical("report", ("0", "1")),))
 PanelRelation = Literal["replace", "add-remove"]
 
 
@@ -101,9 +104,10 @@ class WindowRun(_RepeatedRun):
         """The name of its file."""
         return f"{self.load().name}--window--rho-{self.rho.replace('/', '-over-')}--{self.relation}"
 
-    def plan(self) -> FixedWindowPlan:
+    def plan(self) -> WindowPlan:
         """The calibrated synthesizer."""
-        return FixedWindow(self.load().periods, PAPER_WINDOW).calibrate(self.rho, self.unit)
+        recipe = PanelWindow(_SCHEMA, PAPER_WINDOW)
+        return recipe.calibrate(rho=self.rho, unit=self.unit, horizon=self.load().periods)
 
     def facts(self) -> tuple[dict[str, Any], float]:
         """See ``Runnable.facts``."""
@@ -119,7 +123,6 @@ class WindowRun(_RepeatedRun):
         """
         begin, used = time.perf_counter(), time.process_time()
         panel, plan, randomness = self.load(), self.plan(), Randomness.system()
-        people = panel.people if self.relation == "replace" else None
         quarters = list(range(PAPER_WINDOW, panel.periods + 1, PAPER_WINDOW))
         widths = [width for width in WIDTHS if width <= panel.periods]
         truths = {w: [panel.histogram(t, w) for t in range(w, panel.periods + 1)] for w in widths}
@@ -128,13 +131,14 @@ class WindowRun(_RepeatedRun):
             state, view = plan.start(panel.people), _View(plan, truths, panel.people)
             quarterly = []
             for period in range(1, panel.periods + 1):
-                release = plan.step(state, panel.reports[:, period - 1], randomness)
-                if release is None:
+                release = plan.advance(state, panel.reports[:, period - 1], randomness)
+                assert isinstance(release, WindowSynthesis)
+                if period < plan.window:
                     continue
                 view.add(release)
                 if period in quarters:
-                    found = [release.answer(query, people=people) for query in QUESTIONS.values()]
-                    quarterly.append([(one.raw, one.value, one.standard_error) for one in found])
+                    estimates = [release.answer(query) for query in QUESTIONS.values()]
+                    quarterly.append([(one.raw_share, one.share, one.share_error) for one in estimates])
             answers.append(quarterly)
             worst.append(view.worst)
             clipped.append(state.clipped)
@@ -167,18 +171,16 @@ class WindowRun(_RepeatedRun):
 class _View:
     """One repetition's synthetic people against the truth: the largest error of any pattern, by width and period."""
 
-    def __init__(
-        self, plan: FixedWindowPlan, truths: dict[int, list[NDArray[np.int64]]], people: int
-    ) -> None:
+    def __init__(self, plan: WindowPlan, truths: dict[int, list[NDArray[np.int64]]], people: int) -> None:
         self._plan, self._truths, self._people = plan, truths, people
         self._codes = np.zeros(0, np.int64)
         #: width -> kind -> one number a period, from the first that has such patterns: errors as shares of people.
         self.worst: dict[int, dict[str, list[float]]] = {w: {"debiased": [], "raw": []} for w in truths}
 
-    def add(self, release: WindowRelease) -> None:
+    def add(self, release: WindowSynthesis) -> None:
         """Compare the people of the next period with the truth."""
         if not len(self._codes):
-            self._codes = np.zeros(release.people, np.int64)
+            self._codes = np.zeros(len(release.history), np.int64)
         for column in release.columns.T:
             self._codes = (2 * self._codes + column) % 2 ** max(WIDTHS)
         padding = self._plan.padding * self._plan.patterns
@@ -191,7 +193,7 @@ class _View:
             # The padding is even over the patterns of the window, and taken to be so over wider ones.
             debiased = (counts - padding / 2**width) / self._people - share
             self.worst[width]["debiased"].append(float(np.abs(debiased).max()))
-            self.worst[width]["raw"].append(float(np.abs(counts / max(1, release.people) - share).max()))
+            self.worst[width]["raw"].append(float(np.abs(counts / max(1, len(self._codes)) - share).max()))
 
 
 def _share(panel: Panel, query: WindowQuery, period: int) -> float:
@@ -203,7 +205,7 @@ class CumulativeRun(_RepeatedRun):
     """The cumulative synthesizer: at least three ones by each period.
 
     Attributes:
-        counter, split: as in ``Cumulative``.
+        counter, split: as in ``PanelCumulative``.
     """
 
     counter: str = "best"
@@ -217,8 +219,8 @@ class CumulativeRun(_RepeatedRun):
 
     def plan(self) -> CumulativePlan:
         """The calibrated synthesizer."""
-        recipe = Cumulative(self.load().periods, counter=self.counter, split=cast(Split, self.split))
-        return recipe.calibrate(self.rho, self.unit)
+        recipe = PanelCumulative(_SCHEMA, ("1",), counter=self.counter, split=cast(Split, self.split))
+        return recipe.calibrate(rho=self.rho, unit=self.unit, horizon=self.load().periods)
 
     def facts(self) -> tuple[dict[str, Any], float]:
         """See ``Runnable.facts``."""
@@ -242,12 +244,13 @@ class CumulativeRun(_RepeatedRun):
         for _ in range(self.repeats):
             state, farthest, found = plan.start(panel.people), 0.0, []
             for t in periods:
-                release = plan.step(state, panel.reports[:, t - 1], randomness)
+                release = plan.advance(state, panel.reports[:, t - 1], randomness)
+                assert isinstance(release, CumulativeSynthesis)
                 error = np.abs(release.reached[1 : t + 1] - truth[t - 1, :t]).max()
                 farthest = max(farthest, float(error) / plan.bounds[t - 1])
                 if t >= BY_MONTH:
-                    one = release.at_least(BY_MONTH)
-                    found.append((one.value, one.unbiased, one.standard_error))
+                    estimate = release.at_least(BY_MONTH)
+                    found.append((estimate.share, estimate.unbiased, estimate.count_error))
             answers.append(found)
             over.append(farthest)
         value, unbiased, error = np.moveaxis(np.array(answers, dtype=np.float64), -1, 0)

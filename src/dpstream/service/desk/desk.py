@@ -113,7 +113,7 @@ class Desk:
         self._require(person, "config")
         from dpstream.project import Config
 
-        return Config.load(self.settings.stream(stream).config, looks_only=True)
+        return Config.load(self.settings.stream(stream).config)
 
     def ledger(self, person: Person, stream: str) -> dict[str, Any]:
         """What every step cost, as ``dpstream ledger show --json``, and the steps that were ``rejected``; empty before
@@ -382,7 +382,7 @@ class Desk:
     def _config(self, stream: str) -> Config:
         from dpstream.project import Config
 
-        return Config.load(self.settings.stream(stream).config, looks_only=True)
+        return Config.load(self.settings.stream(stream).config)
 
     def _log(self, db: StoreDatabase, person: Person, words: str) -> None:
         append(db, Decision(0, "", person.name, "people", reason=words))

@@ -41,7 +41,7 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
     Errors: those of reading the state.
     """
     facts = status_facts(config)
-    word, why = health(config, facts, config.state_dir, None)
+    word, why = health(config, facts)
     told: dict[str, Any] = {
         "health": word,
         "why": why,
@@ -50,7 +50,7 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
         **{key: facts[key] for key in ("planned", "protects", "held")},
         "asks": config.plan().asks is not None,
         "asked": asked,
-        "metrics": metric_values(config, facts, word, config.state_dir),
+        "metrics": metric_values(config, facts, word),
         "withdrawn": [],
     }
     told |= _newest(config.output.dir)

@@ -13,7 +13,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
 from dpstream.core.tables.present_table import KEY_WORDS, PresentView
-from dpstream.io.sinks import read_measurements, read_table
+from dpstream.io.sinks import read_measurements
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -23,7 +23,7 @@ from dpstream.tools.errors.contract import (
     Released,
 )
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
-from dpstream.tools.evaluate.synthetic_side import read_codes
+from dpstream.tools.evaluate.run_folder import released_codes
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -298,12 +298,7 @@ def changes_of(
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
     domain = read_domain(config)
     schema, plan = config.schema(), config.plan()
-    targets = {
-        step: read_codes(
-            read_table(released.folder, step), schema, f"the table of step {step}", together=True
-        )
-        for step in released.readable
-    }
+    targets = {step: released_codes(schema, released.folder, step) for step in released.readable}
     falling = plan.reads == "present" or config.source_options.deletions
     totals = totals_of(released, falling=falling)
     grouping = _grouping(domain, _cliques(config, domain))

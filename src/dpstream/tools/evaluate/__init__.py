@@ -1,7 +1,6 @@
 """Evaluation against private truth: never releasable. See README.md in this folder."""
 
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
-from dpstream.tools.evaluate.evaluation_files import write_evaluation
 from dpstream.tools.evaluate.judgement import (
     Judgement,
     TableComparison,
@@ -10,11 +9,17 @@ from dpstream.tools.evaluate.judgement import (
     propensity,
 )
 from dpstream.tools.evaluate.measures import Measure
-from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, total_variation, workload_errors
-from dpstream.tools.evaluate.prediction import Prediction, PredictionScore, train_and_test
+from dpstream.tools.evaluate.metrics import (
+    METRICS,
+    WorkloadErrors,
+    churn,
+    cramers_v,
+    total_variation,
+    workload_errors,
+)
 from dpstream.tools.evaluate.private_folder import LABEL, open_private_folder
+from dpstream.tools.evaluate.tables_evaluation import write_evaluation
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
-from dpstream.tools.evaluate.utility import Utility, association, cramers_v
 
 __all__ = [
     "LABEL",
@@ -22,15 +27,11 @@ __all__ = [
     "Evaluation",
     "Judgement",
     "Measure",
-    "Prediction",
-    "PredictionScore",
     "StepEvaluation",
     "TableComparison",
     "TrueStep",
     "TrueTable",
-    "Utility",
     "WorkloadErrors",
-    "association",
     "churn",
     "compare_tables",
     "cramers_v",
@@ -39,7 +40,6 @@ __all__ = [
     "open_private_folder",
     "propensity",
     "total_variation",
-    "train_and_test",
     "true_steps",
     "workload_errors",
     "write_evaluation",

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from dpstream.tools.evaluate.evaluation import Evaluation
 
 
-SUMMARIES: Final = ("summary.md", "summary.json")
-#: The page of an evaluation, in its folder; and its measures, where there are some.
-PAGE: Final = "evaluation.html"
-MEASURES: Final = "measures.csv"
+#: The files of an evaluation: the page, the main numbers for programs, and a row for each compared step.
+FILES: Final = ("evaluation.html", "summary.json", "steps.csv")
+PAGE: Final = FILES[0]
 #: What an option is called on the command line, where that is another name.
 _OPTIONS: Final = {"synthetic": "from", "ceiling": "no-ceiling"}
 
@@ -68,16 +67,16 @@ class EvaluationResult:
 
     Attributes:
         facts: the main numbers, JSON-able: ``summary.json``; the label comes first.
-        told: the sentences and tables of the summary, in order: what is printed, and ``summary.md``.
-        files: further files by name, whose bytes carry the label.
-        measures: numbers with a word each, and yardsticks; ``measures.csv`` and the top of the page.
-        tables: of a stream of tables, everything that was found; None: the page shows what is told.
+        summary: sentences and tables in order: what is printed.
+        steps: ``steps.csv``: rows of equal names, one or more for each compared step.
+        measures: numbers with a word each, and yardsticks: the top of the page.
+        tables: of a stream of tables, everything that was found; None: the page shows the summary.
     """
 
     stream: str
     facts: Mapping[str, Any] = field(repr=False)
-    told: Sequence[str | SummaryTable] = field(repr=False)
-    files: Mapping[str, bytes] = field(repr=False)
+    summary: Sequence[str | SummaryTable] = field(repr=False)
+    steps: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     measures: Sequence[Measure] = field(default=(), repr=False)
     tables: Evaluation | None = field(default=None, repr=False)
 
@@ -89,13 +88,11 @@ class FamilyEvaluation:
     Attributes:
         options: fields of ``EvaluationRequest`` that apply beside ``releases`` and ``progress``.
         refusal: what the stream is, and what is compared of it: said where another option is given.
-        files: names of all files that it may write beside ``SUMMARIES``.
         find: compares; writes nothing.
     """
 
     options: tuple[str, ...]
     refusal: str
-    files: tuple[str, ...]
     find: Callable[[Config, EvaluationRequest], EvaluationResult]
 
     def check(self, asked: EvaluationRequest) -> None:
@@ -118,69 +115,32 @@ class FamilyEvaluation:
             )
 
 
-def write_result_files(
-    found: EvaluationResult, folder: Path, names: Sequence[str], page: str | None = None
-) -> tuple[Path, ...]:
-    """Write all files into a folder that ``open_private_folder`` gave; what is there is replaced.
+def write_result_files(found: EvaluationResult, folder: Path, page: str | None = None) -> tuple[Path, ...]:
+    """Write the files into a folder that ``open_private_folder`` gave; earlier ones are replaced or removed.
 
     Args:
-        names: of all files that this kind of evaluation may write: those that it has nothing for now are removed.
         page: what ``tools.report.evaluation_page`` made of it.
     """
-    # A label may hold half of a surrogate pair, which no file can.
-    shown = {} if page is None else {PAGE: page.encode("utf-8", "replace")}
-    if found.measures:
-        shown[MEASURES] = _measures(found.measures)
     contents = {
-        **shown,
-        **found.files,
-        "summary.md": summary_text(found).encode(),
-        "summary.json": json_bytes(found.facts),
+        # A label may hold half of a surrogate pair, which no file can.
+        FILES[0]: None if page is None else page.encode("utf-8", "replace"),
+        FILES[1]: _json_bytes(found.facts),
+        FILES[2]: _csv_bytes(found.steps) if found.steps else None,
     }
-    written = tuple(write_private(folder / name, data) for name, data in contents.items())
-    for name in {*names, PAGE, MEASURES} - contents.keys():
-        durable.unlink(folder / name)
-    return written
+    written = []
+    for name, data in contents.items():
+        if data is None:
+            durable.unlink(folder / name)
+        else:
+            written.append(write_private(folder / name, data))
+    return tuple(written)
 
 
-def measures_told(measures: Sequence[Measure]) -> SummaryTable:
+def measures_table(measures: Sequence[Measure]) -> SummaryTable:
     """Measures as a table of a summary."""
     headings = measure_headings(measures)
     numbers = range(2, len(headings))  # without an offline run there is one fewer
     return SummaryTable("What may be wrong", headings, measure_rows(measures), right=numbers)
-
-
-def _measures(measures: Sequence[Measure]) -> bytes:
-    rows = (
-        [one.name, one.question, one.word, one.value, one.floor, one.ceiling, one.meaning] for one in measures
-    )
-    headings = [
-        "measure",
-        "question",
-        "verdict",
-        "released",
-        "two_real_samples",
-        "one_offline_run",
-        "meaning",
-    ]
-    return csv_bytes(headings, rows)
-
-
-def summary_text(found: EvaluationResult) -> str:
-    """The main numbers as Markdown."""
-    lines = [f"# {found.stream}: {LABEL}", ""]
-    for one in found.told:
-        if isinstance(one, str):
-            lines += [one, ""]
-            continue
-        marks = ["---:" if place in one.right else "---" for place in range(len(one.headings))]
-        lines += [f"## {one.title}: {LABEL}", ""]
-        lines += [_row(one.headings), f"|{'|'.join(marks)}|", *map(_row, one.rows), ""]
-    return "\n".join(lines)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def number(value: float | None) -> str:
@@ -188,18 +148,17 @@ def number(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def csv_bytes(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """A table whose last column is the label, in every row."""
+def _csv_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """A table whose last column is the label, in every row: a row that is copied elsewhere keeps it."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*headings, "label"])
+    writer.writerow([*rows[0], "label"])
     for row in rows:
-        cells = ["" if value is None else value for value in blank(list(row))]
-        writer.writerow([*cells, LABEL])
+        writer.writerow([*("" if value is None else value for value in blank(list(row.values()))), LABEL])
     return text.getvalue().encode()
 
 
-def json_bytes(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     """JSON for people and programs; NaN becomes null."""
     return (json.dumps(blank(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

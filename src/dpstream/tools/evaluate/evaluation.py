@@ -1,4 +1,4 @@
-"""The errors of a whole run against the private truth, step by step."""
+"""A stream of tables against the private truth, step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpstream.core.showing import notebook_page
 from dpstream.core.tables import Workload
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.array_types import Codes
-from dpstream.tools.evaluate.judgement import Judgement, judge
+from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
 from dpstream.tools.evaluate.measures import (
     EvaluationProgress,
     OfflineCeiling,
@@ -23,9 +23,9 @@ from dpstream.tools.evaluate.measures import (
     measure_rows,
 )
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
-from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.synthetic_side import (
+    Marginals,
     PublishedSteps,
     Synthetic,
     alike_as_missing,
@@ -33,14 +33,11 @@ from dpstream.tools.evaluate.synthetic_side import (
 )
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
-from dpstream.tools.evaluate.utility import Marginals, Utility, pairwise
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
-    from dpstream.stream.release.pictures import Picture
-    from dpstream.tools.evaluate.evaluation_pictures import Drawing
 
 _LATE = {
     "next-step": "Late records were released in a later step; the truth here has them in the step of their own time.",
@@ -80,7 +77,6 @@ class Evaluation:
         cliques, columns: its marginals, by position and by column names; the order of all errors.
         steps: the evaluated steps, in order.
         released: number of the last released step.
-        utility: of the last evaluated step; None where its true or synthetic table is empty.
         judgement: what its table is worth, in plain words beside two yardsticks; None where one of the two is empty, or
             where it was not asked for.
         notes: what a reader has to know beside the numbers.
@@ -94,25 +90,9 @@ class Evaluation:
     columns: tuple[tuple[str, ...], ...]
     steps: tuple[StepEvaluation, ...]
     released: int
-    utility: Utility | None
     judgement: Judgement | None = None
     notes: tuple[str, ...] = ()
     label: str = field(default=LABEL, init=False)
-
-    def plot(self, what: Drawing = "measures") -> Picture:
-        """A picture with the label on it: ``picture.save("evaluation.pdf")``; a notebook shows it.
-
-        Args:
-            what: ``measures`` with both yardsticks; ``errors`` of the evaluated steps; ``changes``, true and released;
-                ``groups`` by their size.
-
-        Errors:
-            ConfigError: matplotlib is not installed, an unknown picture, or nothing to draw.
-        """
-        from dpstream.tools.evaluate.evaluation_pictures import draw_evaluation
-
-        errors = {one.step: (one.errors.avg_tv, one.errors.max_tv) for one in self.steps}
-        return draw_evaluation(f"{self.stream}: {self.label}", errors, self.judgement, what)
 
     def _repr_html_(self) -> str:
         found = self.judgement
@@ -189,7 +169,7 @@ def evaluate_run(
         every: instead of ``steps``: every so many, and the last one.
         synthetic: ``tables`` compares the published tables; ``models`` the models in the state, which has no
             sampling error, and keeps the state locked meanwhile. Both leave the stream as it is.
-        target: a column for train on synthetic, test on real, at the last step, by two classifiers.
+        target: the only column whose prediction from the others is judged; by default each in turn.
         judged: whether to find ``Evaluation.judgement`` as well.
         ceiling: whether to compare that with one offline run on the last private table, too.
         progress: told after every evaluated step.
@@ -197,7 +177,7 @@ def evaluate_run(
     Errors:
         ConfigError: no releases, those of another stream or plan, unknown steps, a workload over other
             columns, missing optional packages.
-        SchemaError: an unknown target. DataError: a source that cannot be read, or a target with one class.
+        SchemaError: an unknown target. DataError: a source that cannot be read, or a target that does not vary.
         StepError: a source that ends before the releases do.
         StoreError: damaged releases; a state that is locked or damaged.
 
@@ -210,8 +190,7 @@ def evaluate_run(
         raise ConfigError(
             "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
         )
-    if target is not None:
-        check_prediction_target(config.schema(), target)
+    position = None if target is None else check_target(config.schema(), target)
     with open_releases(config, synthetic, state, out) as releases:
         wanted = choose_steps(releases.steps, steps, every)
         chosen_steps = frozenset(wanted)
@@ -228,8 +207,9 @@ def evaluate_run(
                 where="source",
                 allowed="the data that the run read, or earlier steps",
             )
-        utility = _utility(config, releases, true, target)
-        judgement = _judgement(config, releases, true, run, chosen, ceiling=ceiling) if judged else None
+        judgement = None
+        if judged:
+            judgement = _judgement(config, releases, true, run, chosen, position, ceiling=ceiling)
         manifest = releases.take(wanted[-1]).manifest
         left_out = releases.left_out
     option = chosen.as_option()
@@ -242,7 +222,6 @@ def evaluate_run(
         columns=tuple(tuple(domain.names[i] for i in clique) for clique in chosen.cliques),
         steps=tuple(run.found),
         released=releases.steps[-1],
-        utility=utility,
         judgement=judgement,
         notes=_notes(config, true.table, run.found, manifest, left_out, synthetic),
     )
@@ -322,26 +301,13 @@ class _StepComparison:
         return self._releases.take(step).marginals(self._cliques) if step in self._available else None
 
 
-def _utility(config: Config, releases: PublishedSteps, true: TrueStep, target: str | None) -> Utility | None:
-    """Everything about the last step's tables as wholes."""
-    schema = config.schema()
-    released = releases.take(true.step)
-    prediction = None
-    if target is not None:
-        rows = alike_as_missing(true.table.rows(), schema)
-        prediction = train_and_test(rows, releases.codes(true.step), schema, target)
-    if true.table.records < 1 or released.rows < 1:
-        return None
-    truth = _true_marginals(releases, true.table)
-    return pairwise(schema.domain, truth, released.marginals, prediction)
-
-
 def _judgement(
     config: Config,
     releases: PublishedSteps,
     true: TrueStep,
     run: _StepComparison,
     workload: Workload,
+    target: int | None,
     *,
     ceiling: bool,
 ) -> Judgement | None:
@@ -358,7 +324,7 @@ def _judgement(
         return once.sample(config, kept, table, rows)
 
     trends = find_trends(schema, run.columns)
-    return judge(schema, true.step, real, made, trends, offline if ceiling else None)
+    return judge(schema, true.step, real, made, trends, offline if ceiling else None, target)
 
 
 def _true_marginals(releases: PublishedSteps, table: TrueTable) -> Marginals:

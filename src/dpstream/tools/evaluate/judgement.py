@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import DpstreamError
+from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.measures import Measure, verdict_words
-from dpstream.tools.evaluate.metrics import total_variation
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED, total_variation
 from dpstream.tools.evaluate.trends import Trends
 
 if TYPE_CHECKING:
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
 
 
 _TEST_SHARE: Final = 0.3
-#: Records that train and that test, at most; columns that are predicted; values of a column that are told apart.
-_MAX_LEARNED_ROWS: Final = 20_000
+#: Rows of each table that a classifier sees, and that are looked up one by one.
+_MAX_ROWS: Final = 20_000
+#: Columns that are predicted at most; values of a column that are told apart.
 _MAX_TARGETS: Final = 40
 _MAX_VALUES: Final = 50
 #: Up to this area on real records there is nothing to learn about a column.
@@ -65,33 +65,56 @@ def split_records(records: Codes) -> tuple[Codes, Codes]:
     """Training and test records, from a fixed seed: 70 and 30 %, each cut to 20,000."""
     order = np.random.default_rng(SEED).permutation(len(records))
     tested = round(_TEST_SHARE * len(records))
-    test, training = order[:tested][:_MAX_LEARNED_ROWS], order[tested:]
+    test, training = order[:tested][:_MAX_ROWS], order[tested:]
     return records[np.sort(training)], records[np.sort(test)]
 
 
-def learn_targets(domain: Domain, test: Codes, tables: Mapping[str, Codes]) -> tuple[LearnedTarget, ...]:
+def check_target(schema: Schema, target: str) -> int:
+    """Position of a column that is to be learned, before any long work.
+
+    Errors:
+        SchemaError: an unknown column. ConfigError: no other column to predict from, a target with one
+            declared value, or scikit-learn is not installed.
+    """
+    position = schema.domain.index(target)
+    where = f"target {target!r}"
+    if len(schema) < 2:
+        raise ConfigError("there is no other column to predict it from", where=where, allowed="two columns")
+    if schema.columns[position].size < 2:
+        raise ConfigError("the column has one value only", where=where, allowed="two values or more")
+    if not _has_classifiers():
+        raise ConfigError(
+            "scikit-learn is not installed", where="target", allowed="pip install 'dpstream[evaluate]'"
+        )
+    return position
+
+
+def _has_classifiers() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in ("sklearn", "threadpoolctl"))
+
+
+def learn_targets(
+    domain: Domain, test: Codes, tables: Mapping[str, Codes], target: int | None = None
+) -> tuple[LearnedTarget, ...]:
     """Each column in turn predicted from the others by a decision tree, whichever table taught it.
 
     Args:
         test: real records that are in none of ``tables``, as far as the tables hold real ones.
         tables: by name, ``real`` among them; each is cut to 20,000 rows.
+        target: the only column to predict; None: all of them.
 
     Columns of which the test records hold one value are left out; of more than 40, the others are too.
 
     Cost: a tree of up to 20,000 rows for each column and table.
     """
     rng = np.random.default_rng(SEED)
-    trained = {}
-    for name, table in tables.items():
-        few = len(table) <= _MAX_LEARNED_ROWS
-        trained[name] = table if few else table[rng.choice(len(table), _MAX_LEARNED_ROWS, replace=False)]
-    found: list[LearnedTarget] = []
-    for position, column in enumerate(domain.names):
-        if len(found) == _MAX_TARGETS or len(domain) < 2 or len(np.unique(test[:, position])) < 2:
-            continue
-        areas = {name: _area(table, test, position) for name, table in trained.items() if len(table)}
-        found.append(LearnedTarget(column, areas))
-    return tuple(found)
+    training = {name: _some(table, rng) for name, table in tables.items() if len(table)}
+    positions = range(len(domain) if len(domain) > 1 else 0) if target is None else (target,)
+    varied = [i for i in positions if len(np.unique(test[:, i])) > 1][:_MAX_TARGETS]
+    return tuple(
+        LearnedTarget(domain.names[i], {name: _area(table, test, i) for name, table in training.items()})
+        for i in varied
+    )
 
 
 def lost_share(targets: tuple[LearnedTarget, ...], table: str) -> float:
@@ -139,8 +162,6 @@ _MAX_TRIPLES: Final = 200
 _LARGEST: Final = 2**20
 #: Cells of all sets that are counted at once.
 _CELLS_AT_ONCE: Final = 2**22
-#: Rows that a classifier sees of each table, and that are looked up one by one.
-_MAX_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -426,6 +447,8 @@ class Judgement:
                 }
                 for one in self.measures
             ],
+            "columns": self.columns,
+            "worst_pairs": [vars(one) for one in self.pairs],
             "k_marginal_score": next(
                 (1000.0 * (1.0 - one.value) for one in self.measures if one.name == "sets"), math.nan
             ),
@@ -445,18 +468,23 @@ def judge(
     made: Codes,
     trends: Trends,
     offline: Callable[[Codes, int], Codes] | None = None,
+    target: int | None = None,
 ) -> Judgement:
     """Compare the newest table with the private one, and with both yardsticks.
 
     Args:
         real, made: the private and the released table, as codes that both can tell apart; neither is empty.
         offline: gives a synthetic table of so many rows, made of the private one at once.
+        target: the only column whose prediction is compared; None: all of them.
+
+    Errors:
+        DataError: the target cannot be learned from the private records.
 
     Cost: three to seven comparisons of tables (``compare_tables``), four trees for each column, one offline run.
     """
     domain = schema.domain
     missing = []
-    classify = all(importlib.util.find_spec(name) is not None for name in ("sklearn", "threadpoolctl"))
+    classify = _has_classifiers()
     if not classify:
         missing.append(
             "Telling rows apart and learning from them need scikit-learn: pip install 'dpstream[evaluate]'."
@@ -476,10 +504,17 @@ def judge(
         training, test = split_records(real)
         draws = np.random.default_rng(SEED).integers(0, len(training), len(made))
         taught = {**tables, "real": training, "sample": training[draws]}
-        targets = learn_targets(domain, test, taught)
+        targets = learn_targets(domain, test, taught, target)
+    if target is not None and not targets:
+        raise DataError(
+            "the private records are fewer than 20, or nearly all have the same value of the target",
+            where=f"target {domain.names[target]!r}",
+            allowed="a column that varies",
+        )
     own = compared["synthetic"]
     ceiling = compared.get("offline")
-    measures = _measures(own, floors, ceiling, targets, trends, unique_share(domain, real))
+    learning = "what can be learned from it" if target is None else f"predicting {domain.names[target]}"
+    measures = _measures(own, floors, ceiling, targets, learning, trends, unique_share(domain, real))
     names = domain.names
     pairs = compared_sets(domain, 2, 500) if len(domain) > 1 else ()
     worst = np.argsort(-np.nan_to_num(own.pairs, nan=-1.0), kind="stable")[
@@ -544,6 +579,7 @@ def _measures(
     floors: Sequence[TableComparison],
     ceiling: TableComparison | None,
     targets: tuple[LearnedTarget, ...],
+    learning: str,
     trends: Trends,
     unique: float,
 ) -> tuple[Measure, ...]:
@@ -599,7 +635,7 @@ def _measures(
         ),
         Measure(
             "learning",
-            "what can be learned from it",
+            learning,
             "of what real records teach is lost",
             lost_share(targets, "synthetic"),
             lost_share(targets, "sample"),

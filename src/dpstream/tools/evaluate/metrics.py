@@ -20,107 +20,49 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 
+#: Of all public draws and of classifiers.
+SEED: Final = 20240901
+#: The errors of a marginal by the names that papers give them, and what each is.
+ERRORS: Final = {
+    "WE": "a cell's error / size of the table",
+    "RelWE": "a filled cell's error / its count",
+    "RelWEFloor": "a cell's error / its count or 1",
+    "L1": "sum of the cells' errors / size of the table",
+    "TV": "total variation",
+}
 #: Keys of ``WorkloadErrors.as_dict``, in the order in which people read them.
-METRICS: Final = (
-    "AvgWE",
-    "MaxWE",
-    "AvgRelWE",
-    "MaxRelWE",
-    "AvgRelWEFloor",
-    "MaxRelWEFloor",
-    "AvgL1",
-    "MaxL1",
-    "AvgTV",
-    "MaxTV",
-)
+METRICS: Final = tuple(f"{kind}{name}" for name in ERRORS for kind in ("Avg", "Max"))
 
 
 @dataclass(frozen=True)
 class WorkloadErrors:
-    """Errors per workload, one entry each, and their mean and maximum over workloads.
+    """Errors per workload, one entry each.
 
     Attributes:
         we: mean cell error over the table's size.
-        l1: summed cell error over the table's size.
         rel_we: mean relative error over the cells that are not empty in truth; NaN where all are.
         rel_we_floor: mean over all cells of the error divided by ``max(true count, 1)``.
+        l1: summed cell error over the table's size.
         tv: total variation, each table as shares of its own size (``total_variation``); 1 where only the synthetic
             marginal is empty, NaN where the true one is.
-
-    Means and maxima leave out NaN and are NaN where every workload is.
     """
 
     we: NDArray[np.float64]
-    l1: NDArray[np.float64]
     rel_we: NDArray[np.float64]
     rel_we_floor: NDArray[np.float64]
+    l1: NDArray[np.float64]
     tv: NDArray[np.float64]
 
-    @property
-    def avg_we(self) -> float:
-        """Mean of WE over workloads."""
-        return _mean(self.we)
-
-    @property
-    def max_we(self) -> float:
-        """Largest WE."""
-        return _max(self.we)
-
-    @property
-    def avg_rel_we(self) -> float:
-        """Mean of RelWE over the workloads that have one."""
-        return _mean(self.rel_we)
-
-    @property
-    def max_rel_we(self) -> float:
-        """Largest RelWE."""
-        return _max(self.rel_we)
-
-    @property
-    def avg_rel_we_floor(self) -> float:
-        """Mean of RelWE with the floor of 1."""
-        return _mean(self.rel_we_floor)
-
-    @property
-    def max_rel_we_floor(self) -> float:
-        """Largest RelWE with the floor of 1."""
-        return _max(self.rel_we_floor)
-
-    @property
-    def avg_l1(self) -> float:
-        """Mean of L1 over workloads."""
-        return _mean(self.l1)
-
-    @property
-    def max_l1(self) -> float:
-        """Largest L1."""
-        return _max(self.l1)
-
-    @property
-    def avg_tv(self) -> float:
-        """Mean of total variation over workloads."""
-        return _mean(self.tv)
-
-    @property
-    def max_tv(self) -> float:
-        """Largest total variation."""
-        return _max(self.tv)
-
     def as_dict(self) -> dict[str, float]:
-        """Means and maxima under the names of ``METRICS``."""
-        values = (
-            self.avg_we,
-            self.max_we,
-            self.avg_rel_we,
-            self.max_rel_we,
-            self.avg_rel_we_floor,
-            self.max_rel_we_floor,
-            self.avg_l1,
-            self.max_l1,
-            self.avg_tv,
-            self.max_tv,
-        )
-        return dict(zip(METRICS, values, strict=True))
+        """Means and maxima over workloads under the names of ``METRICS``; without NaN, and NaN where every one is."""
+        errors = (self.we, self.rel_we, self.rel_we_floor, self.l1, self.tv)
+        known = [values[~np.isnan(values)] for values in errors]
+        summaries = [
+            float(summary(values)) if values.size else float("nan")
+            for values in known
+            for summary in (np.mean, np.max)
+        ]
+        return dict(zip(METRICS, summaries, strict=True))
 
 
 def workload_errors(
@@ -140,7 +82,7 @@ def workload_errors(
     Cost: one pass over all cells.
 
     >>> errors = workload_errors([np.array([3, 1])], [np.array([2.0, 2.0])], 4)
-    >>> errors.avg_we, errors.avg_l1, errors.rel_we.round(3).tolist()
+    >>> errors.as_dict()["AvgWE"], errors.as_dict()["AvgL1"], errors.rel_we.round(3).tolist()
     (0.25, 0.5, [0.667])
     >>> workload_errors([np.array([4, 0])], [np.array([2.0, 2.0])], 4).rel_we_floor.tolist()
     [1.25]
@@ -186,7 +128,34 @@ def churn(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> floa
     >>> churn([np.array([1, 1])], [np.array([2, 0])])
     0.5
     """
-    return _mean(np.array([total_variation(a, b) for a, b in zip(before, after, strict=True)]))
+    moved = np.array([total_variation(a, b) for a, b in zip(before, after, strict=True)])
+    known = moved[~np.isnan(moved)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def cramers_v(table: NDArray[Any]) -> float:
+    """Bias-corrected Cramer's V of a table of counts, shape (rows, columns): 0 (independent) to 1.
+
+    Source: Bergsma, "A bias-correction for Cramer's V and Tschuprow's T" (2013). Empty rows and columns do
+    not count; negative counts are taken as 0; what exceeds 1 (tiny tables) is cut to 1. NaN where a side
+    has a single value (or the correction leaves none), and for tables of at most one record.
+
+    >>> cramers_v(np.array([[50, 0], [0, 50]])), cramers_v(np.array([[5, 5], [0, 0]]))
+    (1.0, nan)
+    """
+    counts = np.maximum(np.asarray(table, dtype=np.float64), 0.0)
+    counts = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+    total, (rows, columns) = counts.sum(), counts.shape
+    if total <= 1 or min(rows, columns) < 2:
+        return float("nan")
+    # In two steps: the product of the margins of a large table can pass what a float holds exactly.
+    expected = counts.sum(axis=1)[:, None] / total * counts.sum(axis=0)[None, :]
+    phi = float(((counts - expected) ** 2 / expected).sum() / total)
+    corrected = max(0.0, phi - (rows - 1) * (columns - 1) / (total - 1))
+    sides = [side - (side - 1) ** 2 / (total - 1) for side in (rows, columns)]
+    if min(sides) <= 1:
+        return float("nan")
+    return float(min(1.0, np.sqrt(corrected / (min(sides) - 1))))
 
 
 def _compare(
@@ -212,7 +181,7 @@ def _compare(
     summed = np.add.reduceat(difference, starts)
     floored = np.add.reduceat(difference / np.maximum(real, 1.0), starts)
     variation = _variation(np.maximum(real, 0.0), np.maximum(made, 0.0), starts, cells)
-    return WorkloadErrors(summed / cells / records, summed / records, relative, floored / cells, variation)
+    return WorkloadErrors(summed / cells / records, relative, floored / cells, summed / records, variation)
 
 
 def _variation(
@@ -228,13 +197,3 @@ def _variation(
     apart[empty[1]] = 1.0
     apart[empty[0]] = np.nan
     return apart
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else float("nan")
-
-
-def _max(values: NDArray[np.float64]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.max()) if known.size else float("nan")

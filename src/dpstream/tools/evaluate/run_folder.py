@@ -1,20 +1,23 @@
-"""The public folder of a run: which steps there are, and what their manifests say."""
+"""The public folder of a run: which steps there are, what their manifests say, and their tables as codes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
+from dpstream.io.sinks import read_catalogue, read_manifest, read_table, readable_steps
+from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import number_of_records
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
     from dpstream.project import Config
 
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
@@ -205,7 +208,7 @@ def open_folder(run: str | Path, *, most: int = MAX_STEPS) -> Folder:
         return _read(path, None, _catalogue(path), most)
     from dpstream.project import Config
 
-    return releases_of(Config.load(path, looks_only=True), most=most)
+    return releases_of(Config.load(path), most=most)
 
 
 def releases_of(config: Config, releases: Path | None = None, *, most: int = MAX_STEPS) -> Folder:
@@ -216,7 +219,7 @@ def releases_of(config: Config, releases: Path | None = None, *, most: int = MAX
     """
     place = config.output.dir if releases is None else releases
     catalogue = _catalogue(place, config)
-    _require_same_plan(config, catalogue, place)
+    require_same_plan(config, catalogue, place)
     return _read(place, config, catalogue, most)
 
 
@@ -271,25 +274,46 @@ def _not_yet(config: Config) -> str:
         return "there are no releases: the run has not started"
     status = read_status(config.state_dir, server=config.server)
     if status.last_step:
-        return f"{status.last_step} steps are committed, and none is in this folder"
+        return (
+            f"there are no releases here: {status.last_step} steps are committed, and none is in this folder"
+        )
     if status.reserved is not None:
         return f"there are no releases yet: step {status.reserved} was begun and is not finished"
     return "there are no releases yet: the run has started and no step is finished"
 
 
-def _require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> None:
+def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> str:
+    """The hash of the plan that the releases were made under, which is the file's.
+
+    Errors:
+        ConfigError: they are another stream's, or were made under another plan.
+    """
     from dpstream.stream.identity import mechanism_remedy, plan_hash
 
-    facts = config.facts()
-    if catalogue.get("plan_hash") == plan_hash(facts):
-        return
-    mechanism = read_manifest(place, int(catalogue["steps"][-1]["step"]))["mechanism"]["name"]
-    file = mechanism_remedy(str(mechanism), str(facts["mechanism"])) or "the file as it was for the run"
-    raise ConfigError(
-        "the releases were made under another plan than this file's",
-        where=str(config.path),
-        allowed=f"{file}, or the folder {str(config.output.dir)!r} itself",
-    )
+    if catalogue["stream"] != config.name:
+        raise ConfigError(
+            f"these are releases of the stream {catalogue['stream']!r}, not of {config.name!r}",
+            where=str(place),
+            allowed="the configuration file that the releases were made with",
+        )
+    manifest = read_manifest(place, int(catalogue["steps"][-1]["step"]))
+    base = manifest.get("base")
+    # What the manifests say of the earlier stream, so that no state is asked for it.
+    known = {} if base is None else {"base": {key: value for key, value in base.items() if key != "words"}}
+    facts = config.facts(told=known)
+    hashed = plan_hash(facts)
+    if catalogue.get("plan_hash") == hashed:
+        return hashed
+    file = "the file as it was for the run"
+    if manifest["schema"] != facts["schema"]["fingerprint"]:
+        what = "these releases were made with another schema than this file's"
+    elif manifest["source"] != facts["source"]:
+        what = "these releases were made from records that were cut into steps in another way"
+    else:
+        what = "these releases were made under another plan (mechanism, options, budget or unit) than this file's"
+        mechanism = str(manifest["mechanism"]["name"])
+        file = mechanism_remedy(mechanism, str(facts["mechanism"])) or file
+    raise ConfigError(what, where=str(config.path), allowed=f"{file}, or the folder {str(place)!r} itself")
 
 
 def _read(releases: Path, config: Config | None, catalogue: dict[str, Any], most: int) -> Folder:
@@ -320,3 +344,34 @@ def _manifest(releases: Path, step: int) -> dict[str, Any]:
             f"the manifest of step {step} lacks {', '.join(lacking)}", where=str(releases), allowed="format 1"
         )
     return manifest
+
+
+def read_codes(table: Any, schema: Schema, where: str) -> Codes:
+    """A released table as codes.
+
+    A released table shows ``other`` as null in columns of numbers, dates and booleans. It is read back as ``other``
+    where nulls can mean nothing else, and as ``missing`` where the column declares that, too.
+
+    Errors:
+        DataError: a table that does not fit.
+    """
+    columns = tuple(as_released(column) for column in schema.columns)
+    # What follows from other columns was computed, and need not be read.
+    readable = replace(schema, columns=columns, constraints=None)
+    extra: Literal["error", "ignore"] = "error" if schema.constraints is None else "ignore"
+    return readable.encode(table, where=where, extra=extra)
+
+
+def released_codes(schema: Schema, releases: Path, step: int) -> Codes:
+    """The records of a released table, as ``read_codes`` reads them.
+
+    Errors:
+        StoreDamagedError: it differs from its published hash, or does not fit the columns.
+    """
+    table = read_table(releases, step)
+    try:
+        return read_codes(table, schema, f"the table of step {step}")
+    except InputError as error:
+        raise StoreDamagedError(
+            f"the table of step {step} does not fit the codebook: {error.what}", where=str(releases)
+        ) from None

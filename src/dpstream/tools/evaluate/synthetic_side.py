@@ -6,8 +6,8 @@ takes only models out of it; it draws nothing, spends nothing and publishes noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -18,17 +18,18 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
-from dpstream.io.sinks import read_catalogue, read_manifest, read_table
-from dpstream.io.sinks.release_reader import as_released, released_alike
-from dpstream.stream.identity import mechanism_remedy, plan_hash
+from dpstream.io.sinks import read_catalogue
+from dpstream.io.sinks.release_reader import released_alike
 from dpstream.tools.evaluate.array_types import Codes
+from dpstream.tools.evaluate.run_folder import read_codes, released_codes, releases_of
 
 if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Release
-    from dpstream.tools.evaluate.utility import Marginals
 
 Synthetic = Literal["tables", "models"]
+#: Counts of some cliques, flat in C order: of a table, of a model, or of the truth.
+Marginals = Callable[[Sequence[Clique]], Sequence[NDArray[Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +101,17 @@ class ReleasedTables:
     """
 
     def __init__(self, config: Config, out: str | Path | None = None) -> None:
-        self._directory = config.output.dir if out is None else Path(out)
+        place = config.output.dir if out is None else Path(out)
+        read_catalogue(
+            place
+        )  # refuses a folder without releases; a report would ask the state why there are none
+        self._folder = releases_of(config, place)
         self._schema = config.schema()
-        catalogue = read_catalogue(self._directory)
-        entries = [int(entry["step"]) for entry in catalogue["steps"]]
-        if entries:
-            self._require_same(config, catalogue, read_manifest(self._directory, entries[-1]))
-        self.steps = tuple(
-            sorted(int(e["step"]) for e in catalogue["steps"] if e["state"] == "full" and e["kept"])
-        )
-        self.left_out = tuple(sorted(int(e["step"]) for e in catalogue["steps"] if e["state"] == "withdrawn"))
+        self.steps = self._folder.full
+        self.left_out = tuple(step for step, state in self._folder.states if state == "withdrawn")
         if not self.steps:
             raise ConfigError(
-                "there is no released table", where=str(self._directory), allowed="one step, or more"
+                "there is no released table", where=str(self._folder.releases), allowed="one step, or more"
             )
         self._held: tuple[int, Codes] | None = None
 
@@ -131,15 +130,13 @@ class ReleasedTables:
         return SyntheticStep(
             len(codes),
             lambda cliques: count_marginals(codes, domain, cliques),
-            read_manifest(self._directory, step),
+            self._folder.manifest_of(step),
         )
 
     def codes(self, step: int) -> Codes:
         """See ``PublishedSteps.codes``."""
         if self._held is None or self._held[0] != step:
-            where = f"{self._directory}, step {step}"
-            table = read_table(self._directory, step)
-            self._held = (step, read_codes(table, self._schema, where, together=True))
+            self._held = step, released_codes(self._schema, self._folder.releases, step)
         return self._held[1]
 
     def __enter__(self) -> Self:
@@ -147,22 +144,6 @@ class ReleasedTables:
 
     def __exit__(self, *_: object) -> None:
         self._held = None
-
-    def _require_same(self, config: Config, catalogue: dict[str, Any], manifest: dict[str, Any]) -> None:
-        facts = config.facts()
-        allowed = "the configuration file that the releases were made with"
-        if catalogue["stream"] != config.name:
-            what = f"these are releases of the stream {catalogue['stream']!r}, not of {config.name!r}"
-        elif catalogue["plan_hash"] == plan_hash(facts):
-            return
-        elif manifest["schema"] != facts["schema"]["fingerprint"]:
-            what = "these releases were made with another schema"
-        elif manifest["source"] != facts["source"]:
-            what = "these releases were made from records that were cut into steps in another way"
-        else:
-            what = "these releases were made under another plan (mechanism, options, budget or unit)"
-            allowed = mechanism_remedy(str(manifest["mechanism"]["name"]), str(facts["mechanism"])) or allowed
-        raise ConfigError(what, where=str(self._directory), allowed=allowed)
 
 
 class ReleasedModels:
@@ -188,7 +169,7 @@ class ReleasedModels:
                 "there is no stream", where=str(folder), allowed="a state directory that a run made"
             )
         self._schema = config.schema()
-        self._stream = config.open_stream(state=state, out=out, publish=False)
+        self._stream = config.at(state, out).open_stream(publish=False)
         try:
             released = range(1, self._stream.last_step + 1)
             self.left_out = tuple(step for step in released if not self._stream.is_given(step))
@@ -222,7 +203,7 @@ class ReleasedModels:
     def codes(self, step: int) -> Codes:
         """The released table of a step, drawn again from its model (the same rows)."""
         release = self._stream.release(step)
-        return read_codes(release.sample(), self._schema, f"step {step}", together=True)
+        return read_codes(release.sample(), self._schema, f"step {step}")
 
     def __enter__(self) -> Self:
         return self
@@ -250,35 +231,6 @@ def alike_as_missing(codes: Codes, schema: Schema) -> Codes:
         if released_alike(column) and column.missing_code is not None:
             found[codes[:, i] == column.other_code, i] = column.missing_code
     return found
-
-
-def read_codes(table: Any, schema: Schema, where: str, *, together: bool = False) -> Codes:
-    """A released table as codes.
-
-    A released table shows ``other`` as null in columns of numbers, dates and booleans. Where such a column
-    declares no ``missing`` bin, null is read back as ``other``.
-
-    Args:
-        together: a null that may be ``other`` or ``missing`` is read as ``missing``.
-
-    Errors:
-        ConfigError: such a null, unless they are taken together. DataError: a table that does not fit.
-    """
-    for column in () if together else schema.columns:
-        if released_alike(column) and table.column(column.name).null_count:
-            raise ConfigError(
-                f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null, and they "
-                "cannot be told apart",
-                where=where,
-                allowed="a schema that declares one of the two bins for this column",
-            )
-    columns = tuple(as_released(column) for column in schema.columns)
-    # What follows from other columns was computed, and need not be read.
-    readable = replace(schema, columns=columns, constraints=None)
-    codes: Codes = readable.encode(
-        table, where=where, extra="error" if schema.constraints is None else "ignore"
-    )
-    return codes
 
 
 def _has_model(release: Release) -> bool:

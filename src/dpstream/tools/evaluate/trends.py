@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.array_types import Floats
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

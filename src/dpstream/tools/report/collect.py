@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,18 @@ from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.folding import Group, groups_of
 from dpstream.core.tables import Workload
-from dpstream.io.sinks import read_table, released_schema
-from dpstream.io.sinks.release_reader import as_released, released_alike
+from dpstream.io.sinks import released_schema
+from dpstream.io.sinks.release_reader import released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
-from dpstream.tools.evaluate.run_folder import MAX_STEPS, Accuracy, Folder, PublishedRun, thin
+from dpstream.tools.evaluate.run_folder import (
+    MAX_STEPS,
+    Accuracy,
+    Folder,
+    PublishedRun,
+    released_codes,
+    thin,
+)
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -139,25 +145,6 @@ def collect(folder: Folder) -> ReportedRun:
         codes,
         before,
     )
-
-
-def released_codes(schema: Schema, releases: Path, step: int) -> NDArray[np.int32]:
-    """The records of a released table, as codes.
-
-    Outside text columns ``other`` is released as null. It is read back as ``other`` where nulls can mean nothing
-    else, and as ``missing`` where that is declared too.
-    """
-    frame = read_table(releases, step)
-    try:
-        columns = tuple(as_released(column) for column in schema.columns)
-        # What follows from other columns was computed, and need not be read.
-        readable = dataclasses.replace(schema, columns=columns, constraints=None)
-        extra: Literal["error", "ignore"] = "error" if schema.constraints is None else "ignore"
-        return readable.encode(frame, where=f"the table of step {step}", extra=extra)
-    except InputError as error:
-        raise StoreDamagedError(
-            f"the table of step {step} does not fit the codebook: {error.what}", where=str(releases)
-        ) from None
 
 
 def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workload:

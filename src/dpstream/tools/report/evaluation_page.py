@@ -99,8 +99,9 @@ def _picture(one: Measure) -> Html | None:
 def errors_section(found: Evaluation, charts: Charts) -> Html:
     """The errors of the evaluated steps, and the sizes of both tables."""
     steps = [one.step for one in found.steps]
-    mean = np.array([one.errors.avg_tv for one in found.steps])
-    largest = np.array([one.errors.max_tv for one in found.steps])
+    mean, largest = (
+        np.array([one.errors.as_dict()[name] for one in found.steps]) for name in ("AvgTV", "MaxTV")
+    )
     sizes = [
         ChartLine("true", np.array([float(one.records) for one in found.steps]), truth=True),
         ChartLine("released", np.array([float(one.rows) for one in found.steps])),
@@ -277,7 +278,7 @@ def reading_section(found: Evaluation) -> Html:
         "The k-marginal score is that of NIST's synthetic data challenges." + score,
         "Of large tables a classifier sees 20,000 rows; of more than 500 pairs or 200 sets of columns some are drawn "
         "from a public seed.",
-        "The errors of papers (WE, RelWE, L1) stand in steps.csv and workloads.csv beside this page.",
+        "The errors of papers (WE, RelWE, L1) stand in steps.csv beside this page.",
         f"What the releases promise: {found.guarantee}.".replace("..", "."),
     ]
     return element(
@@ -318,7 +319,7 @@ _FOOTER = (
 def evaluation_page(result: EvaluationResult) -> str:
     """The whole page as text. It holds private truth: it belongs into a folder of ``open_private_folder``."""
     found = result.tables
-    body, charts = (_told(result), None) if found is None else _tables(found)
+    body, charts = (_summary(result), None) if found is None else _tables(found)
     warning = element("div", element("strong", LABEL), _WARNING, class_="warning private")
     data = None
     if charts is not None and found is not None:
@@ -376,10 +377,10 @@ def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
     return [head, main], charts
 
 
-def _told(result: EvaluationResult) -> list[Html]:
-    """What any family told, in its order: sentences on top, tables below."""
-    said = [one for one in result.told if isinstance(one, str)]
-    shown = [one for one in result.told if isinstance(one, SummaryTable)]
+def _summary(result: EvaluationResult) -> list[Html]:
+    """The summary of any family, in its order: sentences on top, tables below."""
+    said = [one for one in result.summary if isinstance(one, str)]
+    shown = [one for one in result.summary if isinstance(one, SummaryTable)]
     sections = [
         element(
             "section",

@@ -100,18 +100,13 @@ def fold(summary: str, *children: Child) -> Html:
     return element("details", element("summary", summary), *children, class_="fold")
 
 
-def interval_table(
-    rows: Iterable[tuple[str, str, float, float | tuple[float, float]]], *, caption: str
-) -> Html:
+def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: str) -> Html:
     """Numbers with their errors, and beside each a dot with a band on one scale from 0 (or below).
 
     Args:
-        rows: name, number and error as text, the number, and half the width of its band or both of its ends.
+        rows: name, number and error as text, the number, and half the width of its band.
     """
-    entries = [
-        (name, text, value, *(band if isinstance(band, tuple) else (value - band, value + band)))
-        for name, text, value, band in rows
-    ]
+    entries = [(name, text, value, value - band, value + band) for name, text, value, band in rows]
     ends = [end for *_, lower, upper in entries for end in (lower, upper) if math.isfinite(end)]
     low, high = min([0.0, *ends]), max([0.0, *ends])
     if low < 0:  # where nothing is above it, the line at 0 is still to be seen

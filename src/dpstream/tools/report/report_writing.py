@@ -46,8 +46,6 @@ def write_report(
     place = _place(Path(out), force)
     folder = open_folder(run, most=most_steps)
     _check_place(place, folder)
-    if tell is not None and folder.config is not None and folder.config.absent is not None:
-        tell(folder.config.absent.told)
     if tell is not None and (text := _unfinished(folder)) is not None:
         tell(text)
     drawn = tool_for("page", FamilyPage, folder.mechanism)

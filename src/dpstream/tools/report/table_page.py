@@ -19,7 +19,7 @@ from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.released_verdicts import average_words
-from dpstream.tools.evaluate.metrics import churn
+from dpstream.tools.evaluate.metrics import churn, cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts
 from dpstream.tools.report import sections_time
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
@@ -286,23 +286,12 @@ def chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[Cl
         every = [clique for clique in run.workload.cliques if len(clique) == 2][:5_000]
     every = [pair for pair in every if domain.cells(pair) <= 10**6]
     counts = count_marginals(run.codes, domain, every, "numpy")
-    strength = {pair: _association(one, domain.shape(pair)) for pair, one in zip(every, counts, strict=True)}
+    strength = {
+        pair: np.nan_to_num(cramers_v(table.reshape(domain.shape(pair))))
+        for pair, table in zip(every, counts, strict=True)
+    }
     best = sorted(every, key=lambda pair: -strength[pair])[:MAX_PAIRS]
     return tuple(dict.fromkeys((*first, *best)))
-
-
-def _association(flat: NDArray[np.int64], shape: tuple[int, ...]) -> float:
-    """Cramér's V of two columns of the last release; 0 where one of them is constant."""
-    counts = flat.reshape(shape).astype(np.float64)
-    rows, columns = counts.sum(axis=1), counts.sum(axis=0)
-    total = counts.sum()
-    kinds = min((rows > 0).sum(), (columns > 0).sum()) - 1
-    if kinds < 1:
-        return 0.0
-    expected = np.outer(rows, columns) / total
-    filled = expected > 0
-    square = ((counts - expected)[filled] ** 2 / expected[filled]).sum()
-    return float(math.sqrt(square / total / kinds))
 
 
 def changes_section(run: ReportedRun, dates: Calendar) -> Html | None:

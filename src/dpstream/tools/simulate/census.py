@@ -6,12 +6,16 @@ number is taken from any census.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, StepColumns, choose_rows, with_odd_values, without_end
+from dpstream.tools.simulate.example import (
+    Example,
+    StepColumns,
+    choose_rows,
+    in_parts,
+    with_odd_values,
+    without_end,
+)
 
 SEX = np.array(["female", "male"])
 EDUCATION = np.array(["none", "school", "college", "bachelor", "master", "doctorate"])
@@ -24,66 +28,6 @@ REGION = np.array(["north", "east", "south", "west", "islands"])
 ROUND = 60
 #: How much schooling (0 to 5) an occupation usually asks for.
 _SCHOOLING = np.array([0.3, 1.0, 0.8, 1.2, 1.8, 2.2, 3.0, 3.6])
-
-_SOURCE = """\
-time_column = "step"
-start = 1
-late = "error"
-"""
-
-
-def _values(values: NDArray[Any]) -> str:
-    return "[" + ", ".join(f'"{value}"' for value in values) + "]"
-
-
-_SCHEMA = f"""\
-[schema.columns.region]
-type = "categorical"
-values = {_values(REGION)}
-
-[schema.columns.age]
-type = "integer"
-edges = [18, 25, 30, 35, 40, 45, 50, 55, 60, 65, 75, 100]
-missing = "missing"
-
-[schema.columns.sex]
-type = "categorical"
-values = {_values(SEX)}
-
-[schema.columns.education]
-type = "categorical"
-values = {_values(EDUCATION)}
-
-[schema.columns.marital]
-type = "categorical"
-values = {_values(MARITAL)}
-
-[schema.columns.occupation]
-type = "categorical"
-values = {_values(OCCUPATION)}
-other = "other"
-missing = "missing"
-
-[schema.columns.hours]
-type = "integer"
-edges = [1, 20, 35, 40, 41, 50, 60, 80]
-outside = "clip"
-missing = "missing"
-
-[schema.columns.income_over_50k]
-type = "boolean"
-"""
-
-_NOTES = f"""\
-One row an interview, one step a day of interviews. Columns: `step` (time), `region`, `age`, `sex`,
-`education`, `marital`, `occupation`, `hours`, `income_over_50k`.
-
-- **Ordered drift.** Interviewers go from region to region (a round takes {ROUND} steps), and later steps
-  reach older and better educated people: the last steps do not look like the first ones.
-- **Deletions.** None: a table that only grows.
-- **Odd values.** Occupations that are missing or `?`, missing ages and hours, hours beyond the last bin. The
-  configuration declares a bin for each of them.
-"""
 
 
 def _interviews(rows: int, step: int, generator: np.random.Generator) -> StepColumns:
@@ -133,15 +77,6 @@ def _interviews(rows: int, step: int, generator: np.random.Generator) -> StepCol
 
 
 CENSUS = Example(
-    name="census",
-    title="Invented interviews of adults, region after region.",
-    notes=_NOTES,
+    in_parts(without_end(_interviews), 50, {"age": "int64", "occupation": "string", "hours": "int64"}),
     rows_per_step=50,
-    steps_per_file=50,
-    source=_SOURCE,
-    end=str,
-    most_steps=None,
-    schema=_SCHEMA,
-    nullable={"age": "int64", "occupation": "string", "hours": "int64"},
-    steps=without_end(_interviews),
 )

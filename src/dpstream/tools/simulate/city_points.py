@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, StepColumns, choose, last_day, without_end
+from dpstream.tools.simulate.example import Example, StepColumns, choose, in_parts, last_day, without_end
 
 #: A Monday: the first day of the first week.
 _START = np.datetime64("2001-01-01")
@@ -23,51 +23,6 @@ _HOUR = np.array([11.0, 8.0, 9.5, 23.0, 18.0])
 _SHARP = np.array([2.0, 1.2, 1.0, 2.5, 2.0])
 #: Share of rides that end anywhere, and of devices that are off.
 _ANYWHERE, _OFF = 0.12, 0.003
-
-_SOURCE = f"""\
-time_column = "day"
-every = "week"
-start = "{_START}"
-late = "error"
-"""
-
-_SCHEMA = """\
-[schema.columns.vehicle]
-type = "categorical"
-values = ["bike", "scooter"]
-
-[schema.columns.latitude]   # bins are for questions; points use the bounds only
-type = "real"
-edges = [46.9, 46.925, 46.95, 46.975, 47.0]
-outside = "clip"            # a device that is off: the nearest border
-
-[schema.columns.longitude]
-type = "real"
-edges = [7.3, 7.35, 7.4, 7.45, 7.5]
-outside = "clip"
-
-[schema.columns.hour]
-type = "real"
-edges = [0, 6, 9, 16, 19, 24]
-"""
-
-_MECHANISM = """\
-[mechanism]
-name = "points"
-periodic = ["hour"]         # hour 24 is hour 0
-"""
-
-_NOTES = f"""\
-One row a ride, one step a week. Columns: `day` (time), `vehicle`, `latitude` and `longitude` of where the ride ended,
-`hour` of the day (0 to 24).
-
-- **Moving places.** The market moves through the city, a few hundred metres a week. The harbour grows and is busy
-  around midnight, so its hours lie on both sides of 0.
-- **Seasons.** Fewer rides in winter; the university is empty for ten weeks of the year.
-- **A new quarter** opens in step {OPENS_AT + 1}.
-- **Odd values.** Some devices are off and report places beyond the bounds. The configuration takes these to the
-  nearest border (`outside = "clip"`).
-"""
 
 
 def _weights(week: int) -> NDArray[np.float64]:
@@ -104,19 +59,6 @@ def _rides(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
     }
 
 
-RIDES = Example(
-    name="points",
-    title="Invented rides of an invented city: where and when they end, week by week.",
-    notes=_NOTES,
-    rows_per_step=2000,
-    steps_per_file=13,
-    source=_SOURCE,
-    end=last_day(_START),
-    most_steps=_WEEKS,
-    schema=_SCHEMA,
-    nullable={},
-    steps=without_end(_rides),
-    stream='total = "public"            # the number of rides of a week; points need it (the unit is event-replace)\n',
-    mechanism=_MECHANISM,
-    output='records = "persistent"      # points stay while their cells have room for them\npublish = "both"\n',
-)
+#: Weeks without end.
+rides = without_end(_rides)
+RIDES = Example(in_parts(rides, 13), last_day(_START), rows_per_step=2000, most_steps=_WEEKS)

@@ -7,17 +7,19 @@ sometimes missing or wrong); no number is taken from any city.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core import durable
 from dpstream.tools.simulate.example import (
     Example,
+    Record,
     StepColumns,
     choose,
     choose_rows,
+    in_parts,
     last_day,
     with_odd_values,
 )
@@ -37,68 +39,9 @@ _RENT = np.array([1100, 1250, 1500, 1400, 1900, 1700, 2600, 2300, 3100, 2000], d
 #: Weeks after which a notice is no longer withdrawn.
 _OPEN_WEEKS = 12
 
-_SOURCE = f"""\
-time_column = "file_date"
-every = "week"
-start = "{FIRST_DAY}"
-op_column = "op"
-late = "error"
-"""
-
-_SCHEMA = """\
-[schema.columns.zip]
-type = "categorical"
-values = [{areas}]
-other = "other"
-missing = "missing"
-
-[schema.columns.district]
-type = "categorical"
-values = ["1", "2", "3", "4"]
-missing = "missing"
-
-[schema.columns.non_payment]
-type = "boolean"
-
-[schema.columns.breach]
-type = "boolean"
-
-[schema.columns.nuisance]
-type = "boolean"
-
-[schema.columns.owner_move_in]
-type = "boolean"
-
-[schema.columns.bedrooms]
-type = "integer"
-edges = [0, 1, 2, 3, 4, 6]
-
-[schema.columns.rent]
-type = "real"
-edges = [0, 500, 1000, 1500, 2000, 3000, 5000]
-outside = "clip"
-missing = "missing"
-""".format(areas=", ".join(f'"{area}"' for area in AREAS))
-
-_DISTRICT_FILE = "districts.csv"
 _DISTRICTS_BY_ZIP = "zip,district\n" + "".join(
     f"{area},{DISTRICTS[k]}\n" for area, k in zip(AREAS, _DISTRICT, strict=True)
 )
-
-_NOTES = f"""\
-One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` or `delete`), `zip`,
-`district`, four flags for the causes, `bedrooms`, `rent`.
-
-- **Drift.** A yearly season, areas that grow and shrink, rents that rise.
-  The drift slows down over the years.
-- **Change of policy.** From step {CHANGE_AT + 1} on most notices for unpaid rent stop, and owner
-  move-ins rise; the old level comes back over the following year.
-- **Deletions.** Some notices are withdrawn within {_OPEN_WEEKS} weeks: the row comes again with
-  `op = delete`.
-- **Districts.** `districts.csv`, a public file, has the main district of each area.
-- **Odd values.** Area codes that are missing or misprinted, districts and rents that are missing, rents
-  beyond the last bin. The configuration declares a bin for each of them.
-"""
 
 
 def _drift_years(week: int) -> float:
@@ -113,13 +56,14 @@ def _suspended(week: int) -> float:
     return float(0.8 * np.exp(-max(0, week - CHANGE_AT - 26) / 26))
 
 
-def _notices(rows: int, week: int, generator: np.random.Generator, strays: float) -> StepColumns:
-    """The notices that are filed in one week; this share carries the neighbouring district."""
+def _notices(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
+    """The notices that are filed in one week."""
     years = _drift_years(week)
     season = 1 + 0.35 * np.cos(2 * np.pi * (week - 30) / 52)
     count = int(generator.poisson(rows * season * (1 - 0.3 * _suspended(week))))
     area = choose(generator, _SHARE * np.exp(_GROWTH * years), count)
-    shift = (generator.random(count) < strays).astype(np.int64)
+    # Some notices carry the neighbouring district.
+    shift = (generator.random(count) < 0.04).astype(np.int64)
     district = (_DISTRICT[area] + shift) % len(DISTRICTS)
     rent = np.round(_RENT[area] * 1.05**years * generator.lognormal(0.0, 0.35, count), 2)
     bedrooms = choose_rows(generator, np.exp(-np.abs(np.arange(7) - 0.6 - rent[:, None] / 1500)))
@@ -159,12 +103,12 @@ def _causes(
     return {"non_payment": main == 0, "breach": breach, "nuisance": nuisance, "owner_move_in": main == 3}
 
 
-def _steps(rows: int, generator: np.random.Generator, strays: float = 0.04) -> Iterator[StepColumns]:
+def _steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
     """Weeks without end; withdrawals repeat the values of the notice they withdraw."""
     still_open: list[StepColumns] = []
     week = 0
     while True:
-        filed = _notices(rows, week, generator, strays)
+        filed = _notices(rows, week, generator)
         withdrawn: list[StepColumns] = []
         for i, notices in enumerate(still_open):
             hazard = 0.008 + 0.03 * _suspended(week) * notices["non_payment"]
@@ -188,38 +132,15 @@ def _dated(parts: list[StepColumns], week: int, generator: np.random.Generator) 
     return {"file_date": dates, "op": op[order], **{name: values[order] for name, values in columns.items()}}
 
 
-EVICTIONS = Example(
-    name="evictions",
-    title="Invented eviction notices of an invented city, week by week.",
-    notes=_NOTES,
-    rows_per_step=120,
-    steps_per_file=13,
-    source=_SOURCE,
-    end=last_day(FIRST_DAY),
-    most_steps=1200,
-    schema=_SCHEMA,
-    nullable={"zip": "string", "district": "string", "rent": "double"},
-    files={_DISTRICT_FILE: _DISTRICTS_BY_ZIP},
-    steps=_steps,
-    expects=True,
-)
+def _write(record: Record, folder: Path) -> None:
+    in_parts(_steps, 13, {"zip": "string", "district": "string", "rent": "double"})(record, folder)
+    durable.replace_file(folder / "districts.csv", _DISTRICTS_BY_ZIP.encode(), mode=0o644, lasting=False)
 
-#: The same stream in a city whose districts are made of whole areas, which everybody knows.
-EVICTIONS_BY_ZIP = replace(
-    EVICTIONS,
-    name="evictions-by-zip",
-    title="Invented eviction notices, week by week, of an invented city whose districts follow from zips.",
-    notes=_NOTES.replace(
-        "has the main district of each area.",
-        "has the district of each area, and no notice has another one. The\n  configuration says so: the district is "
-        "not measured, and right in every released row.",
-    ),
-    schema=_SCHEMA
-    + f"""
-[schema.constraints.derived]
-district = {{ from = "zip", file = "{_DISTRICT_FILE}" }}
-""",
-    # Nobody knows what follows from a misprinted area.
-    files={_DISTRICT_FILE: _DISTRICTS_BY_ZIP + "other,missing\n"},
-    steps=partial(_steps, strays=0.0),
+
+EVICTIONS = Example(
+    _write,
+    last_day(FIRST_DAY),
+    rows_per_step=120,
+    most_steps=1200,
+    words=lambda record: {"size": 52 * record["rows_per_step"]},
 )

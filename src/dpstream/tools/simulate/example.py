@@ -7,8 +7,8 @@ generator is the right tool, and equal seeds give equal files.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,43 +26,52 @@ StepColumns = dict[str, NDArray[Any]]
 StepDraws = Callable[[int, np.random.Generator], Iterator[StepColumns]]
 
 
-_POOLED = """\
-[mechanism]
-name = "pooled"
-workload = "all-2-way"
-"""
+#: How a folder is made, as its ``simulation.json`` has it.
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Example:
-    """An invented stream with everything that is needed to run dpstream on it."""
+    """An invented stream; ``examples/NAME.toml`` and ``.md`` are its configuration and its README.
 
-    name: str
-    #: One sentence: what a row is.
-    title: str
-    #: Paragraphs for the folder's README: drift, deletions, odd values.
-    notes: str
-    rows_per_step: int
-    steps_per_file: int
-    #: The ``[source]`` table without ``path`` and ``end``, as TOML lines.
-    source: str
-    #: Number of steps -> the public ``end`` of the stream, as a TOML value.
-    end: Callable[[int], str]
-    #: More steps would lie in the future, or mean nothing; None where there is no limit.
-    most_steps: int | None
-    #: The ``[schema.columns.*]`` tables, as TOML lines.
-    schema: str
-    #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
-    nullable: dict[str, str]
-    steps: StepDraws
-    #: Public files beside the configuration, by name.
-    files: dict[str, str] = field(default_factory=dict)
-    #: Lines of ``[stream]`` and of ``[output]``, and the ``[mechanism]`` table.
-    stream: str = 'unit = "event"\n'
-    output: str = ""
-    #: Whether the file has ``[expect]``: the numbers that the example is made with.
-    expects: bool = False
-    mechanism: str = _POOLED
+    Attributes:
+        write: writes the data files of a record into a folder.
+        end: number of steps -> the public ``end`` of the stream, as a TOML value.
+        rows_per_step: about how many rows arrive at a step, or how many people a panel has, where nobody says; None
+            where that follows from other options.
+        most_steps: more would lie in the future, or mean nothing; None where there is no limit.
+        words: what stands in the texts beside ``end`` and the record, from the record.
+    """
+
+    write: Callable[[Record, Path], None]
+    end: Callable[[int], str] = str
+    rows_per_step: int | None = None
+    most_steps: int | None = None
+    words: Callable[[Record], dict[str, Any]] = lambda record: {}
+
+
+def in_parts(
+    steps: StepDraws, steps_per_file: int, nullable: Mapping[str, str] | None = None
+) -> Callable[[Record, Path], None]:
+    """Writes ``data/part-0000.csv`` and so on.
+
+    Args:
+        nullable: Arrow types of the columns that may hold nulls (a file in which all are null has the type, too).
+    """
+    types_of = nullable or {}
+
+    def write(record: Record, folder: Path) -> None:
+        import pyarrow as pa
+
+        frames = steps(record["rows_per_step"], np.random.default_rng(record["seed"]))
+        for part, start in enumerate(range(0, record["steps"], steps_per_file)):
+            parts = list(itertools.islice(frames, min(steps_per_file, record["steps"] - start)))
+            columns = {name: np.concatenate([frame[name] for frame in parts]) for name in parts[0]}
+            types = {name: pa.type_for_alias(alias) for name, alias in types_of.items()}
+            table = pa.table({name: pa.array(v, types.get(name)) for name, v in columns.items()})
+            write_arrow(table, folder / "data" / f"part-{part:04d}.{record['file_format']}")
+
+    return write
 
 
 def without_end(one_step: Callable[[int, int, np.random.Generator], StepColumns]) -> StepDraws:
@@ -83,6 +92,7 @@ def last_day(first: np.datetime64) -> Callable[[int], str]:
 def write_arrow(table: pa.Table, path: Path) -> None:
     """A table as a Parquet or CSV file, by the ending of its name."""
     check_target(path)
+    path.parent.mkdir(exist_ok=True)
     if path.suffix == ".parquet":
         import pyarrow.parquet
 

@@ -21,9 +21,8 @@ from dpstream.core.tables.report_tables import called, periods_of, wide_name
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
-    CumulativeStreamPlan,
-    WindowRelease,
-    WindowStreamPlan,
+    CumulativePlan,
+    WindowPlan,
 )
 from dpstream.families.panel.people import PeoplePlan, seat
 from dpstream.families.panel.queries import digits
@@ -34,8 +33,7 @@ from dpstream.tools.evaluate.contract import (
     EvaluationResult,
     FamilyEvaluation,
     SummaryTable,
-    csv_bytes,
-    measures_told,
+    measures_table,
     number,
 )
 from dpstream.tools.evaluate.measures import Measure, verdict_words
@@ -91,9 +89,9 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     true = true_people(config, plan, synthetic.shape[1] or last)
     if synthetic.shape[1] == 0:
         return []
-    if isinstance(plan, CumulativeStreamPlan):
+    if isinstance(plan, CumulativePlan):
         return list(_cumulative(plan, synthetic, np.isin(true, plan.counted).astype(np.int64)))
-    assert isinstance(plan, WindowStreamPlan)
+    assert isinstance(plan, WindowPlan)
     return list(_window(plan, synthetic, true))
 
 
@@ -147,53 +145,48 @@ def panel_measures(found: list[PanelError]) -> tuple[Measure, ...]:
     return tuple(measures)
 
 
-def _window(plan: WindowStreamPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
-    core, recipe = plan.core, plan.core.recipe
-    powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
-    nobody = np.zeros(core.patterns, np.int64)
-    for period in range(recipe.window, synthetic.shape[1] + 1):
-        span = slice(period - recipe.window, period)
+def _window(plan: WindowPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
+    powers = plan.codes ** np.arange(plan.window - 1, -1, -1)
+    for period in range(plan.window, synthetic.shape[1] + 1):
+        span = slice(period - plan.window, period)
         counts = [
-            np.bincount(table[:, span] @ powers, minlength=core.patterns) for table in (synthetic, true)
+            np.bincount(table[:, span] @ powers, minlength=plan.patterns) for table in (synthetic, true)
         ]
-        errors = WindowRelease(core, period, np.zeros((0, 1), np.uint8), nobody, 0)
         for words, weights in _questions(plan):
-            released = float(weights @ counts[0] - core.padding * weights.sum())
-            spread = math.sqrt(errors.error_variance(weights))
+            released = float(weights @ counts[0] - plan.padding * weights.sum())
+            spread = math.sqrt(plan.error_variance(weights, period))
             yield PanelError(period, words, released, float(weights @ counts[1]), spread, len(true))
 
 
-def _questions(plan: WindowStreamPlan) -> list[tuple[str, NDArray[np.float64]]]:
+def _questions(plan: WindowPlan) -> list[tuple[str, NDArray[np.float64]]]:
     """Of yes and no: how often, and in a row; of more symbols: each of them in the newest period."""
-    recipe = plan.core.recipe
-    if recipe.symbols == 2:
-        width = recipe.window
+    if plan.codes == 2:
+        width = plan.window
         asked = [AtLeast(times, width) for times in range(1, width + 1)]
         rows = [Consecutive(times, width) for times in range(2, width)]
         return [(query.describe(), query.weights(2)) for query in (*asked, *rows)]
-    newest = digits(recipe.window, recipe.symbols)[:, -1]
+    newest = digits(plan.window, plan.codes)[:, -1]
     return [
         (f"report {symbol} in the newest period", (newest == symbol).astype(np.float64))
-        for symbol in range(recipe.symbols)
+        for symbol in range(plan.codes)
     ]
 
 
-def _cumulative(plan: CumulativeStreamPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
-    core = plan.core
+def _cumulative(plan: CumulativePlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
     for period in range(1, synthetic.shape[1] + 1):
-        for b in range(1, min(period, core.recipe.largest, _MOST) + 1):
+        for b in range(1, min(period, plan.largest, _MOST) + 1):
             released, truth = (float((t[:, :period].sum(axis=1) >= b).sum()) for t in (synthetic, true))
             yield PanelError(
                 period,
                 f"at least {b} so far",
                 released,
                 truth,
-                math.sqrt(core.variance(b, period)),
+                math.sqrt(plan.variance(b, period)),
                 len(true),
             )
 
 
-def released_people(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
+def released_people(table: Any, plan: PeoplePlan, schema: Schema) -> Symbols:
     """The released people as symbols, shape (people, periods)."""
     periods = periods_of(table.column_names, schema.names[0], plan.period_names)
     columns = []
@@ -204,7 +197,7 @@ def released_people(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbol
     return np.array(columns, np.int64).reshape(periods, -1).T
 
 
-def true_people(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
+def true_people(config: Config, plan: PeoplePlan, last: int) -> Symbols:
     """The private people as the stream was fed them, shape (people or places, periods)."""
     absent = plan.absent or 0
     marks, steps = None, 0
@@ -242,25 +235,25 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     ]
     headings = ["people", "periods", "error", "stated standard error"]
     shown = SummaryTable("The usual questions", headings, rows, right=[1, 2, 3])
-    answers = (
-        [
-            one.step,
-            one.question,
-            *(f"{x:.6g}" for x in (one.released, one.true, one.error, one.standard_error)),
-        ]
+    answers = [
+        {
+            "step": one.step,
+            "question": one.question,
+            "released": one.released,
+            "true": one.true,
+            "error": one.error,
+            "standard_error": one.standard_error,
+        }
         for one in found
-    )
-    columns = ["step", "question", "released", "true", "error", "standard_error"]
-    told: tuple[str | SummaryTable, ...] = (shown,)
+    ]
+    summary: tuple[str | SummaryTable, ...] = (shown,)
     if measures:
-        verdict = measures_told(measures)
-        told = (f"Verdict: {verdict_words(measures)}", verdict, shown)
-    return EvaluationResult(config.name, facts, told, {"answers.csv": csv_bytes(columns, answers)}, measures)
+        summary = (f"Verdict: {verdict_words(measures)}", measures_table(measures), shown)
+    return EvaluationResult(config.name, facts, summary, answers, measures)
 
 
 PANEL_EVALUATION: Final = FamilyEvaluation(
     options=(),
     refusal="the stream is a panel, whose periods are all compared, by the usual questions",
-    files=("answers.csv",),
     find=_find,
 )

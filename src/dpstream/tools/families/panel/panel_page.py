@@ -4,142 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.core.privacy.law import NoiseSum, WeightedSum
-from dpstream.core.privacy.noise import Noise
 from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, interval_table, join, percent, significant
+from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
 from dpstream.tools.report.sections_time import states
-
-#: Of the intervals of a curve, all together.
-_CONFIDENCE = 0.95
-#: Shares of fewer people say little.
-_MIN_JUDGED = 30.0
-#: Ends of intervals are found to within this part, outwards.
-_FINE = 0.001
-
-#: Kinds of noise, and how many draws of each.
-_Draws = tuple[tuple[Noise, int], ...]
-
-
-def staying(run: PublishedRun, folder: Folder, yes: str, periods: str) -> Html | None:
-    """How long people stay in the second of two states; None where no windows tell it.
-
-    Args:
-        yes: what that state is called.
-        periods: what they are called, in the plural.
-    """
-    counts = [one for _, found in measured_steps(folder.releases, run.shown[-1].step) for one in found]
-    rows = [
-        (
-            f"{k} more {periods if k > 1 else periods.rstrip('s')}",
-            f"{percent(share)} ({percent(low)} to {percent(high)})",
-            share,
-            (low, high),
-        )
-        for k, (share, low, high) in enumerate(measured_staying(counts), start=1)
-    ]
-    if not rows:
-        return None
-    words = (
-        f"Over all periods, as windows were measured. With a chance of {100 * _CONFIDENCE:g} % "
-        "or more all intervals hold the truth."
-    )
-    return join(
-        [
-            element("h3", f"Of those who became {yes}, how many still are?"),
-            element("p", words),
-            interval_table(rows, caption="Share that is still there after so many periods"),
-        ]
-    )
-
-
-def measured_staying(counts: Sequence[NoisyCounts]) -> list[tuple[float, float, float]]:
-    """Of those who entered the second of two states, the share still there after 1, 2, ... periods, with the ends of
-    intervals that all hold the truth together with ``_CONFIDENCE`` or more.
-
-    A share is a product: in each period some of those who were still there left. A part is in their interval exactly
-    if what left, less that part of all, is no larger than its noise may be, whose law is exact (Fieller's argument).
-    It ends with what windows hold, or where fewer than 30 people were seen.
-    """
-    windows = [
-        one
-        for one in counts
-        if one.query["kind"] == "patterns"
-        and one.series is None
-        and isinstance(one.noise, NoiseSum)
-        and len(one.values) == 2 ** int(one.query.get("periods", 0))
-    ]
-    width = min((int(one.query["periods"]) for one in windows), default=0)
-    found: list[tuple[float, float, float]] = []
-    confidence = 1 - (1 - _CONFIDENCE) / max(1, width - 2)
-    for more in range(1, width - 1):
-        (left, noise), (stayed, other) = (_sum_of(windows, (0, *(1,) * more, end)) for end in (0, 1))
-        if left + stayed < _MIN_JUDGED:
-            break
-        before = found[-1] if found else (1.0, 1.0, 1.0)
-        least, most = _part_in(left, noise, stayed, other, confidence)
-        part = min(most, max(least, left / (left + stayed)))
-        found.append((before[0] * (1 - part), before[1] * (1 - most), before[2] * (1 - least)))
-    return found
-
-
-def _sum_of(windows: Sequence[NoisyCounts], ending: tuple[int, ...]) -> tuple[float, _Draws]:
-    """People whose window ends so, over all windows, and the draws of noise that are in their number."""
-    total, parts = 0.0, list[tuple[Noise, int]]()
-    for one in windows:
-        cells = one.values.reshape(-1, 2 ** len(ending))[:, int("".join(map(str, ending)), 2)]
-        assert isinstance(one.noise, NoiseSum)
-        total += float(cells.sum())
-        parts += one.noise.times(len(cells)).parts
-    return total, tuple(parts)
-
-
-def _part_in(
-    left: float, noise: _Draws, stayed: float, other: _Draws, confidence: float
-) -> tuple[float, float]:
-    """The parts that those who left may be of all; from none to all where noise could have made all of them."""
-
-    def inside(part: float) -> bool:
-        weights = ((noise, 1 - part), (other, part))
-        parts = Counter[tuple[Noise, float]]()
-        for draws, weight in weights:
-            for draw, many in draws:
-                parts[draw, weight] += many
-        law = WeightedSum(tuple((draw, weight, many) for (draw, weight), many in parts.items() if weight))
-        return abs(left - part * (left + stayed)) <= law.half_width(confidence)
-
-    middle = min(1.0, max(0.0, left / (left + stayed)))
-    everything = NoiseSum((*noise, *other)).half_width(confidence)
-    if left + stayed <= everything or not inside(middle):
-        return 0.0, 1.0
-    ends = []
-    for end in (0.0, 1.0):
-        near, far = middle, end
-        if inside(end):
-            ends.append(end)
-            continue
-        while abs(far - near) > _FINE:
-            between = (near + far) / 2
-            near, far = (between, far) if inside(between) else (near, between)
-        ends.append(far)
-    return ends[0], ends[1]
-
-
-# Who moves between states from one period to the next.
 
 #: Names of the reported columns with the labels of their codes.
 Columns = Sequence[tuple[str, tuple[str, ...]]]
@@ -209,27 +88,23 @@ def columns_of(folder: Folder) -> Columns:
 
 
 def flows_section(run: PublishedRun, folder: Folder, words: QuestionWords, charts: Charts) -> Html | None:
-    """Flows between the last two periods, the flows over time, and how long people stay; None where none is known."""
+    """Flows between the last two periods, and the flows over time; None where none is known."""
     if not 2 <= len(words.states) <= _MAX_STATES or not run.shown[-1].rows:
         return None
     moves = _moves(run, folder, len(words.states))
-    stay = staying(run, folder, words.yes, words.period) if len(words.states) == 2 else None
-    if not moves and stay is None:
+    if not moves:
         return None
-    parts: list[Html | None] = []
-    if moves:
-        last = max(moves)
-        before, now = charts.dates.name(last - 1), charts.dates.name(last)
-        flows, error = moves[last]
-        parts = [
-            element(
-                "p",
-                f"People from {before} to {now}, as they were measured.",
-            ),
-            _list(flows, error, words.states),
-            _over_time(moves, words, charts),
-        ]
-    return element("section", element("h2", "Who moves, and who stays"), *parts, stay, id="flows")
+    last = max(moves)
+    before, now = charts.dates.name(last - 1), charts.dates.name(last)
+    flows, error = moves[last]
+    return element(
+        "section",
+        element("h2", "Who moves, and who stays"),
+        element("p", f"People from {before} to {now}, as they were measured."),
+        _list(flows, error, words.states),
+        _over_time(moves, words, charts),
+        id="flows",
+    )
 
 
 def _moves(run: PublishedRun, folder: Folder, states: int) -> dict[int, tuple[Floats, float]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.report_tables import MARK_BYTES
-from dpstream.families.panel import CumulativeStreamPlan
+from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.people_release import window_weights, zero_weights
 from dpstream.io.sinks import read_table
@@ -32,50 +32,52 @@ if TYPE_CHECKING:
 Symbols = NDArray[np.int64]
 
 
-def panel_view(plan: PeoplePlan[Any], period: int) -> tuple[Domain, tuple[Clique, ...]]:
+def panel_view(plan: PeoplePlan, period: int) -> tuple[Domain, tuple[Clique, ...]]:
     """What is compared of people: the reports of the last window, or how many times so far."""
-    if isinstance(plan, CumulativeStreamPlan):
-        return Domain(("times so far",), (plan.core.recipe.largest + 1,)), ((0,),)
-    recipe = plan.core.recipe
-    many = min(period, recipe.window)
+    if isinstance(plan, CumulativePlan):
+        return Domain(("times so far",), (plan.largest + 1,)), ((0,),)
+    assert isinstance(plan, WindowPlan)
+    many = min(period, plan.window)
     names = tuple("newest period" if back == 0 else f"{back} before" for back in range(many - 1, -1, -1))
     every = tuple((i,) for i in range(many))
-    return Domain(names, (recipe.symbols,) * many), every if many == 1 else (*every, tuple(range(many)))
+    return Domain(names, (plan.codes,) * many), every if many == 1 else (*every, tuple(range(many)))
 
 
-def panel_codes(plan: PeoplePlan[Any], history: Symbols, period: int) -> Codes:
+def panel_codes(plan: PeoplePlan, history: Symbols, period: int) -> Codes:
     """People as codes of ``panel_view``, from their symbols in all periods."""
-    if isinstance(plan, CumulativeStreamPlan):
-        times = np.minimum(history[:, :period].sum(axis=1), plan.core.recipe.largest)
+    if isinstance(plan, CumulativePlan):
+        times = np.minimum(history[:, :period].sum(axis=1), plan.largest)
         return np.asfortranarray(times[:, None].astype(np.int32))
-    many = min(period, plan.core.recipe.window)
+    assert isinstance(plan, WindowPlan)
+    many = min(period, plan.window)
     return np.asfortranarray(history[:, period - many : period].astype(np.int32))
 
 
-def panel_weights(plan: PeoplePlan[Any], history: Symbols, period: int) -> Floats | None:
+def panel_weights(plan: PeoplePlan, history: Symbols, period: int) -> Floats | None:
     """What takes the padding out."""
-    core, own = plan.core, history[:, :period].astype(np.uint8)
-    if isinstance(plan, CumulativeStreamPlan):
-        return zero_weights(own, core.padding).values if core.padding else None
-    if period < core.recipe.window:
+    symbols = history[:, :period].astype(np.uint8)
+    if isinstance(plan, CumulativePlan):
+        return zero_weights(symbols, plan.padding).values if plan.padding else None
+    assert isinstance(plan, WindowPlan)
+    if period < plan.window:
         return None
-    return window_weights(own, core.recipe.window, core.recipe.symbols, core.padding).values
+    return window_weights(symbols, plan.window, plan.codes, plan.padding).values
 
 
-def _without_padding(plan: PeoplePlan[Any], history: Symbols, seed: int) -> Symbols:
+def _without_padding(plan: PeoplePlan, history: Symbols, seed: int) -> Symbols:
     """The people less as many of each kind as were invented at the first release."""
-    core, generator = plan.core, np.random.default_rng([seed, 12])
-    if isinstance(plan, CumulativeStreamPlan):
-        groups, padding = np.where(history.any(axis=1), 1, 0), np.array([core.padding, 0])
+    generator = np.random.default_rng([seed, 12])
+    if isinstance(plan, WindowPlan):
+        powers = plan.codes ** np.arange(plan.window - 1, -1, -1)
+        groups, padding = history[:, : plan.window] @ powers, np.full(plan.patterns, plan.padding)
     else:
-        recipe = core.recipe
-        powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
-        groups, padding = history[:, : recipe.window] @ powers, np.full(core.patterns, core.padding)
+        groups, padding = np.where(history.any(axis=1), 1, 0), np.array([plan.padding, 0])
     order = generator.permutation(len(history))
     order = order[np.argsort(groups[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
     kept = np.sort(order[rank >= padding[groups[order]]])
-    return history[kept if plan.places is None else kept[: plan.places]]
+    people: Symbols = history[kept if plan.places is None else kept[: plan.places]]
+    return people
 
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
@@ -86,7 +88,7 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     return _stream_of(plan, _without_padding(plan, history, seed), steps)
 
 
-def _stream_of(plan: PeoplePlan[Any], people: Symbols, steps: Sequence[int]) -> Invented:
+def _stream_of(plan: PeoplePlan, people: Symbols, steps: Sequence[int]) -> Invented:
     """People's histories as reports, period by period."""
     marks = np.zeros((len(people), MARK_BYTES), np.uint8)
     marks[:, -8:] = np.arange(len(people), dtype=">u8").view(np.uint8).reshape(-1, 8)
@@ -105,9 +107,9 @@ def _stream_of(plan: PeoplePlan[Any], people: Symbols, steps: Sequence[int]) -> 
     return Invented(batches, truth)
 
 
-def _reported(plan: PeoplePlan[Any], symbols: Symbols) -> Symbols:
+def _reported(plan: PeoplePlan, symbols: Symbols) -> Symbols:
     """A report that gives each symbol: its own code, or one that is counted (or not) where only that is told."""
-    if not isinstance(plan, CumulativeStreamPlan):
+    if not isinstance(plan, CumulativePlan):
         return symbols
     cells = int(np.prod(plan.columns.sizes))
     other = min(set(range(cells)) - set(plan.counted))
@@ -130,8 +132,8 @@ def _imagine(config: Config, guess: Guess) -> Invented:
     plan = config.plan()
     assert isinstance(plan, PeoplePlan)
     generator = np.random.default_rng([guess.seed, 15])
-    own = isinstance(plan, CumulativeStreamPlan)
-    symbols = 2 if own else plan.core.recipe.symbols
+    own = isinstance(plan, CumulativePlan)
+    symbols = 2 if own else plan.codes
     shape = (guess.table.size if plan.places is None else min(guess.table.size, plan.places), guess.steps)
     if guess.columns == "uniform":
         return _stream_of(plan, generator.integers(symbols, size=shape), guess.compared)

@@ -17,13 +17,12 @@ from dpstream.tools.evaluate.contract import (
     EvaluationResult,
     FamilyEvaluation,
     SummaryTable,
-    csv_bytes,
-    measures_told,
+    measures_table,
     number,
 )
 from dpstream.tools.evaluate.evaluation import choose_steps
 from dpstream.tools.evaluate.measures import EvaluationProgress, Measure, verdict_words
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of, thin
 from dpstream.tools.families.points.point_releases import PointRun, collect_points, true_codes, uniform_places
@@ -213,19 +212,18 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     found = evaluate_points(
         config, releases=asked.releases, steps=asked.steps, every=asked.every, progress=asked.progress
     )
-    files = {"steps.csv": _steps(found), "cells.csv": _cells(found)}
-    if found.categories:
-        files["categories.csv"] = _category_table(found)
-    measures = point_measures(found)
     return EvaluationResult(
-        found.stream, points_summary(found), tuple(_summary_parts(found)), files, measures
+        found.stream,
+        points_summary(found),
+        tuple(_summary_parts(found)),
+        [_step(one) for one in found.steps],
+        point_measures(found),
     )
 
 
 POINTS_EVALUATION: Final = FamilyEvaluation(
     options=("steps", "every"),
     refusal="the stream is one of points, whose distances are compared, and not marginals",
-    files=("steps.csv", "cells.csv", "categories.csv"),
     find=_find,
 )
 
@@ -274,7 +272,7 @@ def points_summary(found: PointEvaluation) -> dict[str, Any]:
         "guarantee": found.guarantee,
         "unit": "sides of the space, each from a coordinate's lower to its upper bound on its scale",
         "released_steps": found.released,
-        "steps": [_step(one) for one in found.steps],
+        "steps": [{**_step(one), "cells": [vars(cell) for cell in one.cells]} for one in found.steps],
         "categories": [
             {"category": name, "true_points": true, "released_points": made, "w1": _value(distance)}
             for name, true, made, distance in found.categories
@@ -301,33 +299,13 @@ def _value(distance: Distance | None) -> float | None:
     return None if distance is None else distance.value
 
 
-def _steps(found: PointEvaluation) -> bytes:
-    rows = [_step(one) for one in found.steps]
-    return csv_bytes(list(rows[0]), (list(row.values()) for row in rows))
-
-
-def _cells(found: PointEvaluation) -> bytes:
-    rows = (
-        [step.step, one.depth, one.cells, one.mean_error, one.variation]
-        for step in found.steps
-        for one in step.cells
-    )
-    return csv_bytes(["step", "depth", "cells_with_points", "mean_absolute_error", "total_variation"], rows)
-
-
-def _category_table(found: PointEvaluation) -> bytes:
-    step = found.steps[-1].step
-    rows = ([step, name, true, made, _value(distance)] for name, true, made, distance in found.categories)
-    return csv_bytes(["step", "category", "true_points", "released_points", "w1"], rows)
-
-
 def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     last = found.steps[-1]
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"
     measures = point_measures(found)
     yield f"Verdict on step {last.step}: {verdict_words(measures)}"
-    yield measures_told(measures)
+    yield measures_table(measures)
     yield (
         "W1 is the average way, in sides of the space (the largest coordinate counts), by which released points would "
         "have to be moved to become the true ones. Beside it: the same for points spread evenly."

@@ -18,9 +18,9 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.fine import FineColumn
 from dpstream.families.points.points_plan import Points
 from dpstream.families.points.space import Space
-from dpstream.io.sinks import read_table, released_schema
+from dpstream.io.sinks import released_schema
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
-from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, released_codes, thin
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
@@ -183,13 +183,7 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
     tables = []
     for step in thin(folder.readable, MAX_TABLES) if steps is None else steps:
         depth = _partition(folder, step)[0]
-        try:
-            codes = view.schema.encode(read_table(folder.releases, step), where=f"the table of step {step}")
-        except InputError as error:
-            raise StoreDamagedError(
-                f"the table of step {step} does not fit the codebook: {error.what}",
-                where=str(folder.releases),
-            ) from None
+        codes = released_codes(view.schema, folder.releases, step)
         if len(codes):
             points = int(folder.manifest_of(step)["rows"])
             tables.append(PointTable(step, points, codes, depth))

@@ -10,8 +10,7 @@ import numpy as np
 
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points.points_plan import PointsStreamPlan
-from dpstream.io.sinks import read_table
+from dpstream.families.points.points_plan import PointsPlan
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -30,6 +29,7 @@ from dpstream.tools.errors.invented_tables import (
     without,
 )
 from dpstream.tools.evaluate.array_types import Codes, Ints
+from dpstream.tools.evaluate.run_folder import released_codes
 from dpstream.tools.families.points.point_releases import PointView
 from dpstream.tools.families.points.transport import w1
 
@@ -48,7 +48,7 @@ _SAMPLE, _REPEATS = 400, 2
 
 def point_view(config: Config) -> PointView:
     plan = config.plan()
-    assert isinstance(plan, PointsStreamPlan)
+    assert isinstance(plan, PointsPlan)
     return PointView(plan.reading, plan.space)
 
 
@@ -81,10 +81,7 @@ def _arrivals(
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
     view = point_view(config)
-    targets = {
-        step: view.schema.encode(read_table(released.folder, step), where=f"the table of step {step}")
-        for step in released.readable
-    }
+    targets = {step: released_codes(view.schema, released.folder, step) for step in released.readable}
     totals = totals_of(released, falling=False)
     return _stream_of(config, _arrivals(targets, totals, _cells(view), seed), steps, seed)
 

@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.families.points.space import Space
-from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
+from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.families.points.point_releases import PointRun, PointView, collect_points
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
@@ -21,13 +20,11 @@ from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.sections_time import states
 
-#: Squares along a side of a map, and of the large one: powers of 2, as cells are. Parts of one coordinate.
+#: Squares along a side of a map, and of the large one: powers of 2, as cells are; parts of a single coordinate.
 _SIDE, _LARGE_SIDE = 32, 64
 _PARTS = 128
 #: Dates whose maps are drawn.
 MAX_MAPS = 6
-#: Cells that are drawn, about.
-_CELLS = 64
 _ROWS = 20
 
 
@@ -89,7 +86,7 @@ def where(run: PointRun, dates: Calendar) -> Html:
         "Each map has all points up to its date, as shares: what changes is where points are, not how many."
     )
     names = [dates.name(step) for step in steps]
-    maps = _profiles(run, made, names) if len(first) == 1 else _slides(run, first, made, names, _LARGE_SIDE)
+    maps = _slides(run, first, made, names, _LARGE_SIDE)
     rest = [_slides(run, axes, made[-1:], names[-1:], _SIDE) for axes in others]
     return element(
         "section",
@@ -111,9 +108,10 @@ def _slides(
     side: int,
 ) -> Html:
     """Maps in a frame, one after the other, with one scale of colours."""
-    sides = _sides(run, axes, side)
-    pair = axes[0], axes[1]
-    drawn = [density(one, pair, sides) for one in made]
+    # One coordinate is a map of one row.
+    rows = run.view.parts(axes[1], side) if len(axes) > 1 else 1
+    sides = run.view.parts(axes[0], side if len(axes) > 1 else _PARTS), rows
+    drawn = [density(one, axes, sides) for one in made]
     top = top_share(drawn)
     frame = frame_of(run.view, axes)
     figures = [
@@ -126,56 +124,6 @@ def _slides(
         for name, shares in zip(names, drawn, strict=True)
     ]
     return join([element("div", figures, class_="slides"), scale(top, sides[0] * sides[1])])
-
-
-def _profiles(run: PointRun, made: list[Floats], names: Sequence[str]) -> Html:
-    """The density of one coordinate, at several steps with one scale."""
-    parts = run.view.parts(0, _PARTS)
-    drawn = [profile(places, parts) for places in made]
-    top = max(float(shares.max()) for shares in drawn) or 1.0
-    figures = [
-        element(
-            "figure",
-            element("figcaption", element("bdi", name)),
-            drawn_profile(shares, top, f"{name}: synthetic points"),
-        )
-        for name, shares in zip(names, drawn, strict=True)
-    ]
-    return join([element("div", figures, class_="maps"), _axes(run, (0,))])
-
-
-def partition(run: PointRun, dates: Calendar) -> Html:
-    """The cells that the last release was drawn from."""
-    if not run.tables:
-        return element("section", id="partition", hidden=True)
-    last, view = run.tables[-1], run.view
-    dimension = len(view.coordinates)
-    words = (
-        f"Points up to {dates.words(last.step)} were placed in cells of {last.depth} halvings, and evenly within each. "
-        "A number is how many synthetic points its cell has."
-    )
-    drawn: list[Html | None] = []
-    if dimension == 2:
-        category = int(np.bincount(view.categories(last.codes)).argmax())
-        which = f" Of {view.category_name(category)}, the commonest category." if view.categorical else ""
-        words += (
-            f"{which} Drawn are cells until they hold a {_CELLS}th of the points: the tree goes on below."
-        )
-        codes = last.codes[view.categories(last.codes) == category]
-        drawn.append(element("figure", _partition(run, codes, last.depth, category), class_="partition"))
-        drawn.append(_axes(run, pairs_of(view.coordinates)[0]))
-    elif dimension > 2:
-        words += (
-            f" In {dimension} coordinates cells lie over each other in any picture, so that none are drawn."
-        )
-    return element(
-        "section",
-        element("h2", "The partition"),
-        element("p", words),
-        element("p", _resolution(run)),
-        drawn,
-        id="partition",
-    )
 
 
 def categories(run: PointRun, dates: Calendar) -> Html | None:
@@ -209,6 +157,7 @@ def limits(run: PointRun) -> Html:
     """What can be said about how far the points are from the true ones."""
     accuracy = run.manifest.get("accuracy") or {}
     texts = [str(accuracy["words"])] if "words" in accuracy else []
+    texts += [_resolution(run)] if run.tables else []
     texts.append(
         "No public number tells how far the points are from the true ones: it depends on where these are. Where they "
         "gather, the partition follows them; where there are few, they are spread over cells that are too large."
@@ -223,39 +172,6 @@ def limits(run: PointRun) -> Html:
         [element("p", text) for text in texts],
         id="errors",
     )
-
-
-def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
-    """Draws the cells of the last table over the density of its points."""
-    found = _leaves(run, codes, depth, category, _CELLS)
-    if not len(found.points):
-        text = "The cells are so large that each holds several categories: there is no partition of one to draw yet."
-        return element("p", text, class_="note")
-    (first, second) = pairs_of(run.view.coordinates)[0]
-    shares = density(run.view.places(codes), (first, second), _sides(run, (first, second), _LARGE_SIDE))
-    words = f"{len(found.points)} cells of the partition with their points"
-    return drawn_partition(found, shares, top_share([shares]), words)
-
-
-def _leaves(run: PointRun, codes: Codes, depth: int, category: int, most: int) -> Leaves:
-    view = run.view
-    cells = view.space.cells_of(codes) >> (view.space.depth - depth)
-    found = leaves(view.space, cells, depth, most, view.category_codes(category))
-    axes = list(pairs_of(view.coordinates)[0])
-    return Leaves(found.low[:, axes], found.high[:, axes], found.points)
-
-
-def _sides(run: PointRun, axes: tuple[int, ...], wanted: int) -> tuple[int, int]:
-    """Columns and rows of a map (the same twice for one coordinate)."""
-    return run.view.parts(axes[0], wanted), run.view.parts(axes[-1], wanted)
-
-
-def _axes(run: PointRun, axes: tuple[int, ...]) -> Html:
-    ends = [run.view.ends(i) for i in axes]
-    texts = [
-        f" from {low} to {high}{run.view.scale_words(i)}" for i, (low, high) in zip(axes, ends, strict=True)
-    ]
-    return axis_words([run.view.coordinates[i] for i in axes], texts)
 
 
 def _resolution(run: PointRun) -> str:
@@ -296,7 +212,7 @@ class Frame:
     """What stands around a map of two coordinates.
 
     Attributes:
-        names: of the coordinate to the right, and of the one upwards.
+        names: of the coordinate to the right, and of the one upwards (empty where there is one only).
         marks: of each, (place from 0 to 1, text).
         aspect: width over height.
     """
@@ -322,8 +238,11 @@ class Frame:
 
 def frame_of(view: PointView, axes: Sequence[int]) -> Frame:
     """Of the maps of two coordinates; a longitude and a latitude have the shape of the country."""
-    right, up = axes[0], axes[1]
-    names = view.coordinates[right], view.coordinates[up]
+    named = [f"{view.coordinates[i]}{view.scale_words(i)}" for i in axes]
+    if len(axes) == 1:
+        return Frame((named[0], ""), (_marks(view, 0, view.bounds(0)), []), 8.0)
+    right, up = axes
+    names = named[0], named[1]
     sides, heights = view.bounds(right), view.bounds(up)
     marks = _marks(view, right, sides), _marks(view, up, heights)
     degrees = is_map(view.coordinates, (right, up)) or is_map(view.coordinates, (up, right))
@@ -348,44 +267,20 @@ def _marks(view: PointView, coordinate: int, ends: tuple[float, float] | None) -
 
 # Maps and densities of points, drawn in the page: no script, colours from its style sheet.
 
-#: Side of a drawing in its own units.
-_UNITS = 1000
-#: A cell smaller than this share of a side has no room for its number.
-_ROOM = (0.105, 0.05)
-
 
 def drawn_map(shares: Floats, top: float, words: str) -> Html:
     """One map. ``top``: the share at which the colour scale ends; the same for all maps that are compared."""
     rows, columns = shares.shape
-    return _drawing(_filled(levels(shares, top)), f"0 0 {columns} {rows}", words)
-
-
-def drawn_profile(shares: Floats, top: float, words: str) -> Html:
-    """The density of one coordinate as steps."""
-    area = element("path", class_="area", d=_steps(shares, top, closed=True))
-    line = element("path", class_="line", d=_steps(shares, top, closed=False))
-    return _drawing([area, line], f"0 0 {_UNITS} {_UNITS // 2}", words, class_="map profile")
-
-
-def drawn_partition(cells: Leaves, shares: Floats, top: float, words: str) -> Html:
-    """Every cell with its number of points, where there is room and under the pointer, over a map."""
-    rows, columns = shares.shape
-    place = f"scale({_UNITS / columns:g} {_UNITS / rows:g})"
-    boxes, numbers = [], []
-    for low, high, points in zip(cells.low, cells.high, cells.points, strict=True):
-        x, y, width, height = _box(low, high)
-        boxes.append(_cell(x, y, width, height, int(points)))
-        if width >= _ROOM[0] * _UNITS and height >= _ROOM[1] * _UNITS:
-            middle = {"x": f"{x + width / 2:g}", "y": f"{y + height / 2:g}"}
-            numbers.append(element("text", integer(points), class_="number", **middle))
-    inside = element("g", _filled(levels(shares, top)), transform=place)
-    return _drawing([inside, *boxes, *numbers], f"0 0 {_UNITS} {_UNITS}", words)
-
-
-def _cell(x: float, y: float, width: float, height: float, points: int) -> Html:
-    title = element("title", f"{integer(points)} points")
-    sides = {"x": x, "y": y, "width": width, "height": height}
-    return element("rect", title, class_="cell", **{name: f"{value:.6g}" for name, value in sides.items()})
+    # SVG's names distinguish capitals; the parser of HTML knows these two.
+    return element(
+        "svg",
+        element("title", words),
+        _filled(levels(shares, top)),
+        viewBox=f"0 0 {columns} {rows}",
+        preserveAspectRatio="none",
+        role="img",
+        class_="map",
+    )
 
 
 def _filled(steps: NDArray[np.int64]) -> list[Html]:
@@ -415,28 +310,6 @@ def scale(top: float, squares: int) -> Html:
     )
 
 
-def axis_words(names: Sequence[str], texts: Sequence[str]) -> Html:
-    """What lies along the sides of the maps: ``→ longitude from -74 to -73``."""
-    spans = [
-        element("span", f"{sign} ", element("bdi", name), text)
-        for sign, name, text in zip("→↑", names, texts, strict=False)
-    ]
-    return element("p", spans, class_="unit axes")
-
-
-def _drawing(parts: Sequence[Html | None], box: str, words: str, class_: str = "map") -> Html:
-    # SVG's names distinguish capitals; the parser of HTML knows these two.
-    return element(
-        "svg",
-        element("title", words),
-        parts,
-        viewBox=box,
-        preserveAspectRatio="none",
-        role="img",
-        class_=class_,
-    )
-
-
 def _runs(mask: NDArray[np.bool_]) -> str:
     """Squares of a mask as a path: one rectangle for each run in a row."""
     padded = np.pad(mask, ((0, 0), (1, 1))).astype(np.int8)
@@ -449,22 +322,7 @@ def _runs(mask: NDArray[np.bool_]) -> str:
     )
 
 
-def _box(low: Floats, high: Floats) -> tuple[float, float, float, float]:
-    """Left, top, width and height in the drawing's units; the second coordinate grows upwards."""
-    x, width = _UNITS * float(low[0]), _UNITS * float(high[0] - low[0])
-    return x, _UNITS * float(1.0 - high[1]), width, _UNITS * float(high[1] - low[1])
-
-
-def _steps(shares: Floats, top: float, *, closed: bool) -> str:
-    height, width = _UNITS // 2, _UNITS / len(shares)
-    level = [round(height * (1.0 - min(1.0, float(share) / top) * 0.96)) for share in shares]
-    parts = [f"M0 {height}" if closed else f"M0 {level[0]}"]
-    parts += [f"V{y}h{width:.4g}" for y in level]
-    return "".join(parts) + (f"V{height}z" if closed else "")
-
-
-# Densities of points and the cells that hold them, as numbers: what the pictures of a point stream are drawn
-# from.
+# Densities of points as numbers: what the pictures of a point stream are drawn from.
 #
 # Everything is in the unit cube. A map is an array of shares of all points, ``[row, column]``, the first row
 # at the top (the highest second coordinate), so that it is drawn as it is printed.
@@ -473,15 +331,6 @@ def _steps(shares: Floats, top: float, *, closed: bool) -> str:
 LEVELS = 9
 #: Pairs of coordinates that are drawn at most.
 MAX_PAIRS = 6
-
-
-@dataclass(frozen=True)
-class Leaves:
-    """Cells of the partition: corners in the unit cube, each of shape (cells, coordinates), and their points."""
-
-    low: Floats
-    high: Floats
-    points: Ints
 
 
 def pairs_of(names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
@@ -504,21 +353,16 @@ def is_map(names: Sequence[str], pair: tuple[int, int]) -> bool:
     return first.startswith("lat") and second.startswith(("lon", "lng"))
 
 
-def density(points: Floats, axes: tuple[int, int], sides: tuple[int, int]) -> Floats:
+def density(points: Floats, axes: tuple[int, ...], sides: tuple[int, int]) -> Floats:
     """Shares of all points in ``sides[0]`` columns and ``sides[1]`` rows; zeros without points.
 
     >>> density(np.array([[0.1, 0.9], [0.2, 1.0], [0.9, 0.1]]), (0, 1), (2, 2)).round(2).tolist()
     [[0.67, 0.0], [0.0, 0.33]]
     """
     columns, rows = sides
-    x, y = _places(points[:, axes[0]], columns), _places(points[:, axes[1]], rows)
+    x, y = _places(points[:, axes[0]], columns), _places(points[:, axes[-1]], rows)
     counts = np.bincount((rows - 1 - y) * columns + x, minlength=rows * columns).reshape(rows, columns)
     return counts / max(1, len(points))
-
-
-def profile(points: Floats, side: int) -> Floats:
-    """Shares of all points in ``side`` parts of the only coordinate."""
-    return np.bincount(_places(points[:, 0], side), minlength=side) / max(1, len(points))
 
 
 def top_share(maps: Sequence[Floats]) -> float:
@@ -543,37 +387,6 @@ def levels(shares: Floats, top: float) -> Ints:
     return np.where(shares > 0, np.maximum(steps, 1), 0).astype(np.int64)
 
 
-def leaves(space: Space, cells: Ints, depth: int, most: int, category: tuple[int, ...] = ()) -> Leaves:
-    """The cells that hold records, each cut as long as it holds more than ``1/most`` of them and the tree goes on.
-
-    A cell that is cut no more counts its records; cells without any are among them, so that the whole space is covered.
-
-    Args:
-        cells: of the records, at ``depth``; released ones, whose tree this is.
-        category: code of each categorical column, which all these records have; the cells are those within it.
-    """
-    limit, level, ordered = len(cells) / most, 0, np.sort(cells)
-    waiting, found = np.zeros(1, np.int64), []
-    while len(waiting):
-        ends = np.stack([waiting, waiting + 1]) << (depth - level)
-        before, until = np.searchsorted(ordered, ends)
-        counts = until - before
-        low, high = space.boxes(waiting, level)
-        first, sizes = np.array(space.categorical), high - low
-        inside = (sizes[:, first] == 1).all(axis=1) & (low[:, first] == category).all(axis=1)
-        done = (counts <= limit) | (sizes[:, ~first] == 1).all(axis=1) | (level == depth)
-        keep = inside & done
-        found.append((low[keep][:, ~first], high[keep][:, ~first], counts[keep]))
-        # A cell of several categories is cut whatever it holds; one of another category leads nowhere.
-        touches = (low[:, first] <= category).all(axis=1) & (np.array(category) < high[:, first]).all(axis=1)
-        on = waiting[touches & ~keep & (level < depth)]
-        # The second half of a cell with one code is that cell again.
-        waiting, level = np.stack([on << 1, on << 1 | 1], axis=1).ravel(), level + 1
-    lows, highs, counts_ = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    whole = np.array(space.sizes)[~np.array(space.categorical)]
-    return Leaves(lows / whole, highs / whole, counts_)
-
-
 def _places(values: Floats, side: int) -> Ints:
     return np.clip((values * side).astype(np.int64), 0, side - 1)
 
@@ -591,7 +404,6 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
             "Categories" if view.categorical else "",
             categories(run, dates),
         ),
-        ("partition", "Partition" if run.tables else "", partition(run, dates)),
         ("errors", "Errors", limits(run)),
     ]
     more = f" in {integer(view.space.categories)} categories" if view.categorical else ""

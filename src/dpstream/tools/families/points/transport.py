@@ -15,8 +15,7 @@ What is exact and what is not:
       E[mean] - E[floor_a] - E[floor_b]  <=  W1  <=  E[mean].
 
   (W1 is convex, which gives the right side and ``W1(sample, set) <= E[floor]``; the triangle does the rest.)
-* ``largest_marginal`` is a lower bound at any size: a projection to one coordinate makes no distance longer.
-* ``dyadic_bound`` is an upper bound at any size: a plan of transport that need not be the best.
+* The largest distance of one coordinate is a lower bound at any size: a projection makes no distance longer.
 """
 
 from __future__ import annotations
@@ -32,13 +31,10 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import from_extra
-from dpstream.families.points.online import check_points
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 #: Pairs of points that a linear program may have.
 _MAX_PAIRS = 40_000
-#: Cells' indices have to fit 62 bits.
-_MAX_BITS = 62
 #: Squares along each side of a grid, by the number of coordinates.
 _SIDES = {2: 64, 3: 12}
 
@@ -71,7 +67,8 @@ class Distance:
 
     Attributes:
         value: W1 itself (``how`` is ``exact``), or an estimate within the bounds.
-        lower, upper: W1 is between them, whatever was sampled.
+        lower: W1 is no less: the largest exact distance of one coordinate.
+        upper: W1 is no more; of samples their mean distance, which is too large on average.
         how: ``exact``, ``grid`` or ``samples``.
         samples: what these say; None where there are none.
     """
@@ -127,14 +124,14 @@ def w1(
     if len(a) == len(b) <= sample or len(a) * len(b) <= _MAX_PAIRS:
         value = assignment(a, b, periodic=periodic)
         return Distance(value, value, value, "exact")
-    lower, upper = largest_marginal(a, b, periodic=periodic), dyadic_bound(a, b, periodic=periodic)
+    lower = max(line(a[:, i], b[:, i], periodic=bool(around[i])) for i in range(dimension))
     if method == "best" and dimension in _SIDES:
         side = _SIDES[dimension]
         value = grid_distance(a, b, side, periodic=periodic)
-        lower, upper = max(lower, value - 1.0 / side), min(upper, value + 1.0 / side)
-        return Distance(min(max(value, lower), upper), lower, upper, "grid")
+        lower, upper = max(lower, value - 1.0 / side), value + 1.0 / side
+        return Distance(max(value, lower), lower, upper, "grid")
     found = sampled(a, b, periodic=periodic, sample=sample, repeats=repeats, seed=seed)
-    return Distance(min(max(found.corrected, lower), upper), lower, upper, "samples", found)
+    return Distance(max(found.corrected, lower), lower, max(found.mean, lower), "samples", found)
 
 
 def sampled(
@@ -215,50 +212,11 @@ def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
     return _program(costs)
 
 
-def largest_marginal(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
-    """A lower bound on W1: the largest exact distance of one coordinate."""
-    return max(line(a[:, i], b[:, i], periodic=i in periodic) for i in range(a.shape[1]))
-
-
-def dyadic_bound(a: Floats, b: Floats, *, periodic: Sequence[int] = (), levels: int | None = None) -> float:
-    """An upper bound on W1 for millions of points: masses are balanced in cells of side 2^-levels, then in larger ones.
-
-    What is matched in a cell moves by its side at most (half the circle where all coordinates are periodic).
-
-    Args:
-        levels: the finest cells'; by default as many as 62 bits allow, up to 12. Finer cells make no bound worse.
-
-    Cost: one sort of the points' cells.
-
-    >>> dyadic_bound(np.array([[0.1, 0.1]]), np.array([[0.9, 0.1]]))
-    1.0
-    """
-    a, b, around = _checked(a, b, periodic)
-    dimension = a.shape[1]
-    finest = min(12, _MAX_BITS // dimension) if levels is None else levels
-    if not 0 <= finest * dimension <= _MAX_BITS:
-        raise ConfigError(
-            f"levels = {levels}", where="dyadic_bound", allowed=f"0 to {_MAX_BITS // dimension}"
-        )
-    cells = np.concatenate([_cells(a, finest), _cells(b, finest)])
-    # Whole masses in units of 1/(mn): balanced cells cancel without rounding.
-    masses = np.repeat([len(b), -len(a)], [len(a), len(b)])
-    positive, total = len(a) * len(b), 0.0
-    for level in range(finest, -1, -1):
-        cells, index = np.unique(cells if level == finest else cells >> dimension, return_inverse=True)
-        masses = np.bincount(index, weights=masses, minlength=len(cells)).astype(np.int64)
-        left = int(np.maximum(masses, 0).sum())
-        side = 2.0**-level
-        total += (positive - left) * (min(side, 0.5) if around.all() else side)
-        positive = left
-    return total / (len(a) * len(b))
-
-
 def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     if np.ndim(a) != 2 or np.shape(a)[1] < 1:
         raise DataError("points are not an array of rows", where="w1", allowed="shape (points, coordinates)")
     dimension = int(np.shape(a)[1])
-    a, b = check_points(a, dimension), check_points(b, dimension)
+    a, b = _check_points(a, dimension), _check_points(b, dimension)
     if not len(a) or not len(b):
         raise DataError("a set of points is empty", where="w1", allowed="one point or more")
     if not set(periodic) <= set(range(dimension)):
@@ -266,6 +224,26 @@ def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Flo
             f"periodic = {list(periodic)}", where="w1", allowed=f"coordinates 0 to {dimension - 1}"
         )
     return a, b, np.isin(np.arange(dimension), list(periodic))
+
+
+def _check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
+    """Points as an array (m, d) of float64; messages name no value and no number of points.
+
+    Errors:
+        DataError: another shape or kind, a value that is no number, or one outside of 0 to 1.
+    """
+    array = np.asarray(points)
+    if array.ndim != 2 or array.shape[1] != dimension or array.dtype.kind not in "fiu":
+        raise DataError(
+            "a batch is not an array of points of the declared dimension",
+            where="points",
+            allowed=f"numbers, shape (any, {dimension})",
+        )
+    array = array.astype(np.float64, copy=False)
+    # Written so that NaN fails as well.
+    if not ((array >= 0.0) & (array <= 1.0)).all():
+        raise DataError("a coordinate is not in the unit cube", where="points", allowed="from 0 to 1")
+    return array
 
 
 def _one_repeat(
@@ -336,14 +314,3 @@ def _median(values: Floats, weights: Floats) -> float:
     order = np.argsort(values, kind="stable")
     above = np.cumsum(weights[order])
     return float(values[order[np.searchsorted(above, above[-1] / 2.0)]])
-
-
-def _cells(points: Floats, level: int) -> Ints:
-    """Indices of the cells of side 2^-level; the last ``d`` bits are the last halving of each coordinate."""
-    dimension = points.shape[1]
-    places = np.minimum((points * 2.0**level).astype(np.int64), (1 << level) - 1)
-    cells = np.zeros(len(points), np.int64)
-    for bit in range(level - 1, -1, -1):
-        for i in range(dimension):
-            cells = (cells << 1) | ((places[:, i] >> bit) & 1)
-    return cells

@@ -8,10 +8,11 @@ import numpy as np
 
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import AIM, Baseline
+from dpstream.families.tabular import Baseline
+from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.measures import OfflineCeiling
-from dpstream.tools.evaluate.prediction import SEED
+from dpstream.tools.evaluate.metrics import SEED
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -31,7 +32,7 @@ def _sample(config: Config, workload: Workload, table: Codes, rows: int) -> Code
     unit = config.unit if config.unit.name in _UNITS else Event()
     plan = Baseline(workload, offline=AIM()).calibrate(config.budget.budget, unit, 1)
     batch = EncodedBatch(workload.domain, np.asfortranarray(table))
-    return plan.offline.run(batch, "inserts", Randomness.seeded(SEED)).sample(rows, SEED)
+    return plan.offline.run(batch, "inserts", Randomness.seeded(SEED)).model.sample(rows, SEED)
 
 
 OFFLINE_CEILING: Final = OfflineCeiling(_sample)

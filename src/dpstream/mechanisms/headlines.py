@@ -1,0 +1,104 @@
+"""Headline marginals: they are measured whenever anything is, with a share of the budget of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from dpstream.core.contracts import HEADLINE_SHARE, Headline, check_share
+from dpstream.core.errors import ConfigError, DpstreamError, LimitError
+from dpstream.core.graphical import tree_cells
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import Workload
+from dpstream.mechanisms.joint_groups import draw_shares
+
+_WHERE = "[accuracy] headline"
+
+
+def headline_cliques(domain: Domain, headline: Headline) -> tuple[Clique, ...]:
+    """The marginals by positions of columns.
+
+    Errors:
+        ConfigError: an unknown column, one that a marginal has twice, or a marginal that is there twice.
+    """
+    if not headline:
+        return ()
+    try:
+        return Workload.of(domain, headline).cliques
+    except DpstreamError as error:
+        place = (error.where or "").removeprefix("workload").replace("table", "marginal")
+        allowed = "each marginal once" if "twice" in error.what else error.allowed
+        what = error.what.replace("the table", "the marginal")
+        raise type(error)(what, where=f"{_WHERE}{place}", allowed=allowed) from None
+
+
+def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) -> tuple[Headline, Fraction]:
+    """Both options of a recipe, checked.
+
+    Errors:
+        ConfigError: see ``headline_cliques``; a share that leaves nothing to the other marginals, or none.
+        LimitError: more cells than the table's model may have.
+    """
+    exact = check_share(share, "headline_share", "[accuracy] headline_share")
+    if isinstance(headline, str) or not isinstance(headline, Sequence):
+        raise ConfigError(
+            "not a list of marginals", where=_WHERE, allowed='such as [["zip"], ["zip", "cause"]]'
+        )
+    if not headline and exact != HEADLINE_SHARE:
+        raise ConfigError(
+            "a share is set for headlines, and there are none",
+            where="[accuracy] headline_share",
+            allowed="a headline, or no share",
+        )
+    cliques = headline_cliques(domain, tuple(headline))
+    if cliques and tree_cells(domain, cliques) > max_cells:
+        labels = ", ".join(domain.label(clique) for clique in cliques)
+        raise LimitError(
+            f"a model with the headlines {labels} has more cells than it may",
+            where=_WHERE,
+            allowed=f"max_cells = {max_cells}; raise it, or name fewer or smaller marginals",
+        )
+    return tuple(tuple(columns) for columns in headline), exact
+
+
+def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budget, Budget | None]:
+    """What is left for everything else, and the budget of each headline marginal; without headlines all, and None."""
+    if not headlines:
+        return budget, None
+    return budget.scaled(1 - share), budget.scaled(share / headlines)
+
+
+def headline_draws(
+    sizes: Sequence[int], each: Budget, *, level: bool
+) -> list[tuple[tuple[int, ...], Budget]]:
+    """Places of headline marginals in groups of one draw each, with the group's budget; under zCDP none are together.
+
+    Args:
+        each: what each of them has where it is measured by itself.
+        level: whether the number of records is public.
+    """
+    if not isinstance(each, PureDP):
+        return [((place,), each) for place in range(len(sizes))]
+    return [(group, each.scaled(share * len(sizes))) for group, share in draw_shares(sizes, level=level)]
+
+
+def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]]) -> str:
+    """How headlines get their noise, by the groups of one draw each; for plans."""
+    alone = [noise.describe() for group, noise in draws if len(group) == 1]
+    shared = [
+        f"{'all' if len(draws) == 1 else len(group)} together with {noise.describe()}"
+        for group, noise in draws
+        if len(group) > 1
+    ]
+    return ", ".join([*shared, *(f"each by itself with {one}" for one in dict.fromkeys(alone))])
+
+
+def headline_options(headline: Headline, share: Fraction) -> dict[str, Any]:
+    """Both options for manifests, where there are headlines."""
+    if not headline:
+        return {}
+    return {"headline": [list(columns) for columns in headline], "headline_share": str(share)}

@@ -1,0 +1,187 @@
+"""The options of streams of tables, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+from dpstream.core import counters
+from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
+from dpstream.core.tables import Workload
+from dpstream.mechanisms.headlines import headline_options
+from dpstream.mechanisms.plans import DEFAULT_ROUNDS, default_rounds
+
+
+def _workload(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Workload:
+    if section.has("workload"):
+        spec = section.raw("workload")
+        with located(section.place("workload")):
+            workload = Workload.parse(given.domain, spec)
+        chosen = f"{len(workload)} chosen marginals" if isinstance(spec, list) else str(spec)
+        section.note("workload", chosen, default=False)
+        return workload
+    single = len(given.domain) == 1
+    spec = "all-1-way" if single else "all-2-way"
+    section.note("workload", spec, default=True, reason="there is one column" if single else None)
+    with located(section.place("workload")):
+        return Workload.parse(given.domain, spec)
+
+
+def _k(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int:
+    """How many marginals are measured at a step; the default depends on the workload."""
+    workload: Workload = earlier["workload"]
+    most = len(workload)
+    value = section.raw("k") if section.has("k") else default_rounds(workload)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        what = f"{shown(value)} does not fit a workload of {most} marginals"
+        raise section.wrong("k", what, f"1 to {most}")
+    section.note("k", f"{value} marginals of {most}", default=not section.has("k"))
+    return value
+
+
+def _rounds(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int | None:
+    value = section.count("rounds")
+    if value is None:
+        _chosen(section, "rounds", "from a noisy number of records")
+    return value
+
+
+def _aim_share(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Fraction | None:
+    if section.has("measure_share"):
+        return section.share("measure_share", Fraction(1, 2))
+    _chosen(section, "measure_share", "4/5 of an epsilon, 9/10 of a rho")
+    return None
+
+
+def _chosen(section: SectionReader, key: str, value: str) -> None:
+    section.note(key, value, default=True, reason=f"the page on AIM tells how {key} was chosen")
+
+
+def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
+    """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
+    values = {item.name: getattr(recipe, item.name) for item in fields(recipe)} | known
+    if isinstance(values.get("prior"), PublicPrior):
+        values["prior"] = dict(values["prior"].facts)
+    if "headline" in values:
+        values |= headline_options(values.pop("headline"), values.pop("headline_share"))
+    return {
+        name: value.as_option()
+        if isinstance(value, Workload)
+        else str(value)
+        if isinstance(value, Fraction)
+        else value
+        for name, value in values.items()
+    }
+
+
+WORKLOAD = Option(
+    'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}, '
+    '{pairs_with = ["rent"], weight = 2}, "all-1-way"]',
+    "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`. `pairs_with` "
+    "stands for all pairs that contain one of these columns. A marginal that is listed by itself keeps its own weight; "
+    "of groups that share it the last one sets it.",
+    "pairs of columns are what most readers of a table look at",
+    "all-2-way",
+    read=_workload,
+    fragment={
+        "anyOf": [
+            {"type": "string", "pattern": "^all-[1-9][0-9]*-way$"},
+            {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        TEXTS,
+                        {
+                            "type": "object",
+                            "properties": {"columns": TEXTS, "weight": NUMBER},
+                            "required": ["columns"],
+                            "additionalProperties": False,
+                        },
+                        {
+                            "type": "object",
+                            "properties": {"pairs_with": {**TEXTS, "minItems": 1}, "weight": NUMBER},
+                            "required": ["pairs_with"],
+                            "additionalProperties": False,
+                        },
+                        {"type": "string", "pattern": "^all-[1-9][0-9]*-way$"},
+                    ]
+                },
+            },
+        ]
+    },
+)
+K = Option(
+    "1 to the number of marginals",
+    "Marginals measured at every step, or in every run of a black box.",
+    "each further one takes its share of the noise budget from the others",
+    f"{DEFAULT_ROUNDS}, or all marginals if fewer",
+    read=_k,
+    fragment=COUNT,
+)
+COUNTER = Option(
+    meaning="How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter "
+    "whose running sums have the smallest predicted error; where marginals take turns, `simple`. `dpstream plan` shows "
+    "the figures. A stream keeps the counter that it began with.",
+    reason="the counter with the smallest predicted error for the measurements that a marginal can expect",
+    words=("best", *counters.COUNTER_NAMES),
+)
+SCORE = Option(
+    meaning="How a selection judges what a marginal would gain.",
+    reason="errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",
+)
+AGGREGATE = Option(
+    meaning="Which of a step's models is released: the last, or the average of all k.",
+    reason="the last model of a step knows all measurements of the step",
+)
+PAST = Option(
+    meaning="What is booked for a marginal at a step that did not measure it; `literal` is as published.",
+    reason="a model of the current batches knows more about this step than the whole table does",
+)
+PRIOR = Option(
+    meaning="Where each run starts: from the previous run's model, or from the uniform distribution.",
+    reason="a batch looks about like the batch before it, and its model is released already",
+)
+SELECT_SHARE = Option(
+    "an exact number between 0 and 1",
+    "Share of the budget for selections.",
+    "a choice can bear more noise than a measurement; the published split is 1/2",
+)
+STALENESS = Option(
+    "an exact number above 0, up to 1/2",
+    "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
+    "shorter epochs follow a stream more closely, longer ones have less noise",
+)
+MEASURE_SHARE = Option(
+    "an exact number between 0 and 1",
+    "Share of the budget for measurements; of AIM, of each round's.",
+    "the published split: half for choosing, half for measuring",
+    "1/2 (aim: 4/5 of an epsilon, 9/10 of a rho)",
+)
+ITERATIONS = Option(
+    "1 or more",
+    "Iterations of each fit; public post-processing, costs time only.",
+    "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
+)
+TREE_CELLS = Option(
+    "1 or more",
+    "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
+    "larger trees cost time and memory in proportion, and pay with large budgets only",
+)
+#: ``baseline.py`` names the recipes that it may be.
+OFFLINE = Option(
+    meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
+    "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
+    reason="batches are small, and it is as published",
+)
+#: The option of every recipe that has rounds; AIM reads its own in another way.
+ROUNDS = Option(
+    "a number from 1: to the cells of the workload with black_box = mwem, to 100 with offline = aim",
+    "Cells of marginals that MWEM measures in a run; marginals that a run of AIM selects.",
+    "each further one takes its share of a run's budget from the others",
+    "10, or all cells if fewer; of AIM, from a noisy number of records",
+)
+AIM_ROUNDS = ROUNDS.but(read=_rounds)
+AIM_SHARE = MEASURE_SHARE.but(read=_aim_share)

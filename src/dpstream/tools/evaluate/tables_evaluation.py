@@ -1,0 +1,186 @@
+"""What is said and written of a stream of tables against its truth: sentences, tables, and the rows of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.tables import Workload
+from dpstream.tools.evaluate.contract import (
+    EvaluationRequest,
+    EvaluationResult,
+    FamilyEvaluation,
+    SummaryTable,
+    blank,
+    measures_table,
+    number,
+    write_result_files,
+)
+from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
+from dpstream.tools.evaluate.judgement import Judgement
+from dpstream.tools.evaluate.metrics import ERRORS
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+
+def result_of(evaluation: Evaluation) -> EvaluationResult:
+    """What is printed and written of an evaluation."""
+    return EvaluationResult(
+        evaluation.stream,
+        tables_summary(evaluation),
+        tuple(_summary_parts(evaluation)),
+        [_step(entry) for entry in evaluation.steps],
+        () if evaluation.judgement is None else evaluation.judgement.measures,
+        evaluation,
+    )
+
+
+def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
+    """Write the files into a folder that ``open_private_folder`` gave; what is there is replaced."""
+    return write_result_files(result_of(evaluation), folder)
+
+
+def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
+    """Of our own mechanisms for tables: by default the marginals that they were asked for."""
+    config.table_recipe("evaluate")
+    return _compare(config, asked, asked.workload)
+
+
+def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
+    """Of any stream whose released columns are the private ones: by default single columns.
+
+    Errors:
+        ConfigError: others are released.
+    """
+    schema = config.schema()
+    if config.plan().released_schema(schema) != schema:
+        raise ConfigError(
+            "the stream does not release the columns of its private table: there is nothing to compare",
+            where=str(config.path),
+            allowed="a stream that does, or a family that brings an evaluation of its own",
+        )
+    return _compare(config, asked, asked.workload or "all-1-way")
+
+
+def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> EvaluationResult:
+    found = evaluate_run(
+        config,
+        state=asked.state,
+        out=asked.releases,
+        workload=None if workload is None else Workload.parse(config.schema().domain, workload),
+        steps=asked.steps,
+        every=asked.every,
+        synthetic="models" if asked.synthetic == "models" else "tables",
+        target=asked.target,
+        ceiling=asked.ceiling is not False,
+        progress=asked.progress,
+    )
+    return result_of(found)
+
+
+TABLES_EVALUATION: Final = FamilyEvaluation(
+    options=("workload", "steps", "every", "synthetic", "target", "ceiling", "state"),
+    refusal="the stream is one of tables",
+    find=_find,
+)
+#: Of a family that brings no evaluation.
+ANY_TABLES_EVALUATION: Final = replace(TABLES_EVALUATION, find=_find_any)
+
+
+def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
+    """The main numbers for programs, JSON-able; a number that does not exist is None."""
+    summary = {
+        "label": evaluation.label,
+        "format": 1,
+        "stream": evaluation.stream,
+        "guarantee": evaluation.guarantee,
+        "compared": evaluation.synthetic,
+        "workload": evaluation.workload,
+        "marginals": len(evaluation.cliques),
+        "released_steps": evaluation.released,
+        "evaluated_steps": [entry.step for entry in evaluation.steps],
+        "last": _step(evaluation.last),
+        "mean_of_last_ten": evaluation.mean(),
+        "steps_in_mean": [entry.step for entry in evaluation.among_last()],
+        "worst_workloads": [
+            {"columns": list(evaluation.columns[i]), "L1": error} for i, error in evaluation.worst()
+        ],
+        "judgement": None if evaluation.judgement is None else evaluation.judgement.as_dict(),
+        "notes": list(evaluation.notes),
+    }
+    made: dict[str, Any] = blank(summary)
+    return made
+
+
+def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
+    last, ten = found.last, found.mean()
+    period = f" ({last.period})" if last.period else ""
+    yield (
+        f"Stream {found.stream}: released {found.synthetic} against the private table, {found.workload} "
+        f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
+    )
+    yield f"What the releases promise: {found.guarantee}"
+    yield from (f"Note: {note}" for note in found.notes)
+    if found.judgement is not None:
+        yield f"Verdict on step {last.step}{period}: {found.judgement.words}"
+        yield measures_table(found.judgement.measures)
+        yield from (f"Note: {text}" for text in found.judgement.missing)
+        yield from _learned_words(found.judgement)
+        yield from _broken_words(found.judgement)
+    errors = last.errors.as_dict()
+    rows = [
+        [
+            name,
+            words,
+            *(number(values[f"{kind}{name}"]) for values in (errors, ten) for kind in ("Avg", "Max")),
+        ]
+        for name, words in ERRORS.items()
+    ]
+    headings = [
+        "error",
+        "what it is",
+        f"step {last.step}: mean",
+        "largest",
+        f"{found.mean_words()}: mean",
+        "largest",
+    ]
+    yield SummaryTable(
+        f"Errors of {len(found.cliques)} marginals, as papers give them", headings, rows, right=[2, 3, 4, 5]
+    )
+    yield (
+        f"True records {last.records}, synthetic rows {last.rows}; change against the release before (churn, from "
+        f"releases alone): {number(last.churn)} (total variation)."
+    )
+    worst = [[" x ".join(found.columns[i]), number(error)] for i, error in found.worst(5)]
+    yield SummaryTable(
+        f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1]
+    )
+
+
+def _learned_words(judged: Judgement) -> Iterator[str]:
+    if len(judged.targets) == 1:
+        (target,) = judged.targets
+        areas = ", ".join(f"{name} {area:.2f}" for name, area in target.areas.items())
+        yield f"Predicting {target.column}, area under the ROC curve by the table that taught it: {areas}."
+
+
+def _broken_words(judged: Judgement) -> Iterator[str]:
+    if judged.broken:
+        rows = sum(judged.broken.values())
+        told = "every released row satisfies them" if not rows else f"{rows} times a released row breaks one"
+        yield f"Declared constraints: {len(judged.broken)}; {told}."
+
+
+def _step(entry: StepEvaluation) -> dict[str, Any]:
+    return {
+        "step": entry.step,
+        "period": entry.period,
+        "true_records": entry.records,
+        "synthetic_rows": entry.rows,
+        **entry.errors.as_dict(),
+        "churn": entry.churn,
+    }
