@@ -92,9 +92,7 @@ def compared(repeats: int) -> list[str]:
     ways: dict[str, _Rerun] = {
         "scheduler, gamma 0.1": BBScheduler(box, 2000, gamma="0.1"),
         "scheduler, gamma 0.5": BBScheduler(box, 2000, gamma="0.5"),
-        "scheduler, gamma 0.5, paper's budgets": BBScheduler(box, 2000, accounting="paper", gamma="0.5"),
         "improver, c 0.1": BBImprover(box, 2000, c="0.1"),
-        "improver, c 0.1, paper's budgets": BBImprover(box, 2000, accounting="paper", c="0.1"),
     }
     rows = [
         f"    {name:<42}" + "".join(f"{e:>10.4f}" for e in errors(way, repeats)) for name, way in ways.items()
