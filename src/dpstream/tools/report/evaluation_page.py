@@ -356,9 +356,8 @@ def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
             ("broken", "Constraints", broken_section(judged)),
         ]
     sections.append(("reading", "How to read it", reading_section(found)))
-    compared = "published table" if found.synthetic == "tables" else "model in the secret state"
     about = (
-        f"The {compared} as of {dates.words(last.step)}: {integer(last.rows)} invented records, compared with "
+        f"The published table as of {dates.words(last.step)}: {integer(last.rows)} invented records, compared with "
         f"{integer(last.records)} private ones."
     )
     nav = [element("a", title, href=f"#{name}") for name, title, made in sections if made is not None]
