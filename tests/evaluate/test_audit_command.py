@@ -52,7 +52,7 @@ def rewrite(config, *changes):
 
 
 def test_all_as_it_must_be(audits, tmp_path):
-    audits(exact=[HOLDS, CAUGHT], streams=[BOUND])
+    audits(exact=[HOLDS, CAUGHT], counters=[BOUND])
     result = dpstream("audit", "--processes", 1, "--out", tmp_path / "new" / "folder")
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["verdict", "claimed", "found", "kind", "subject"]
@@ -79,7 +79,7 @@ def test_an_attack_that_finds_nothing_without_noise_either_is_no_evidence(audits
     blind = replace(
         sees, subject="attack: closest record", attack=replace(made, without_noise=0.5, blind=True)
     )
-    audits(streams=[sees, blind, HOLDS, CAUGHT])
+    audits(counters=[sees, blind, HOLDS, CAUGHT])
     result = dpstream("audit", "--processes", 1, "--out", tmp_path)
     (line,) = [line for line in result.stdout.splitlines() if "closest record" in line]
     assert line.startswith("sees nothing here")
@@ -110,7 +110,7 @@ def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
 
 def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):
     bad = replace(BOUND, found=1.3)
-    audits(streams=[bad], exact=[CAUGHT])
+    audits(counters=[bad], exact=[CAUGHT])
     result = dpstream("audit", "--processes", 1, "--out", tmp_path, code=3)
     assert "error: audit: good stream loses 1.3 and claims 1 (epsilon)" in result.stderr
     assert "EXCEEDS" in result.stdout
@@ -138,7 +138,7 @@ def test_a_control_that_was_missed(audits):
         (
             ("--only", "exact,nonsense"),
             "there is no audit 'nonsense' (allowed: aim, census, classifiers, counters, exact, panels, points, "
-            "pooled, questions, schedulers, selection, streams, turnover)",
+            "pooled, published, questions, samplers, schedulers, turnover)",
         ),
         (("--only", " , "), "no audit is named"),
         (("missing.toml",), "missing.toml"),
@@ -150,9 +150,9 @@ def test_wrong_arguments(arguments, sentence):
 
 
 def test_wrong_places(config, tmp_path):
-    error = dpstream("audit", config, "--only", "streams", code=2).stderr
+    error = dpstream("audit", config, "--only", "points", code=2).stderr
     assert (
-        "no audit 'streams' of a configuration file (allowed: attacks, exact, samplers, transcripts)" in error
+        "no audit 'points' of a configuration file (allowed: attacks, exact, samplers, transcripts)" in error
     )
     for place in (config, config / "below"):
         assert "a file" in dpstream("audit", config, "--only", "exact", "--out", place, code=2).stderr

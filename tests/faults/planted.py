@@ -506,9 +506,9 @@ FAULTS = (
         "tables",
         "a level of points spends its sparse counter's share twice",
         "families/points/cells.py",
-        "        scale = 1 / (self.spent(depth, level) * (1 - self.design.test_share))",
-        "        scale = 1 / (self.spent(depth, level) * (1 + self.design.test_share))",
-        ("points",),
+        "DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))",
+        "DiscreteLaplace(1 / epsilon))",
+        ("points/test_audit.py", "points"),
     ),
     # What is published, and how.
     Fault(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
-    "streams, turnover (CONFIG: attacks, exact, samplers, transcripts).",
+    help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, published, questions, samplers, "
+    "schedulers, turnover (CONFIG: attacks, exact, samplers, transcripts).",
 )
 @click.option(
     "--minutes",

@@ -147,7 +147,7 @@ class AuditReport:
         what = (
             f"the stream {self.config} as it is configured"
             if self.config
-            else "the counters, selectors, panels, points, schedulers, classifiers, questions and whole streams of "
+            else "the counters, selectors, samplers, tables, panels, points, schedulers, classifiers and questions of "
             "this program"
         )
         return (
@@ -310,7 +310,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Attacks on the releases", ("attack",)),
     ("This configuration", ("configured",)),
     ("Counters", ("counter",)),
-    ("Selections", ("permute", "exponential")),
+    ("Noise and selections", ("permute", "exponential", "sampler", "choice")),
     ("Tables", ("DP-STabS", "baseline", "pooled", "AIM", "equal rows", "published files")),
     ("Tables by key (census)", ("census",)),
     ("Panels", ("window", "cumulative")),
