@@ -106,9 +106,8 @@ def checked_steps(db: StoreDatabase, meta: dict[str, bytes]) -> Iterator[tuple[i
         seal, fits = bytes(stored), True
         if step - 1 == before[0]:
             opened = db.sealing.open(content, "content", step)
-            fits = hmac.compare_digest(
-                step_seal(meta["key"], before[1], step, batch_id, opened, *columns), seal
-            )
+            wanted = step_seal(meta["key"], before[1], step, batch_id, opened, *columns)
+            fits = hmac.compare_digest(wanted, seal)
         before = step, seal
         yield step, seal, bool(columns[2]), fits
 
