@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.graphical import Measurement
 from dpstream.core.privacy import Event, PureDP, Randomness
@@ -88,13 +89,11 @@ def test_the_sum_of_a_swinging_column_is_no_worse_than_what_was_measured() -> No
 
 def test_estimates_with_a_season_are_packed_exactly() -> None:
     estimates, _, _ = seasonal(12.0, 20.0)
-    again = Estimates.of(estimates.cells, estimates.arrays(), 12.0)
-    assert "spreads" in estimates.arrays()
-    assert "spreads" not in seasonal(None, 20.0)[0].arrays()
+    again = unpack_fields(Estimates, pack_fields(estimates), cells=estimates.cells, season=12.0)
+    again.check()
     np.testing.assert_array_equal(estimates.expected_rates([49]), again.expected_rates([49]))
-    wrong = estimates.arrays() | {"spreads": np.zeros(2)}
     with pytest.raises(StoreDamagedError):
-        Estimates.of(estimates.cells, wrong, 12.0)
+        replace(estimates, spreads=[0.0, 0.0]).check()
 
 
 def test_a_column_is_the_mean_by_precision_of_all_that_tells_of_it() -> None:
