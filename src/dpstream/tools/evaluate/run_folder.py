@@ -128,11 +128,6 @@ class PublishedRun:
         """What the records that are counted are called."""
         return str((self.manifest.get("accuracy") or {}).get(COUNTED, "records"))
 
-    @property
-    def in_epochs(self) -> bool:
-        """Whether steps are measured together."""
-        return "staleness" in self.manifest["mechanism"].get("options", {})
-
 
 @dataclass(frozen=True)
 class Folder:

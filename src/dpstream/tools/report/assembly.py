@@ -368,7 +368,10 @@ def table_of_verdicts(
 
 
 def conclusions(
-    rows: Sequence[tuple[str, str | None, Sequence[Html | str], Html | None]], summary: str, *more: Html
+    rows: Sequence[tuple[str, str | None, Sequence[Html | str], Html | None]],
+    summary: str,
+    *more: Html,
+    title: str = "What you may conclude, and how wrong it may be",
 ) -> Html:
     """What one may conclude: a row for each use, and below it what opens.
 
@@ -391,7 +394,7 @@ def conclusions(
     ]
     return join(
         [
-            element("h2", "What you may conclude, and how wrong it may be", class_="quiet"),
+            element("h2", title, class_="quiet"),
             element("table", element("tbody", made), class_="verdicts"),
             element("details", element("summary", summary), *more),
         ]
