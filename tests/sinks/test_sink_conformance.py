@@ -18,7 +18,6 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
-from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks import (
     DuckDBFeed,
     FolderAndFeed,
@@ -27,6 +26,7 @@ from dpstream.io.sinks import (
     StandardOutput,
     database_feed,
 )
+from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
 from dpstream.stream import Sink
 

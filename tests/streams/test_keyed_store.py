@@ -15,9 +15,9 @@ from toy_stream import SCHEMA
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import PresentTable
-from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.stream import KeyedBatch, KeyRules, Publishing, Snapshot, StateKey, Stream
 from dpstream.stream.store import present_rows, store_database
 from dpstream.stream.store.archive import export_store, import_store

@@ -16,14 +16,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import ExpectedErrors, Explanation, PrintedTable, StreamPlan
-from dpstream.core.contracts.verdicts import (
-    NOT_KNOWN,
-    PREDICTED,
-    THRESHOLDS,
-    Verdict,
-    only_good_news,
-    verdicts_from,
-)
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -38,6 +30,14 @@ from dpstream.core.privacy import (
 from dpstream.project.sections import round_down
 from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
+from dpstream.stream.release.verdicts import (
+    NOT_KNOWN,
+    PREDICTED,
+    THRESHOLDS,
+    Verdict,
+    only_good_news,
+    verdicts_from,
+)
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
-from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
@@ -22,6 +21,7 @@ from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project.planning import expected_facts, guarantee, told_base
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
+from dpstream.stream.release.verdicts import MEANING, PREDICTED, SIMULATED
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, check_local, read_bytes
-from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import listed_hashes
+from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.table_files import (
     FORMATS,

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Codes
-from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
+from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.change_tables import ID, OP, content_sha256
+from dpstream.io.sinks.change_tables import ID, OP, content_sha256
 from dpstream.stream.release.persistent_records import Succession
 
 RecordKind = Literal["fresh", "persistent"]

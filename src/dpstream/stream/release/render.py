@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
-from dpstream.core.tables.change_tables import content_sha256
+from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.explanation import sentence
-from dpstream.core.contracts.verdicts import (
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
+from dpstream.core.version import __version__
+from dpstream.stream.predecessor_cost import own_budget
+from dpstream.stream.release.fitness import Fitness, fitness_of_step
+from dpstream.stream.release.verdicts import (
     MEANING,
     NOT_KNOWN,
     PREDICTED,
@@ -22,11 +27,6 @@ from dpstream.core.contracts.verdicts import (
     Use,
     Verdict,
 )
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
-from dpstream.core.version import __version__
-from dpstream.stream.predecessor_cost import own_budget
-from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
