@@ -88,7 +88,8 @@ def _pack(hint: Any, value: Any, path: str, arrays: _Arrays) -> Any:
 
 def _joined(parts: Sequence[NDArray[Any]], path: str, arrays: _Arrays) -> list[list[int]]:
     """Several arrays as one, and their shapes."""
-    arrays[path] = np.concatenate([part.ravel() for part in parts]) if parts else np.empty(0)
+    if parts:
+        arrays[path] = np.concatenate([part.ravel() for part in parts])
     return [list(part.shape) for part in parts]
 
 

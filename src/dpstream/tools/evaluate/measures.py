@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
+from dpstream.stream.release.verdicts import NOT_KNOWN, THRESHOLDS
 
 
 @dataclass(frozen=True)

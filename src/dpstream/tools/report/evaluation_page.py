@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import THRESHOLDS
 from dpstream.core.version import __version__
+from dpstream.stream.release.verdicts import THRESHOLDS
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.judgement import TEACHES, Judgement

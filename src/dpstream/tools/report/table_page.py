@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
-from dpstream.core.schema.folding import Group, fold
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.folding import Group, fold
 from dpstream.stream.release.released_verdicts import average_words
 from dpstream.tools.evaluate.metrics import churn, cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table
+from dpstream.stream.release.verdicts import NOT_KNOWN
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions, errors_section
