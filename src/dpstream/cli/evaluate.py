@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate", short_help="Compare the releases with the private table (not releasable).")
-@of_stream("--state", "--releases")
+@of_stream("--releases")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option(
     "--out",
     type=FilePath("folder"),
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 @json_option
 def command(
     config: Config,
+    state: str | None,
     out: str | None,
     workload: str | None,
     listed: str | None,
@@ -89,7 +91,7 @@ def command(
     with counted_progress("evaluated", "steps", quiet=as_json) as progress:
         asked = EvaluationRequest(
             releases=config.output.dir,
-            state=config.state_dir,
+            state=None if state is None else Path(state),
             workload=workload,
             steps=None if listed is None else parse_steps(listed),
             every=every,
@@ -100,7 +102,7 @@ def command(
         )
         evaluation = tool_of("evaluation", FamilyEvaluation, config.family)
         evaluation.check(asked)
-        places = {"releases": config.output.dir, "state": config.state_dir}
+        places = {"releases": config.output.dir, "state": config.at(state).state_dir}
         folder = config.path.parent / "evaluation" if out is None else Path(out)
         check_private_folder(folder, places, where="--out")
         result = evaluation.find(config, asked)
