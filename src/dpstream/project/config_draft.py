@@ -172,10 +172,10 @@ _QUESTIONS = {
 }
 
 
-def _one_of(answers: Sequence[str], allowed: str) -> Callable[[str], str]:
+def _one_of(answers: Sequence[str], wrong: str, allowed: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in answers:
-            raise ConfigError(f"{text!r} cannot be used", allowed=allowed)
+            raise ConfigError(wrong.format(repr(text)), allowed=allowed)
         return text
 
     return read
@@ -194,7 +194,12 @@ def about_person(columns: Sequence[str], likely: str | None = None) -> Question:
     )
     if likely is not None:
         words += f" It may be {likely!r}, whose values come again and again."
-    return Question("user_column", words, "", _one_of(columns, "a column of the data, or an empty answer"))
+    return Question(
+        "user_column",
+        words,
+        "",
+        _one_of(columns, "there is no column {}", "a column of the data, or an empty answer"),
+    )
 
 
 def about_points(place: tuple[str, str]) -> Question:
@@ -204,7 +209,9 @@ def about_points(place: tuple[str, str]) -> Question:
         f"Columns {place[0]!r} and {place[1]!r} look like coordinates. Follow them more finely than bins do? Then "
         f"answer {POINTS}: the number of records of every step is declared public. Else an empty answer."
     )
-    return Question("mechanism", words, "", _one_of([POINTS], f"{POINTS}, or an empty answer"))
+    return Question(
+        "mechanism", words, "", _one_of([POINTS], "{} cannot be used", f"{POINTS}, or an empty answer")
+    )
 
 
 _SHAPES = {
