@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate", short_help="Compare the releases with the private table (not releasable).")
-@of_stream("--releases")
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@of_stream("--state", "--releases")
 @click.option(
     "--out",
     type=FilePath("folder"),
@@ -36,14 +35,6 @@ if TYPE_CHECKING:
     help="Every N-th step and the last one. By default every tenth and the last ten.",
 )
 @click.option(
-    "--from",
-    "synthetic",
-    type=click.Choice(["tables", "models"]),
-    default="tables",
-    show_default=True,
-    help="The published tables, or the models in the secret state (no sampling error).",
-)
-@click.option(
     "--target",
     metavar="COLUMN",
     help="Judge how well this column is predicted from the others; by default each in turn.",
@@ -57,12 +48,10 @@ if TYPE_CHECKING:
 @json_option
 def command(
     config: Config,
-    state: str | None,
     out: str | None,
     workload: str | None,
     listed: str | None,
     every: int | None,
-    synthetic: str,
     target: str | None,
     without: bool,
     as_json: bool,
@@ -73,10 +62,9 @@ def command(
     beside the same number of two samples of real records, and of one offline run with the same budget, which most
     streams do not reach.
 
-    Reads the source, the releases and (with --from models) the state; changes none of them and costs no
-    budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that
-    are chosen by them are outside the guarantee. Points are compared by their distance (W1), panels by the usual
-    questions.
+    Reads the source and the releases; changes neither and costs no budget. The results are evaluation only, not
+    releasable: they hold exact private numbers, and options that are chosen by them are outside the guarantee. Points
+    are compared by their distance (W1), panels by the usual questions.
 
     \b
     Example:
@@ -91,18 +79,16 @@ def command(
     with counted_progress("evaluated", "steps", quiet=as_json) as progress:
         asked = EvaluationRequest(
             releases=config.output.dir,
-            state=None if state is None else Path(state),
             workload=workload,
             steps=None if listed is None else parse_steps(listed),
             every=every,
-            synthetic=None if synthetic == "tables" else synthetic,
             target=target,
             ceiling=False if without else None,
             progress=progress,
         )
         evaluation = tool_of("evaluation", FamilyEvaluation, config.family)
         evaluation.check(asked)
-        places = {"releases": config.output.dir, "state": config.at(state).state_dir}
+        places = {"releases": config.output.dir, "state": config.state_dir}
         folder = config.path.parent / "evaluation" if out is None else Path(out)
         check_private_folder(folder, places, where="--out")
         result = evaluation.find(config, asked)
