@@ -19,7 +19,6 @@ from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project.planning import expected_facts, guarantee, told_base
-from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
 from dpstream.stream.release.verdicts import MEANING, PREDICTED, SIMULATED
@@ -295,7 +294,7 @@ def _renewed(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...
 
 def limits_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     """What is not protected, in sentences."""
-    declared = [sentence(text) for text in shown_public(config.facts())]
+    declared = [sentence(text) for text in config.facts()["declared_public"]]
     return (
         *((_many_records(plan),) if isinstance(plan.unit, _RECORDS) else ()),
         "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "

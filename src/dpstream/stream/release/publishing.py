@@ -140,7 +140,7 @@ def record_facts(succession: Succession, step: int, may_change: Sequence[str]) -
     """What the manifest says about persistent records; all of it follows from released tables.
 
     Args:
-        may_change: see ``Publishing``; none leaves the facts as they were before there were updates.
+        may_change: see ``Publishing``.
     """
     updates = {"updates": succession.updates, "may_change": list(may_change)} if may_change else {}
     return {
