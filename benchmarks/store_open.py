@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from made_by import write_result
+from bench import show_result
 
 from dpstream import Batch, Publisher, Schema
 from dpstream.core.contracts import StreamPlan
@@ -80,7 +80,7 @@ def calibration(home: Path) -> None:
     """Fetch and hash what opening has to look at."""
     db = sqlite3.connect(home / "state" / "stream.sqlite")
     total = hashlib.sha256()
-    for row in db.execute("SELECT * FROM steps JOIN ledger USING (step) ORDER BY step"):
+    for row in db.execute("SELECT * FROM steps ORDER BY step"):
         for value in row:
             total.update(value if isinstance(value, bytes) else repr(value).encode())
     db.close()
@@ -157,10 +157,7 @@ def main() -> None:
         print(*measure(options.work, options.home, options.key))
         return
     text = report(options.steps)
-    print(text, end="")
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

@@ -392,7 +392,6 @@ def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str
 
 
 def _account_facts(state: AccountState) -> dict[str, Any]:
-    from dpstream.stream.ledger.limit import Limit
 
     total = state.total
     return {
@@ -417,12 +416,11 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
         ],
         "raised": [
             {
-                "entry": one.number,
-                "limit": one.content["limit"],
-                "limit_words": str(Limit.from_dict(one.content["limit"])),
-                "time": one.content["time"],
+                "entry": entry.number,
+                "limit": limit.as_dict(),
+                "limit_words": str(limit),
+                "time": entry.written,
             }
-            for one in state.entries
-            if one.content["kind"] == "raise"
+            for entry, limit in state.raised
         ],
     }

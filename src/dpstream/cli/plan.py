@@ -266,8 +266,8 @@ def _print_size(size: dict[str, Any]) -> None:
 
 
 def _print_expected(expected: dict[str, Any]) -> None:
-    from dpstream.core.contracts.verdicts import MEANING
     from dpstream.project.planning import expected_table
+    from dpstream.stream.release.verdicts import MEANING
 
     out, table = console(), expected_table(expected)
     out.print("Predicted standard errors, in records, and as shares:")

@@ -301,7 +301,7 @@ def _check_state_as_run_would(config: Config) -> None:
     if identity is not None and not (
         config.account is None and read_status(folder, server=config.server).unspent
     ):
-        require_same_plan(stored_plan(identity[0], facts, str(folder)), facts, str(folder))
+        require_same_plan(stored_plan(identity[0], str(folder)), facts, str(folder))
     if config.account is None:
         return
     member = Membership(config.account, folder, facts, plan_hash(facts))

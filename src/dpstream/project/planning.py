@@ -16,14 +16,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import ExpectedErrors, Explanation, PrintedTable, StreamPlan
-from dpstream.core.contracts.verdicts import (
-    NOT_KNOWN,
-    PREDICTED,
-    THRESHOLDS,
-    Verdict,
-    only_good_news,
-    verdicts_from,
-)
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -36,8 +28,16 @@ from dpstream.core.privacy import (
     zcdp_to_epsilon,
 )
 from dpstream.project.sections import round_down
-from dpstream.stream.declared import counted_records, shown_public
+from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
+from dpstream.stream.release.verdicts import (
+    NOT_KNOWN,
+    PREDICTED,
+    THRESHOLDS,
+    Verdict,
+    only_good_news,
+    verdicts_from,
+)
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -486,7 +486,7 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
             "state_grows": told.growth,
         },
-        "declared_public": shown_public(facts),
+        "declared_public": facts["declared_public"],
         "base": None if base is None else {**base, "words": base_words(base)},
         "draft": not config.schema().confirmed,
         "options": plan.options(),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
-from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
@@ -20,9 +19,9 @@ from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project.planning import expected_facts, guarantee, told_base
-from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
+from dpstream.stream.release.verdicts import MEANING, PREDICTED, SIMULATED
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -295,7 +294,7 @@ def _renewed(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...
 
 def limits_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     """What is not protected, in sentences."""
-    declared = [sentence(text) for text in shown_public(config.facts())]
+    declared = [sentence(text) for text in config.facts()["declared_public"]]
     return (
         *((_many_records(plan),) if isinstance(plan.unit, _RECORDS) else ()),
         "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "

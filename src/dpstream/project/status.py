@@ -164,11 +164,9 @@ def steps_words(facts: dict[str, Any]) -> str:
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
     from dpstream.stream.identity import mechanism_remedy, plan_hash
-    from dpstream.stream.store.sealed_history import as_written_now
 
-    same = plan_hash(facts) == plan_hash(as_written_now(pinned, facts))
     return {
-        "same_plan": same,
+        "same_plan": plan_hash(facts) == plan_hash(pinned),
         "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),
     }
 
@@ -282,7 +280,7 @@ def health(
     from dpstream.stream.store.store_status import wrong_state
 
     sink, state = config.publisher(), config.state_dir
-    older = wrong_state(state, sink, server=config.server)
+    older = wrong_state(state, sink.directory, server=config.server)
     if older is not None:
         return "state", f"{older}; find the newest state before anything else"
     if not facts["started"]:
@@ -341,7 +339,7 @@ def is_running(state: Path) -> bool:
 
 def _wrong_releases(config: Config, sink: Sink, deep: bool) -> str | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
-    from dpstream.stream.store.store_status import compare_releases
+    from dpstream.stream.release.sink import compare_releases
 
     committed, differences = compare_releases(config.state_dir, sink, server=config.server, deep=deep)
     left = sorted(place for place, how in differences.items() if how == "withdrawn")

@@ -3,7 +3,7 @@
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
 ``user_counters``: what is known of users between steps. ``releases``: what a step gives; ``noisy_counts``: what it
 measured; ``packing``: states as JSON and arrays. ``explanation``: what a plan says about itself; ``expectations``:
-what it predicts for a table of a guessed size; ``verdicts``: what that is fit for. ``asking``: what a plan offers
+what it predicts for a table of a guessed size; ``asking``: what a plan offers
 that answers questions between steps. ``recipe_options``: recipes whose fields say what a configuration file may hold.
 ``recipes``: what all recipes read alike. ``registry``: what a family says about itself, and which families there are.
 """

@@ -169,7 +169,6 @@ class Schema:
             return data.blocks(self.encode(rest, where=where))
         self.require_exact(where)
         table = arrow.to_table(data, where)
-        self._check_names(table.column_names, where, "error", False)
         parts = [table.slice(start, BLOCK_ROWS) for start in range(0, table.num_rows, BLOCK_ROWS)]
         codes = []
         for block in in_order(self.encoder().encode, parts):

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.change_tables import ID, OP
+from dpstream.io.sinks.change_tables import ID, OP
 from dpstream.io.sinks.feed import FeedRelease, StandardOutput
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.release_reader import read_table

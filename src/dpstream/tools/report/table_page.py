@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
-from dpstream.core.schema.folding import Group, fold
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.folding import Group, fold
 from dpstream.stream.release.released_verdicts import average_words
 from dpstream.tools.evaluate.metrics import churn, cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts
@@ -381,42 +381,31 @@ def _folded(
 
 
 def _pair_error(run: ReportedRun, pair: Clique) -> str:
-    if (measured := run.measured([run.schema.names[column] for column in pair])) is not None:
+    """What is known of the errors of a pair's cells."""
+    names = [run.schema.names[column] for column in pair]
+    errors = None if run.simulated is None else run.simulated.of_cells(names)
+    simulated = ""
+    if errors is not None:
+        mean = significant(float(errors.mean()))
+        simulated = f" By simulation the standard error of a cell is {mean} records in the mean."
+    if (measured := run.measured(names)) is not None:
         return (
             f"The pair was measured up to step {measured.as_of}: the standard error of a cell is "
             f"{significant(measured.standard_error)} records. dpstream measured shows the numbers; what the model adds "
-            f"is not in it.{_cells_by_simulation(run, pair)}"
+            f"is not in it.{simulated}"
         )
     accuracy = run.accuracy
-    names = frozenset(run.schema.names[column] for column in pair)
-    if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:
-        return _pair_by_simulation(run, pair)
-    rows = max(1, len(run.codes) if run.codes is not None else 1)
-    return (
-        f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "
-        f"({percent(accuracy.cell / rows)} of the rows); what the model adds is not in it."
-    )
-
-
-def _pair_by_simulation(run: ReportedRun, pair: Clique) -> str:
-    """The mean standard error of a pair's cells, by simulation."""
-    if run.simulated is None:
-        return f"The pair was not measured by itself, and its errors are not known. {_FIND_OUT}"
-    told = _cells_by_simulation(run, pair)
-    if not told:
+    if accuracy is not None and accuracy.cell is not None and frozenset(names) in accuracy.marginals:
+        rows = max(1, len(run.codes) if run.codes is not None else 1)
+        return (
+            f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "
+            f"({percent(accuracy.cell / rows)} of the rows); what the model adds is not in it."
+        )
+    if simulated:
+        return f"The pair was not measured by itself.{simulated}"
+    if run.simulated is not None:
         return "The pair was not measured by itself, and is none of those whose errors were simulated."
-    return f"The pair was not measured by itself.{told}"
-
-
-def _cells_by_simulation(run: ReportedRun, pair: Clique) -> str:
-    names = [run.schema.names[column] for column in pair]
-    errors = None if run.simulated is None else run.simulated.of_cells(names)
-    if errors is None:
-        return ""
-    return (
-        f" By simulation the standard error of a cell is {significant(float(errors.mean()))} records in "
-        "the mean."
-    )
+    return f"The pair was not measured by itself, and its errors are not known. {_FIND_OUT}"
 
 
 def pairs_section(run: ReportedRun, chosen: Sequence[Clique]) -> Html:
