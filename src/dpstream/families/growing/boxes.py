@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     BatchBase,
     Events,
-    Nested,
     Option,
     RecipeContext,
     SectionReader,
@@ -68,7 +67,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     """
 
     workload: Workload = option(of=WORKLOAD)
-    recipe: MWEMPGM = option(MWEMPGM(), part=Nested(MWEMPGM))
+    recipe: MWEMPGM = option(MWEMPGM(), part=MWEMPGM)
     name = "mwem-pgm"
 
     def __post_init__(self) -> None:

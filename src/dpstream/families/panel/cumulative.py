@@ -471,8 +471,12 @@ class CumulativePlan(PeoplePlan):
         explained = self._explained(deviations[1], panel, errors)
         return with_measurements(explained, measured, facts, size)
 
-    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...] | None:
         """Of the number of people, and of those with at least so many counted reports: a yes or a no, so two cells."""
+        if expected is None:
+            return None
         total = 0.0 if self.total_noise is None else math.sqrt(self.total_noise.variance)
         return tuple(
             ExpectedErrors(

@@ -236,8 +236,12 @@ class WindowPlan(PeoplePlan):
         explained = self._explained(math.sqrt(self.noise.variance), panel, errors)
         return with_measurements(explained, measured, facts)
 
-    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...] | None:
         """Of the newest period's reports: the number of people, every column, every pair of them."""
+        if expected is None:
+            return None
         return tuple(self._expected(step, expected) for step in check_steps(steps, self.horizon))
 
     def _expected(self, step: int, expected: ExpectedTable) -> ExpectedErrors:
