@@ -22,7 +22,7 @@ from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.version import __version__
 from dpstream.io.sources.operations import KeyedOperations
 from dpstream.spark.found_files import FoundFiles, changed_records
-from dpstream.spark.keyed_tasks import REFUSED, RETURNS, Applying, Before, CountingPresent, KeyedColumns
+from dpstream.spark.keyed_tasks import REFUSED, Applying, Before, CountingPresent, KeyedColumns
 from dpstream.spark.passes import is_frame, prepared, problems_of, refuse_declared, require_room_in, summed
 from dpstream.spark.sessions import setting
 from dpstream.spark.tasks import PART_TYPE, SHARDED, Ids, Spreading, Tally
@@ -124,19 +124,11 @@ class KeyedPasses:
         """
         marks = int(tally.problems[-1])
         problems = self._problems(tally)
-        events = [kind for kind in ("delete", "update", "insert") if marks & REFUSED[kind]]
-        if problems and not events:
+        events = [kind for kind, bit in REFUSED.items() if marks & bit]
+        if problems and not {"delete", "update", "insert"} & set(events):
             raise problems_error(problems, self._where)
-        if marks & REFUSED["several"]:
-            raise self._several()
         if events:
-            raise refused_events(events[0], self._where)
-        if marks & RETURNS:
-            raise DataError(
-                'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
-                where=self._where,
-                allowed='a new key for a new record, or a stream with returns = "new"',
-            )
+            raise self._several() if events[0] == "several" else refused_events(events[0], self._where)
         return tally
 
     def _several(self) -> DataError:

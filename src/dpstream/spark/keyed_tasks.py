@@ -27,12 +27,14 @@ from dpstream.core.tables.keyed_reading import (
     UPSERT,
     EventsError,
     SortedRows,
+    departed_after,
     encode_events,
     hash_keys,
     operation_numbers,
+    refused_events,
     sorted_by_key,
 )
-from dpstream.core.tables.present_table import PresentTable, search_keys
+from dpstream.core.tables.present_table import PresentTable
 from dpstream.spark.tasks import (
     NO_ID,
     NO_ORDER,
@@ -53,9 +55,8 @@ if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
     from dpstream.io.sources.operations import KeyedOperations
 
-#: More bits of a tally's last entry: events that the rules refuse, a key that came back.
-REFUSED = {"several": 8, "delete": 16, "update": 32, "insert": 64}
-RETURNS = 128
+#: More bits of a tally's last entry: events that the rules refuse.
+REFUSED = {"several": 8, "delete": 16, "update": 32, "insert": 64, "returns": 128}
 
 
 @dataclass(frozen=True, repr=False)
@@ -185,8 +186,7 @@ class Applying(Task):
         # Nothing says which of two rows of one key comes first.
         tied = (keys[1:] == keys[:-1]).all(axis=1) & (order[1:] == order[:-1])
         if self.batch.rules.repeated != "error" and tied.any():
-            tally.problems[-1] |= REFUSED["several"]
-            return
+            raise refused_events("several", "")
         wanted = ReadRequest("present", self.schema, "record", None, b"", "")
         granted = sorted_by_key(self.batch, wanted, keys, operations, rows.codes[by])
         assert isinstance(granted.rows, SortedRows)
@@ -199,13 +199,9 @@ class Applying(Task):
         present, departed = read_present_shard(folder, own.shards.files.get(shard, ()), domain)
         effect = granted.keyed.changes(present)
         changes = KeyedChanges(effect.keys, effect.present, effect.codes)
-        _, there = present.find(changes.keys)
         if own.keep_keys:
-            if search_keys(departed, changes.keys[changes.present & ~there])[1].any():
-                tally.problems[-1] |= RETURNS
-                return
-            departed = np.concatenate([departed, changes.keys[there & ~changes.present]])
-            departed = departed[np.lexsort((departed[:, 1], departed[:, 0]))]
+            _, there = present.find(changes.keys)
+            departed = departed_after(departed, there, changes, "")
         after, gone = present.after(changes, own.step)
         left += np.bincount(gone, minlength=len(left))
         if len(changes.keys):

@@ -14,6 +14,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.contracts import shown
+from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.toml import load_toml, toml_value, unknown_key
 from dpstream.project.sections import is_url, refuse_password
@@ -52,8 +53,6 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 #: Characters of the proxy's secret.
 _SHORTEST, _LONGEST = 32, 1000
-_TIME = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Settings:
                 raise unknown_key(key, document[key], _KEYS, str(file))
         top = _table(document, "service", file)
         name = _text(top, "name", base.resolve().name or "service", file)
-        every = seconds(top.get("look_every", "5m"), f"{file} [service] look_every")
+        every = _seconds(top.get("look_every", "5m"), f"{file} [service] look_every")
         proxy = _table(document, "proxy", file)
         return cls(
             base,
@@ -182,16 +181,16 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
     return file
 
 
-def seconds(text: object, where: str) -> int:
-    """``30s``, ``5m``, ``1h``, ``1d`` as seconds.
+def _seconds(text: object, where: str) -> int:
+    """``30s``, ``5m``, ``1 hour``, ``1d`` as whole seconds.
 
     Errors:
-        ConfigError: no length of time.
+        ConfigError: no length of time, or less than a second.
     """
-    match = _TIME.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
+    length = int(seconds(text) or 0)
+    if not length:
         raise ConfigError(f"{shown(text)} is no length of time", where=where, allowed="such as 30s, 5m or 1h")
-    return int(match[1]) * _UNITS[match[2]]
+    return length
 
 
 def _table(document: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
@@ -308,7 +307,7 @@ def _streams(given: object, base: Path, file: Path, every: int) -> tuple[StreamS
                 f"two streams have the name {name!r}", where=str(file), allowed="a name of its own for each"
             )
         look = (
-            every if "look_every" not in one else seconds(one["look_every"], f"{file} [[stream]] look_every")
+            every if "look_every" not in one else _seconds(one["look_every"], f"{file} [[stream]] look_every")
         )
         found[name] = StreamSettings(name, path, _whole(one, "approvals", 1, file, 10), look)
     if not found:
