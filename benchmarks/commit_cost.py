@@ -200,7 +200,7 @@ def line(name: str, took: Any, made: Any) -> str:
 def contents(folder: Path, grown: int) -> list[str]:
     """Sizes in the store, read past the program."""
     db = sqlite3.connect(f"file:{folder / 'state' / 'stream.sqlite'}?mode=ro", uri=True)
-    (state,) = db.execute("SELECT length(packed) FROM state").fetchone()
+    (state,) = db.execute("SELECT length(value) FROM latest WHERE name = 'state'").fetchone()
     model, manifest = db.execute(
         "SELECT avg(length(synthesis)), avg(length(manifest)) FROM steps WHERE step > ?", (WARM,)
     ).fetchone()

@@ -80,7 +80,7 @@ def calibration(home: Path) -> None:
     """Fetch and hash what opening has to look at."""
     db = sqlite3.connect(home / "state" / "stream.sqlite")
     total = hashlib.sha256()
-    for row in db.execute("SELECT * FROM steps JOIN ledger USING (step) ORDER BY step"):
+    for row in db.execute("SELECT * FROM steps ORDER BY step"):
         for value in row:
             total.update(value if isinstance(value, bytes) else repr(value).encode())
     db.close()

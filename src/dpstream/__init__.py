@@ -70,39 +70,21 @@ __all__ = [
     "tabular",
 ]
 
-#: Public name -> the part it comes from.
-_HOME = {
-    "Answer": "dpstream.stream",
-    "Batch": "dpstream.stream",
-    "Boolean": "dpstream.core.schema",
-    "Categorical": "dpstream.core.schema",
-    "Config": "dpstream.project",
-    "Date": "dpstream.core.schema",
-    "DateTime": "dpstream.core.schema",
-    "DpstreamError": "dpstream.core.errors",
-    "Event": "dpstream.core.privacy",
-    "Individual": "dpstream.core.privacy",
-    "Integer": "dpstream.core.schema",
-    "KeyRules": "dpstream.core.tables",
-    "KeyedBatch": "dpstream.core.tables",
-    "Marginal": "dpstream.stream",
-    "PublicRelease": "dpstream.stream.public_release",
-    "Publisher": "dpstream.io.sinks",
-    "PureDP": "dpstream.core.privacy",
-    "Real": "dpstream.core.schema",
-    "Record": "dpstream.core.privacy",
-    "Release": "dpstream.stream",
-    "Schema": "dpstream.core.schema",
-    "Snapshot": "dpstream.core.tables",
-    "Stream": "dpstream.stream",
-    "User": "dpstream.core.privacy",
-    "Workload": "dpstream.core.tables",
-    "ZCDP": "dpstream.core.privacy",
-    "__version__": "dpstream.core.version",
-    "certify": "dpstream.checks",
-    "open": "dpstream.project.front",
-    "read": "dpstream.stream.public_release",
+#: Parts, with the public names that come from them.
+_PARTS = {
+    "dpstream.checks": ("certify",),
+    "dpstream.core.errors": ("DpstreamError",),
+    "dpstream.core.privacy": ("ZCDP", "Event", "Individual", "PureDP", "Record", "User"),
+    "dpstream.core.schema": ("Boolean", "Categorical", "Date", "DateTime", "Integer", "Real", "Schema"),
+    "dpstream.core.tables": ("KeyRules", "KeyedBatch", "Snapshot", "Workload"),
+    "dpstream.core.version": ("__version__",),
+    "dpstream.io.sinks": ("Publisher",),
+    "dpstream.project": ("Config",),
+    "dpstream.project.front": ("open",),
+    "dpstream.stream": ("Answer", "Batch", "Marginal", "Release", "Stream"),
+    "dpstream.stream.public_release": ("PublicRelease", "read"),
 }
+_HOME = {name: part for part, names in _PARTS.items() for name in names}
 #: Public name -> the module that it is.
 _MODULES = {
     "counters": "dpstream.counters",

@@ -426,8 +426,8 @@ def test_an_account_adds_both_up_and_remembers_which_came_first(tmp_path: Path) 
     state = Account(account).read()
     assert state.total.epsilon == 2
     first, second = state.charges
-    assert "begins_with" not in state.entries[first.entry - 1].content
-    assert state.entries[second.entry - 1].content["begins_with"] == first.stream_id
+    assert "begins_with" not in state.entries[first.entry - 1].detail
+    assert json.loads(state.entries[second.entry - 1].detail)["begins_with"] == first.stream_id
     assert "is sound" in dpstream("ledger", "verify", new).stdout
 
 

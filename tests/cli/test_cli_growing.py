@@ -116,11 +116,6 @@ def test_an_improver_runs_at_every_step(tmp_path: Path) -> None:
     dpstream("run", made)
     accuracies = [read_manifest(tmp_path / "releases", step)["accuracy"] for step in range(1, STEPS + 1)]
     assert [one["run"] and one["run"]["t"] for one in accuracies] == [None, 120, 180, 240, 300, 360]
-    paper = made.read_text().replace('c = "1/4"', 'c = "1/4"\naccounting = "paper"')
-    made.write_text(paper)
-    planned = " ".join(dpstream("plan", made).output.split())
-    assert "leave unspent" in planned
-    assert "is one run with the budget of the last one, and the others' is not spent" in planned
 
 
 WRONG = {
@@ -132,11 +127,6 @@ WRONG = {
     "gamma": ({"mechanism": 'c = "1/10"'}, "'scheduler' has no option 'c'", 2),
     "box": ({"mechanism": "size = 3"}, "black_box = 'mwem-pgm' has no option 'size'", 2),
     "other box": ({"mechanism": 'black_box = "mwem"\nk = 1'}, "black_box = 'mwem' has no option 'k'", 2),
-    "paper": (
-        {"mechanism": 'accounting = "paper"'},
-        "accounting = 'paper' is about the approximate budgets",
-        3,
-    ),
     "large": (
         {"mechanism": 'black_box = "smalldb"\nsize = 60'},
         "databases of 60 records over 6 cells, and SmallDB compares all of them",

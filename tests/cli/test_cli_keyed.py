@@ -375,8 +375,7 @@ def test_the_guide_takes_two_exports_to_a_healthy_feed(
     export(3)
     assert "1 new step, 3 in all" in dpstream("run", "dpstream.toml").stdout
     assert "healthy" in dpstream("status", "dpstream.toml", "--health").stdout
-    # Tables show both bins of a number as null, so that the models are compared.
-    dpstream("evaluate", "dpstream.toml", "--from", "models")
+    dpstream("evaluate", "dpstream.toml")
 
 
 def test_the_guides_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

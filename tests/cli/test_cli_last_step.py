@@ -14,9 +14,9 @@ import pyarrow.csv
 import pytest
 from cli_stream import dpstream, status
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.project import Config
 from dpstream.stream.public_release import read
+from dpstream.stream.release.verdicts import NOT_KNOWN
 from dpstream.tools.report import write_report
 
 STEPS, EACH, END, LATER = 24, 40, 24, 1000

@@ -13,9 +13,9 @@ from cli_stream import certain, dpstream, released, status
 
 from dpstream.cli import shared
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
 

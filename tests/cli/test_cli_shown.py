@@ -19,7 +19,9 @@ from dpstream.cli import main
 from dpstream.cli.shared import console, print_json, print_table, seen
 from dpstream.core.errors import ConfigError
 from dpstream.core.showing import shown
-from dpstream.project.keys import KEYS, SECTIONS
+from dpstream.project.keys import SECTIONS, keys_of
+
+KEYS = tuple(key for section in SECTIONS for key in keys_of(section).values())
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\x7f\rgone"
 PASSWORD = "hun:t/er2"

@@ -221,7 +221,7 @@ def test_a_link_leads_to_no_script(tmp_path: Path) -> None:
     ):
         config.write_text(f'{text}[statement]\nurl = "{bad}"\n')
         said = dpstream("statement", config, code=2).stderr
-        assert "no address that a public page may link to" in said, bad
+        assert "not an address that a public page may link to" in said, bad
         assert "http://, https:// or mailto:" in said
     for good in ("http://example.org", "https://example.org/x?a=b#c", "mailto:data@example.org"):
         config.write_text(f'{text}[statement]\nurl = "{good}"\n')

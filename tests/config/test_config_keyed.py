@@ -115,7 +115,7 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
         ({"source": STAYS.replace('"until"', '"zip"')}, "declared in the schema as well"),
         ({"source": FEED.replace('"id"', '"op"')}, "key_column and op_column are the same"),
         ({"source": FEED.replace('"id"', '"step"')}, "key_column and time_column are the same"),
-        ({"stream": UNIT + "\nmax_events = 3"}, "without the unit user"),
+        ({"stream": UNIT + "\nmax_events = 3"}, "a stay is protected whole"),
         ({"stream": 'unit = "record-replace"\ntotal = "private"'}, "'private' contradicts"),
         ({"stream": UNIT + '\nreturns = "never"'}, "is not a choice"),
         ({"stream": 'returns = "new"', "source": DEFAULTS["source"]}, "returns"),

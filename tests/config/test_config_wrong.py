@@ -9,9 +9,11 @@ import pytest
 from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, PUBLIC, ROWS, load, write
 from schema_check import faults
 
+from dpstream.core.contracts.registry import mechanisms
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
-from dpstream.project import KEYS, MECHANISMS, Config
+from dpstream.project import SECTIONS, Config
 from dpstream.project.json_schema import json_schema
+from dpstream.project.keys import keys_of
 
 SCHEMA = json_schema()
 
@@ -413,8 +415,10 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("key", [f"{key.section}.{key.name}" for key in KEYS if key.section])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    "key", [f"{section}.{key}" for section in SECTIONS if section for key in keys_of(section)]
+)
+@pytest.mark.parametrize("mechanism", mechanisms())
 def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) -> None:
     """Whatever stands there, it is used or refused by name."""
     section, name = key.split(".")

@@ -12,7 +12,8 @@ from config_files import load
 from dpstream.core.errors import UnitError
 from dpstream.project import Config
 from dpstream.project.planning import describe
-from dpstream.project.statement import Progress, statement
+from dpstream.project.statement import statement
+from dpstream.project.status import status_facts
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 
@@ -70,7 +71,7 @@ def test_an_account_adds_up_what_one_unit_loses(
     config.open_stream().close()
     assert book.read().total.epsilon == 2
     assert any(why in sentence for sentence in describe(config)["declared_public"])
-    assert why in statement(config, Progress(), date="2026-11-23").plain()
+    assert why in statement(config, status_facts(config), date="2026-11-23").plain()
     # What was said of one column holds for it, and for no third one.
     stream(tmp_path, second, "d").open_stream().close()
 

@@ -276,7 +276,6 @@ def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(
     assert {int(n) for n in re.findall(r"of the (\d+) marginals", report)} <= {told.marginals}
     rounds = plan.box.options().get("k") if isinstance(plan, GrowingPlan) else plan.options().get("k")
     partial = rounds is not None and rounds < told.marginals
-    assert (f"{rounds} of the {told.marginals} marginals" in report) == partial
     every = isinstance(plan, DPStabsPlan) and plan.selector is None
     assert ("All marginals asked for were measured at every step" in report) == every
     assert ("not at every step" in report) <= every
@@ -284,14 +283,8 @@ def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(
     assert sums >= isinstance(plan, PooledPlan)
     assert ("no column was measured by itself" in report) == (not every and not sums)
     assert not (sums and isinstance(plan, PooledPlan) and "Its errors are not known." in report)
-    assert ("Nothing is measured at every step" in report) == isinstance(plan, GrowingPlan)
     assert ("epoch" in report) == isinstance(plan, PooledPlan)
     assert ("in turn" in report.lower()) <= (isinstance(plan, DPStabsPlan | BaselinePlan) and partial)
-    if isinstance(plan, GrowingPlan):
-        words = re.findall(r"A run measures (?:all )?(\d+)", report)
-        name = plan.box.options()
-        expected = name.get("rounds", name.get("k"))
-        assert {int(n) for n in words} == {expected}
 
 
 def test_the_plans_numbers_are_its_own(told: Told) -> None:

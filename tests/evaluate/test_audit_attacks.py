@@ -247,7 +247,7 @@ def test_what_cannot_be_attacked_is_refused(config, tmp_path, monkeypatch):
     assert "not audited: audit: 2 minutes of CPU do not do" in rest.stderr
     assert "configured pooled, neighbours" in rest.stdout
     assert "attack: " not in rest.stdout
-    for name in ("audit.html", "audit.md", "audit.json"):
+    for name in ("audit.html", "audit.json"):
         assert "2 minutes of CPU do not do" in (tmp_path / name).read_text(encoding="utf-8")
     check_attackable(loaded)
 

@@ -52,7 +52,7 @@ def rewrite(config, *changes):
 
 
 def test_all_as_it_must_be(audits, tmp_path):
-    audits(exact=[HOLDS, CAUGHT], streams=[BOUND])
+    audits(exact=[HOLDS, CAUGHT], counters=[BOUND])
     result = dpstream("audit", "--processes", 1, "--out", tmp_path / "new" / "folder")
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["verdict", "claimed", "found", "kind", "subject"]
@@ -61,11 +61,10 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert "infinite" in lines[3]
     assert "2 audits of real mechanisms: 0 lost more than claimed. 1 control: 0 missed." in result.stdout
     assert "probability 1e-7 at most" in result.stdout
-    page = (tmp_path / "new" / "folder" / "audit.md").read_text(encoding="utf-8")
-    assert "**Answer: holds.** Nothing lost more than it claims, in 2 audits of real mechanisms." in page
+    page = (tmp_path / "new" / "folder" / "audit.html").read_text(encoding="utf-8")
+    assert "Nothing lost more than it claims, in 2 audits of real mechanisms." in page
     assert "every one was caught" in page
     assert "reads no private data" in page
-    assert "everywhere \\| here" in page
     assert "1 - 1e-7" in page
     facts = json.loads((tmp_path / "new" / "folder" / "audit.json").read_text(encoding="utf-8"))
     assert facts["passed"] is True
@@ -79,16 +78,15 @@ def test_an_attack_that_finds_nothing_without_noise_either_is_no_evidence(audits
     blind = replace(
         sees, subject="attack: closest record", attack=replace(made, without_noise=0.5, blind=True)
     )
-    audits(streams=[sees, blind, HOLDS, CAUGHT])
+    audits(counters=[sees, blind, HOLDS, CAUGHT])
     result = dpstream("audit", "--processes", 1, "--out", tmp_path)
     (line,) = [line for line in result.stdout.splitlines() if "closest record" in line]
     assert line.startswith("sees nothing here")
     counted = "3 audits of real mechanisms (2 attacks on the releases; 1 of these sees nothing here)"
     assert f"{counted}: 0 lost more than claimed. 1 control: 0 missed." in result.stdout
-    for name in ("audit.md", "audit.html"):
-        page = (tmp_path / name).read_text(encoding="utf-8")
-        assert f"Nothing lost more than it claims, in {counted}." in page
-        assert "closest record would find nothing here without noise either, and is no evidence" in page
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert f"Nothing lost more than it claims, in {counted}." in page
+    assert "closest record would find nothing here without noise either, and is no evidence" in page
     assert "Attacks on the releases: 2 real" in page
     assert "sees nothing here, nor without noise" in page
     accused = replace(blind, found=1.5)
@@ -110,12 +108,12 @@ def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
 
 def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):
     bad = replace(BOUND, found=1.3)
-    audits(streams=[bad], exact=[CAUGHT])
+    audits(counters=[bad], exact=[CAUGHT])
     result = dpstream("audit", "--processes", 1, "--out", tmp_path, code=3)
     assert "error: audit: good stream loses 1.3 and claims 1 (epsilon)" in result.stderr
     assert "EXCEEDS" in result.stdout
     # The page is written all the same, and says it first.
-    page = (tmp_path / "audit.md").read_text(encoding="utf-8")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert "Do not use this version: good stream loses 1.3" in page
     assert "good stream loses 1.3" in page
 
@@ -128,7 +126,7 @@ def test_a_control_that_was_missed(audits):
     assert facts["passed"] is False
     assert [finding["passed"] for finding in facts["findings"]] == [True, False]
     missed = AuditReport((HOLDS, replace(CAUGHT, found=0.9)), "short", "dpstream audit", None, 1.0)
-    assert "The audit is worth nothing" in missed.markdown()
+    assert "The audit is worth nothing" in missed.answer()[1]
     assert not AuditReport((), "short", "dpstream audit", None, 1.0).passed
 
 
@@ -138,7 +136,7 @@ def test_a_control_that_was_missed(audits):
         (
             ("--only", "exact,nonsense"),
             "there is no audit 'nonsense' (allowed: aim, census, classifiers, counters, exact, panels, points, "
-            "pooled, questions, schedulers, selection, streams, turnover)",
+            "pooled, published, questions, samplers, schedulers, turnover)",
         ),
         (("--only", " , "), "no audit is named"),
         (("missing.toml",), "missing.toml"),
@@ -150,9 +148,9 @@ def test_wrong_arguments(arguments, sentence):
 
 
 def test_wrong_places(config, tmp_path):
-    error = dpstream("audit", config, "--only", "streams", code=2).stderr
+    error = dpstream("audit", config, "--only", "points", code=2).stderr
     assert (
-        "no audit 'streams' of a configuration file (allowed: attacks, exact, samplers, transcripts)" in error
+        "no audit 'points' of a configuration file (allowed: attacks, exact, samplers, transcripts)" in error
     )
     for place in (config, config / "below"):
         assert "a file" in dpstream("audit", config, "--only", "exact", "--out", place, code=2).stderr

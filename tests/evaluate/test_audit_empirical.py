@@ -1,4 +1,4 @@
-"""Empirical audits of counters and selections: near the truth, never above it, and blind to no control.
+"""Empirical audits of counters and of few outcomes: near the truth, never above it, and blind to no control.
 
 Each bound of an honest mechanism passes its claim with probability 5e-8 at most (``COUNTERS_CONFIDENCE``); about ten
 are looked at, so the false-alarm rate of this module is below 1e-6. Words are fixed, so it fails always or never.
@@ -7,7 +7,6 @@ are looked at, so the false-alarm rate of this module is below 1e-6. Words are f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -23,14 +22,8 @@ from dpstream.lab.audits.counters_audit import (
     COUNTERS_CONFIDENCE,
     audit_counter,
     border_steps,
-    divergence_rate,
-    rho_lower_bound,
 )
-from dpstream.lab.audits.selection_audit import (
-    audit_outcomes,
-    audit_selector,
-)
-from dpstream.mechanisms.selector import Selector
+from dpstream.lab.audits.loss_bounds import audit_outcomes, divergence_rate, lower_bound
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 
@@ -120,6 +113,10 @@ def test_a_counter_that_lets_the_input_through():
     assert leak.found > 4
 
 
+def rho(a, b, **more):
+    return lower_bound(a, b, pure=False, **more)
+
+
 def test_bounds_on_rho_are_right_as_often_as_they_say():
     """Two-point and Gaussian laws whose rho is known; wrong bounds against a binomial quantile at 1e-6."""
     from scipy.stats import binom, norm
@@ -129,30 +126,17 @@ def test_bounds_on_rho_are_right_as_often_as_they_say():
     wrong = 0
     for _ in range(120):
         a, b = generator.random(400) < 0.6, generator.random(400) < 0.4
-        wrong += rho_lower_bound(a.astype(float), b.astype(float), confidence=0.8) > truth
+        wrong += lower_bound(a.astype(float), b.astype(float), confidence=0.8, pure=False) > truth
     assert wrong <= binom.ppf(1 - 1e-6, 120, 0.2)
     # N(1, 1) against N(0, 1) has rho 1/2; many runs see half of it, and 2/3 of the noise shows.
     a, b = norm.rvs(loc=1, size=(2, 40_000), random_state=generator) - [[0], [1]]
-    assert 0.2 < rho_lower_bound(a, b, confidence=COUNTERS_CONFIDENCE) <= 0.5
-    assert rho_lower_bound(1.5 * a, 1.5 * b, confidence=COUNTERS_CONFIDENCE) <= 0.5  # scaling tells nothing
+    assert 0.2 < rho(a, b, confidence=COUNTERS_CONFIDENCE) <= 0.5
+    assert rho(1.5 * a, 1.5 * b, confidence=COUNTERS_CONFIDENCE) <= 0.5  # scaling tells nothing
     quieter = norm.rvs(size=40_000, random_state=generator) * 2 / 3 + 1
-    assert rho_lower_bound(quieter, quieter - 1, confidence=COUNTERS_CONFIDENCE) > 0.5
-    assert rho_lower_bound(b, b, confidence=COUNTERS_CONFIDENCE) == 0.0
+    assert rho(quieter, quieter - 1, confidence=COUNTERS_CONFIDENCE) > 0.5
+    assert rho(b, b, confidence=COUNTERS_CONFIDENCE) == 0.0
     with pytest.raises(DataError, match="too few"):
-        rho_lower_bound(a[:3], b, confidence=0.9)
-
-
-@pytest.mark.parametrize("budget", [ONE, HALF], ids=["pure", "zCDP"])
-def test_selectors_hold_and_quiet_ones_are_caught(budget):
-    honest = audit_selector(
-        Selector(budget), budget, 5_000, Randomness.seeded(5), "x", sensitivity=Fraction(2, 3)
-    )
-    assert honest.passed
-    assert honest.found > 0.5 * honest.claimed
-    quiet = controls.broken_quiet_selector(Selector(budget))
-    caught = audit_selector(quiet, budget, 9_000, Randomness.seeded(5), "x", control=True)
-    assert caught.passed
-    assert caught.claimed == honest.claimed
+        rho(a[:3], b, confidence=0.9)
 
 
 def test_the_error_is_shared_out_among_pairs():
@@ -162,8 +146,10 @@ def test_the_error_is_shared_out_among_pairs():
     def outcomes(values):
         return (generator.random(4_000) < values[0] / 10).astype(np.int64)
 
-    one = audit_outcomes(outcomes, [((2,), (8,), "a")], ONE, "x")
+    one = audit_outcomes(outcomes, [((2,), (8,), "a")], ONE, "x", COUNTERS_CONFIDENCE)
     generator = np.random.default_rng(9)
-    many = audit_outcomes(outcomes, [((2,), (8,), "a")] + [((5,), (5,), "b")] * 4, ONE, "x")
+    many = audit_outcomes(
+        outcomes, [((2,), (8,), "a")] + [((5,), (5,), "b")] * 4, ONE, "x", COUNTERS_CONFIDENCE
+    )
     assert 0.5 < many.found < one.found
     assert many.detail == "most with a"

@@ -103,24 +103,12 @@ def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
     assert "nan" not in result.stdout.lower().replace(LABEL, "")
 
 
-def test_from_models_other_places_and_listed_steps(config, tmp_path):
-    (config.parent / "state").rename(tmp_path / "secret")
+def test_other_places_and_listed_steps(config, tmp_path):
     (config.parent / "releases").rename(tmp_path / "public")
-    places = ("--state", tmp_path / "secret", "--releases", tmp_path / "public")
-    for synthetic in ("tables", "models"):
-        facts = json.loads(
-            dpstream(
-                "evaluate",
-                config,
-                *places,
-                "--json",
-                "--from",
-                synthetic,
-                "--steps",
-                "1,4-6",
-            ).stdout
-        )
-        assert (facts["compared"], facts["evaluated_steps"]) == (synthetic, [1, 4, 5, 6])
+    facts = json.loads(
+        dpstream("evaluate", config, "--releases", tmp_path / "public", "--json", "--steps", "1,4-6").stdout
+    )
+    assert facts["evaluated_steps"] == [1, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +129,6 @@ def test_from_models_other_places_and_listed_steps(config, tmp_path):
         (["--out", "data"], "holds other files (allowed: a new or empty folder"),
         (["--out", "dpstream.toml"], "is a file"),
         (["--releases", "nowhere"], "there are no releases"),
-        (["--from", "models", "--state", "nowhere"], "there is no stream"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_writes_nothing(config, monkeypatch, arguments, message):

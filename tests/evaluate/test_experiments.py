@@ -310,7 +310,7 @@ def test_a_reproduction_writes_private_labelled_files(tmp_path: Path) -> None:
     assert "AvgWE at or below the printed number: proposed-simple" in page
     assert len(outcome.results) == 1  # "1.0" and "1" are one budget
     settings = (out / "settings.md").read_text(encoding="utf-8")
-    assert "1,409 weeks" in settings
+    assert "decisions/0011" in settings
     assert "counter = simple counter" in settings
     quick = reproduce_kumar(
         folder, tmp_path / "quick", quick=True, methods=["baseline"], repeats=1, figures=False, **chosen

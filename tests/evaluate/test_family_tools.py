@@ -24,10 +24,8 @@ GIVEN = {
     "workload": "all-1-way",
     "steps": [1],
     "every": 1,
-    "synthetic": "models",
     "target": "paid",
     "ceiling": False,
-    "state": Path("state"),
 }
 
 
@@ -44,7 +42,7 @@ def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | 
             continue
         with pytest.raises(ConfigError) as caught:
             evaluation.check(asked)
-        word = {"synthetic": "--from", "ceiling": "--no-ceiling"}.get(name, f"--{name}")
+        word = {"ceiling": "--no-ceiling"}.get(name, f"--{name}")
         assert word not in str(caught.value.allowed)
         assert "--releases" in str(caught.value.allowed)
     page = tool_of("page", FamilyPage, family)

@@ -212,7 +212,7 @@ def test_evaluation_of_categories_and_chosen_steps(folder: Path, tmp_path: Path)
 
 def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
     config = plane / "dpstream.toml"
-    for option in (["--workload", "all-1-way"], ["--target", "x"], ["--from", "models"], ["--steps", "9"]):
+    for option in (["--workload", "all-1-way"], ["--target", "x"], ["--steps", "9"]):
         dpstream("evaluate", config, "--out", tmp_path / "e", *option, code=2)
     assert not (tmp_path / "e").exists()
     copy = Path(shutil.copytree(plane, tmp_path / "copy"))

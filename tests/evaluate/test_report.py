@@ -300,7 +300,7 @@ def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> 
     assert "invented records with 3 columns, made from all records up to 31 March 2013." in page.words
     assert "rows of step 3, made from all records up to 31 March 2013" in page.words
     assert "since Jan 2013" in page.words, "the withdrawn step has its date"
-    assert "stands beside the tables (dpstream measured)" in page.words
+    assert "is published beside the tables (dpstream measured)" in page.words
     assert "noise is the same" not in page.words
     assert not re.search(r"[+\N{MINUS SIGN}]0\.0 points", page.words)
     assert '<time datetime="2013-03-31" class="age">2013-03-31</time>' in page.text
@@ -382,7 +382,7 @@ def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp
         assert all(error > 0 for error in shown["the number of records"])
         assert len(page.chart("The same noise as a share of the table")["x"]) == 10
         assert "The counts of the last step are expected from those before, not measured" in page.words
-        assert "A change within the newest, open epoch is not seen before it ends." in page.words
+        assert "A change after step 11 is not seen before it is measured." in page.words
         assert "can find out with dpstream errors" in page.words
         assert "What one epoch takes" in page.words
 

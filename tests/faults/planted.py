@@ -313,8 +313,8 @@ FAULTS = (
         "ledger",
         "seals of steps are not compared",
         "stream/store/sealed_history.py",
-        "            fits = hmac.compare_digest(seal, seals[step])",
-        "            fits = len(seal) == len(seals[step])",
+        "            fits = hmac.compare_digest(wanted, seal)",
+        "            fits = len(wanted) == len(seal)",
         ("streams/test_stream_damage.py", "streams/test_ledger.py"),
     ),
     Fault(
@@ -469,9 +469,9 @@ FAULTS = (
     Fault(
         "tables",
         "the exact number of records is published",
-        "families/tabular/pooled_run.py",
-        "        return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)",
-        "        return float(self.counts[self.cells.part(0)].sum()), estimate_total(self.sums)[1]",
+        "mechanisms/run_outputs.py",
+        "        return estimate_total(self.sums or self.known)",
+        "        return float(next(iter(self.counts.values())).sum()), estimate_total(self.sums or self.known)[1]",
         ("tabular/test_pooled.py", "tabular"),
     ),
     Fault(
@@ -506,9 +506,9 @@ FAULTS = (
         "tables",
         "a level of points spends its sparse counter's share twice",
         "families/points/cells.py",
-        "        scale = 1 / (self.spent(depth, level) * (1 - self.design.test_share))",
-        "        scale = 1 / (self.spent(depth, level) * (1 + self.design.test_share))",
-        ("points",),
+        "DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))",
+        "DiscreteLaplace(1 / epsilon))",
+        ("points/test_audit.py", "points"),
     ),
     # What is published, and how.
     Fault(

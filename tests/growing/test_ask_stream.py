@@ -113,7 +113,7 @@ def violations(home: Path, key: StateKey | None = None) -> list[str]:
 def _charges(home: Path) -> list[Fraction]:
     db = sqlite3.connect(home / "state-questions" / "stream.sqlite")
     try:
-        return [Fraction(spent) for (spent,) in db.execute("SELECT spent FROM ledger")]
+        return [Fraction(spent) for (spent,) in db.execute("SELECT spent FROM steps")]
     finally:
         db.close()
 
@@ -369,7 +369,9 @@ def test_questions_restored_at_the_same_step_are_seen_by_everybody(
         told: dict[str, Sequence[str]] = {
             "check": check_store(tmp_path / "state", folder).problems,
             "verify": verify_ledger(tmp_path / "state", releases=folder),
-            "health": [wrong_state(tmp_path / "state", sink or Publisher(tmp_path / "none")) or ""],
+            "health": [
+                wrong_state(tmp_path / "state", (sink or Publisher(tmp_path / "none")).directory) or ""
+            ],
         }
         return found + [who for who, words in told.items() if any("rolled back" in text for text in words)]
 
@@ -413,7 +415,7 @@ def test_an_answer_leaves_only_after_its_witness(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [(None, "cannot be read"), (KEY, "another place")], ids=["plain", "encrypted"]
+    ("key", "words"), [(None, "the state was changed"), (KEY, "another place")], ids=["plain", "encrypted"]
 )
 def test_the_state_of_one_store_is_none_in_the_other(
     tmp_path: Path, key: StateKey | None, words: str
@@ -422,9 +424,9 @@ def test_the_state_of_one_store_is_none_in_the_other(
         stream.step(arrivals(), "b1")
         stream.ask("smoker")
     with sqlite3.connect(tmp_path / "state" / "stream.sqlite") as db:
-        (packed,) = db.execute("SELECT packed FROM state WHERE step = 1").fetchone()
+        (packed,) = db.execute("SELECT value FROM latest WHERE name = 'state'").fetchone()
     with sqlite3.connect(tmp_path / "state-questions" / "stream.sqlite") as db:
-        db.execute("UPDATE state SET packed = ?", (packed,))
+        db.execute("UPDATE latest SET value = ? WHERE name = 'state'", (packed,))
     with pytest.raises(StoreDamagedError, match=words):
         started(tmp_path, key=key)
 

@@ -33,7 +33,6 @@ from dpstream.families.growing.blackbox import (
     Database,
     LinearQuery,
     PowerLaw,
-    Records,
     RowsTable,
     WeightsTable,
     answer,
@@ -348,20 +347,18 @@ def test_an_own_function_gives_weights_or_records() -> None:
 )
 def test_what_is_no_table_is_refused(wrong: NDArray[Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
-        own(lambda *_: wrong).run(PureDP(Fraction(1)), Database(0), Randomness.seeded(1))
+        own(lambda *_: wrong).run(PureDP(Fraction(1)), Database(0, ()), Randomness.seeded(1))
 
 
 def test_a_database_of_another_size_than_it_says_is_refused() -> None:
     """Twice the t would halve the noise of a classifier."""
-    records = np.zeros((3, 2), np.int32)
-    for wrong in ({"records": records}, {"counts": (np.array([3, 0]), np.array([1, 1]))}):
-        with pytest.raises(ConfigError, match="differs from the number of records"):
-            Database(4 if "records" in wrong else 3, **wrong)
+    with pytest.raises(ConfigError, match="differs from the number of records"):
+        Database(3, (np.array([3, 0]), np.array([1, 1])))
 
 
 def test_declarations_are_checked() -> None:
     with pytest.raises(ConfigError, match="no version"):
-        OwnMechanism(histogram, Records(ONE.domain), "")
+        OwnMechanism(histogram, Counts(ONE.domain, ONE.cliques), "")
     with pytest.raises(ConfigError, match="pure budget"):
         own(definitions=("zcdp",))
     with pytest.raises(ConfigError, match="p = 0"):

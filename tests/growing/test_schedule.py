@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
+from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.families.growing.blackbox import PowerLaw
 from dpstream.families.growing.run_schedule import Growth, Improvement, Schedule, down, promised
 
@@ -109,8 +109,6 @@ SCHEDULES: list[Schedule] = [
     growth(Fraction(1, 100), n=3),
     growth(Fraction(1, 2), budget=ZCDP(Fraction(1))),
     improvement(Fraction(1, 10), 100),
-    growth(Fraction(1, 20), budget=ZCDP(Fraction(1)), paper=(Fraction(9, 10), Fraction(1, 10**6))),
-    improvement(Fraction(1, 2), 1, paper=(Fraction(9, 10), Fraction(1, 10**6))),
 ]
 
 
@@ -128,15 +126,12 @@ def test_whatever_arrives_no_epoch_is_used_twice_and_the_whole_is_not_passed(
             continue
         assert t >= schedule.time(run.last)
         assert t < schedule.time(run.last + 1)
-        assert run.first > done if schedule.paper else run.first == done + 1
+        assert run.first == done + 1
         done, spent, beta = run.last, spent + run.cost, beta + run.beta
     assert beta <= schedule.beta
-    if schedule.paper is None:
-        # What was skipped is not lost: all epochs so far are spent but for rounding, and the rest is left.
-        assert spent <= schedule.budget.amount
-        assert spent + schedule.left(done) >= schedule.budget.amount * (1 - 2 * ROUNDING)
-    else:
-        assert spent <= approximate_to_zcdp(*schedule.paper).rho
+    # What was skipped is not lost: all epochs so far are spent but for rounding, and the rest is left.
+    assert spent <= schedule.budget.amount
+    assert spent + schedule.left(done) >= schedule.budget.amount * (1 - 2 * ROUNDING)
 
 
 def test_epochs_that_begin_at_one_size_are_one_run() -> None:
@@ -156,32 +151,6 @@ def test_one_batch_over_several_epochs_has_their_budgets_together() -> None:
     assert run.cost <= sum(single) * (1 + ROUNDING)
     # It may fail with the first one's probability: of all of them, this one alone was made.
     assert run.beta == schedule.failure(0)
-
-
-@pytest.mark.parametrize("gamma", GAMMAS[1:], ids=str)
-def test_the_papers_approximate_budgets_leave_most_of_the_budget(gamma: Fraction) -> None:
-    stated = Fraction(9, 10), Fraction(1, 10**6)
-    schedule = growth(gamma, budget=approximate_to_zcdp(*stated), paper=stated)
-    runs = [schedule.run(i, i, 10**9) for i in range(12 * math.ceil(1 / gamma))]
-    epsilon, surprise, g = 0.9, math.log(10**6), float(gamma)
-    by_hand = [
-        g**1.5 * (i + 1) / (1 + g) ** (i + 1.5) * epsilon / (3 * math.sqrt(surprise)) for i in range(5)
-    ]
-    assert [float(run.budget.amount) for run in runs[:5]] == pytest.approx(by_hand, rel=1e-6)
-    # In closed form, with their tail: (1+gamma) ((1+gamma)^2 + 1) / (2+gamma)^3 of epsilon^2 / (18 log(1/delta)).
-    closed = (1 + g) * ((1 + g) ** 2 + 1) / (2 + g) ** 3 * epsilon**2 / (18 * surprise)
-    assert float(sum(run.cost for run in runs)) == pytest.approx(closed, rel=1e-3)
-    assert closed < 0.2 * float(schedule.budget.amount)
-
-
-def test_the_papers_improver_would_pass_its_epsilon_where_c_is_large() -> None:
-    """n = 1, c = 5: the first budget alone is sqrt(5)/3 of epsilon / sqrt(log(1/delta)); refused by the recipe."""
-    stated = Fraction(99, 100), Fraction(36, 100)
-    schedule = improvement(Fraction(5), 1, paper=stated)
-    rho = float(sum(schedule.run(i, i, 1 + i).cost for i in range(50)))
-    # Theorem 4 with the sum of squares.
-    loss = rho + 2 * math.sqrt(rho * math.log(100 / 36))
-    assert loss > 1.06 * 0.99
 
 
 def test_what_is_promised_falls_with_the_budget_and_a_zcdp_budget_promises_what_its_root_does() -> None:

@@ -38,7 +38,6 @@ from dpstream.families.growing import (
     MWEMPGMBox,
     OwnMechanism,
     PowerLaw,
-    Records,
     SmallDB,
 )
 from dpstream.families.growing.growing_plan import GrowingState
@@ -156,8 +155,6 @@ def test_parts_are_the_first_runs_and_all_later_ones() -> None:
         (BBScheduler(box, 1000, gamma="1/10"), {"epsilon": "2/3"}),
         (BBScheduler(box, 1000, gamma="1/10"), {"rho": "0.1"}),
         (BBImprover(box, 1000), {"epsilon": "1/2", "delta": "1e-6"}),
-        (BBScheduler(box, 1000, gamma="1/10", accounting="paper"), {"epsilon": "1/2", "delta": "1e-6"}),
-        (BBImprover(box, 1000, accounting="paper"), {"epsilon": "1/2", "delta": "1e-6"}),
     ):
         plan = recipe.calibrate(**amounts)  # type: ignore[attr-defined]
         assert sum(part.total for part in plan.parts()) == plan.budget.amount
@@ -170,7 +167,7 @@ def test_parts_are_the_first_runs_and_all_later_ones() -> None:
 def test_a_part_that_gives_back_is_refused(tmp_path: Path) -> None:
     """The last part is the rest: runs that cost more than the whole would hide in a negative one."""
     _, box = recorded()
-    plan = BBImprover(box, 10, accounting="paper").calibrate(epsilon="1/2", delta="1e-6")
+    plan = BBImprover(box, 10).calibrate(epsilon="1/2", delta="1e-6")
     schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
     with pytest.raises(BudgetError, match="is not positive"):
         open_stream(replace(plan, budget=ZCDP.of("1e-6")), schema, tmp_path / "state")
@@ -245,34 +242,6 @@ CASES: list[tuple[str, Any, dict[str, Any], type[DpstreamError], str]] = [
     ("improver pure", lambda b: BBImprover(b, 10), {"epsilon": 1}, BudgetError, "no pure guarantee"),
     ("n", lambda b: BBImprover(b, 0), {"rho": 1}, ConfigError, "n = 0"),
     ("beta", lambda b: BBImprover(b, 5, beta=1), {"rho": 1}, ConfigError, "beta = 1"),
-    (
-        "paper epsilon",
-        lambda b: BBScheduler(b, 10, gamma="1/2", accounting="paper"),
-        {"epsilon": 1, "delta": "1e-6"},
-        BudgetError,
-        "proved for less than 1 \\(allowed: below 1; or accounting",
-    ),
-    (
-        "paper delta",
-        lambda b: BBImprover(b, 10, accounting="paper"),
-        {"epsilon": "1/2", "delta": "0.37"},
-        BudgetError,
-        "less than 1/e",
-    ),
-    (
-        "paper pure",
-        lambda b: BBScheduler(b, 10, gamma="1/2", accounting="paper"),
-        {"epsilon": "1/2"},
-        BudgetError,
-        "the pure budgets are the paper's",
-    ),
-    (
-        "paper's budgets above the whole",
-        lambda b: BBScheduler(b, 10, gamma="1/2", accounting="paper", stated=("9/10", "1e-6")),
-        {"rho": "1e-4"},
-        BudgetError,
-        "would pass rho",
-    ),
     ("add-remove", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Event()}, UnitError, "'event'"),
     ("user", lambda b: BBImprover(b, 10), {"rho": 1, "unit": User(3)}, UnitError, "event-replace"),
     ("person", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Individual()}, UnitError, "event-replace"),
@@ -316,15 +285,12 @@ def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
         BBScheduler(wide, 10**6).calibrate(epsilon=1)
 
 
-def test_deletes_and_records_are_refused() -> None:
+def test_deletes_are_refused() -> None:
     _, box = recorded()
     plan = BBImprover(box, 10).calibrate(rho=1)
     nothing = np.zeros((0, 2), np.int32)
     with pytest.raises(ConfigError, match="only grows"):
         plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(1))
-    reader = OwnMechanism(lambda *_: np.zeros((1, 2), int), Records(DOMAIN), "reader 1")
-    with pytest.raises(ConfigError, match="reads whole records"):
-        BBImprover(reader, 10).calibrate(rho=1)
 
 
 def test_a_state_that_contradicts_itself_is_refused() -> None:

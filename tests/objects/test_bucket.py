@@ -189,7 +189,7 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     (place / "catalogue.json").write(
         arrow_input(
             json.dumps(
-                {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "bb", "steps": []}
+                {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "bb", "steps": []}
             ).encode()
         ).read_buffer()
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.tables import EncodedReports
 from dpstream.families.panel import (
     CumulativePlan,
     PanelCumulative,
@@ -20,8 +23,7 @@ from dpstream.families.panel import (
     WindowPlan,
 )
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.door import only_drawn
-from dpstream.lab.audits.published_panel import panel_published, thresholds_measured, windows_measured
+from dpstream.lab.audits.door import Door, Measured, drawn_and_published, only_drawn
 from dpstream.stream import Batch, Publishing, open_stream
 
 WORK = Schema((Categorical("work", ("none", "part", "full")),))
@@ -57,16 +59,49 @@ def copied(kind: type, plan: Any) -> Any:
     return kind(*(getattr(plan, name) for name in plan.__dataclass_fields__))
 
 
+def reports(plan: Any, people: NDArray[np.int64]) -> list[EncodedReports]:
+    """The steps of a panel of the only column, shape (people, periods)."""
+    marks = np.zeros((len(people), 16), np.uint8)
+    marks[:, 0] = np.arange(len(people))
+    return [EncodedReports(plan.domain, column[:, None].astype(np.int32), marks) for column in people.T]
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
 def test_a_window_publishes_what_its_transcript_holds(unit: Individual) -> None:
     plan, people = PanelWindow(WORK, 2).calibrate(rho="1/2", unit=unit, horizon=5), panel(30, 5, 3)
-    draws, counts = panel_published(plan, people, Randomness.seeded(1))
-    assert only_drawn(windows_measured(plan, people, draws), counts)
+
+    def holds(tried: WindowPlan) -> tuple[bool, list[NoisyCounts]]:
+        drawn, counts = drawn_and_published(tried, reports(plan, people), Randomness.seeded(1))
+        return only_drawn([(noise, values - plan.padding) for noise, values in drawn], counts), counts
+
+    same, counts = holds(plan)
+    assert same
     assert [(one.first, one.last, one.series) for one in counts] == [(t - 1, t, None) for t in range(2, 6)]
     assert {one.counted for one in counts} == {"people"}
     assert counts[0].query == {"kind": "patterns", "columns": ["work"], "periods": 2}
-    draws, counts = panel_published(copied(LeakingWindow, plan), people, Randomness.seeded(1))
-    assert not only_drawn(windows_measured(plan, people, draws), counts)
+    assert not holds(copied(LeakingWindow, plan))[0]
+
+
+def thresholds_of(plan: CumulativePlan, measured: list[Measured]) -> Iterator[tuple[float, Any]]:
+    """The variance and the value of the number of people, where it is private, and of all running sums by period and
+    threshold: from what passed the door, and each counter's matrices."""
+    passed = iter(measured)
+    if plan.total_noise is not None:
+        yield plan.total_noise.variance, next(passed).noisy
+    periods, largest = plan.horizon, plan.largest
+    known: list[list[int]] = [[] for _ in range(largest)]
+    for period, b in itertools.product(range(1, periods + 1), range(1, largest + 1)):
+        if period < b:
+            continue
+        counter, ticks = plan.counters[b - 1], period - b + 1
+        linear = counter.materialize(periods - b + 1)
+        known[b - 1] += next(passed).noisy.tolist()
+        row = linear.decoder[ticks - 1, :ticks]
+        # The estimates of interval counters are what they measure; halves of others decode numbers and round.
+        whole = row.dtype == np.int64
+        value = known[b - 1][-1] if whole else np.rint(float(row @ np.array(known[b - 1])))
+        yield linear.variances()[ticks - 1] + (0.0 if whole else 1 / 12), np.array([value], np.int64)
+    assert next(passed, None) is None
 
 
 def same(expected: Any, counts: list[NoisyCounts]) -> bool:
@@ -83,16 +118,23 @@ def same(expected: Any, counts: list[NoisyCounts]) -> bool:
 def test_thresholds_publish_what_their_transcript_holds(unit: Individual, counter: str) -> None:
     recipe = PanelCumulative(POOR, counter=counter, thresholds=4)
     plan, people = recipe.calibrate(rho="1/20", unit=unit, horizon=6), panel(30, 6, 2)
-    draws, counts = panel_published(plan, people, Randomness.seeded(1))
-    assert same(thresholds_measured(plan, people, draws), counts)
+
+    def published(tried: CumulativePlan) -> tuple[list[Measured], list[NoisyCounts]]:
+        door, state, counts = Door(b"1"), tried.start(), list[NoisyCounts]()
+        for batch in reports(plan, people):
+            counts += tried.step(state, batch, door).noisy_counts
+        return door.measured, counts
+
+    measured, counts = published(plan)
+    assert same(thresholds_of(plan, measured), counts)
     private = unit.relation == "add-remove"
     assert len(counts) == private + 1 + 2 + 3 + 4 * 3
     assert (counts[0].query == {"kind": "marginal", "columns": []}) == private
     last = counts[-1]
     assert (last.first, last.last, last.series) == (1, 6, "at least 4")
     assert last.query == {"kind": "at least", "columns": ["poor"], "codes": [1], "times": 4}
-    draws, counts = panel_published(copied(LeakingThresholds, plan), people, Randomness.seeded(1))
-    assert not same(thresholds_measured(plan, people, draws), counts)
+    measured, counts = published(copied(LeakingThresholds, plan))
+    assert not same(thresholds_of(plan, measured), counts)
 
 
 def judged(errors: NDArray[np.float64], variance: float) -> bool:
@@ -107,7 +149,7 @@ def judged(errors: NDArray[np.float64], variance: float) -> bool:
 def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_variance() -> None:
     """False alarms below 1e-6; the controls state half of the variance, and leave the padding in."""
     plan, people = PanelWindow(POOR, 10).calibrate(rho="1/10", horizon=13), panel(100, 13, 2)
-    _, counts = panel_published(plan, people, Randomness.system())
+    _, counts = drawn_and_published(plan, reports(plan, people), Randomness.system())
     powers = 2 ** np.arange(9, -1, -1)
     errors = np.concatenate(
         [

@@ -24,7 +24,9 @@ from bad_input_judge import ROWS, TEXT, Case, World, inside
 
 from dpstream.cli import main
 from dpstream.cli.types import FilePath, Whole
-from dpstream.project.keys import KEYS, SECTIONS
+from dpstream.project.keys import SECTIONS, keys_of
+
+KEYS = tuple(key for section in SECTIONS for key in keys_of(section).values())
 
 __all__ = ["damaged_data", "damaged_state", "keys", "numbers", "paths"]
 

@@ -399,7 +399,7 @@ def test_wishes_are_read_exactly() -> None:
 
 
 def test_a_typical_word_follows_from_the_share() -> None:
-    from dpstream.core.contracts.verdicts import CellError, verdicts
+    from dpstream.stream.release.verdicts import CellError, verdicts
 
     borders = (0.05, 0.15, 0.30)
     for share, word in zip((0.0, *itertools.chain(*((b, b + 1e-6) for b in borders))), ("good", "good", "usable",
@@ -411,7 +411,7 @@ def test_a_typical_word_follows_from_the_share() -> None:
 
 
 def test_bounds_call_nothing_unfit() -> None:
-    from dpstream.core.contracts.verdicts import CellError, only_good_news, verdicts
+    from dpstream.stream.release.verdicts import CellError, only_good_news, verdicts
 
     found = only_good_news(
         verdicts(

@@ -15,8 +15,8 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.graphical import Model
 from dpstream.core.graphical.junction_tree import junction_tree
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks import Publisher
+from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.table_files import BlockWriter, Format, StagedFile, blocks_of, from_bytes, to_bytes
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.stream.release.table_blocks import decoded_blocks, whole_table, write_blocks

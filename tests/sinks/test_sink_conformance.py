@@ -18,7 +18,6 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
-from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks import (
     DuckDBFeed,
     FolderAndFeed,
@@ -27,6 +26,7 @@ from dpstream.io.sinks import (
     StandardOutput,
     database_feed,
 )
+from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
 from dpstream.stream import Sink
 
@@ -244,7 +244,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
         sink.publish(step, release)
     book = json.dumps({**SCHEMA.codebook(), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
     sink.write_public("codebook.json", book.encode())
-    catalogue = {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
+    catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
     sink.write_public("catalogue.json", json.dumps(catalogue).encode())
     for deep in (False, True):
         assert case.make().compare(committed, deep=deep) == {}
@@ -297,7 +297,7 @@ def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> Non
     sink.write_public(
         "catalogue.json",
         json.dumps(
-            {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": []}
+            {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": []}
         ).encode(),
     )
     with pytest.raises(StoreDamagedError):

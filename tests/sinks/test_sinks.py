@@ -72,7 +72,7 @@ def publish(root: Path, form: Any, steps: int, without: tuple[int, ...] = ()) ->
         entries.append({"step": step, "state": "full", "kept": True, "manifest_sha256": digest})
     book = SCHEMA.codebook("test", publisher.table_name)
     publisher.write_public("codebook.json", json.dumps(book).encode())
-    catalogue = {"format": 2, "part_steps": 100, "closed_parts": 0, "stream_id": "ab", "steps": entries}
+    catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "ab", "steps": entries}
     publisher.write_public("catalogue.json", json.dumps(catalogue).encode())
     return publisher
 
@@ -163,7 +163,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no step has a full table"):
             read(tmp_path)
         catalogue.write_text(good)
-    catalogue.write_text(good.replace('"format": 2', '"format": 3'))
+    catalogue.write_text(good.replace('"format": 1', '"format": 3'))
     with pytest.raises(StoreFormatError, match="format 3"):
         read_catalogue(tmp_path)
     catalogue.write_text("[]")

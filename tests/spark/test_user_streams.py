@@ -84,7 +84,9 @@ def content(home: Path, **options: Any) -> tuple[list[int], Counter[int], int]:
             assert {path.name for path in folder.iterdir()} == {file.name for file in shards.all_files()}
         else:
             db = sqlite3.connect(home / "state" / "stream.sqlite")
-            counts.update(events for (events,) in db.execute("SELECT events FROM users"))
+            counts.update(
+                int.from_bytes(events, "little") for (events,) in db.execute("SELECT value FROM users")
+            )
             db.close()
         return stream._stored_state().true.tolist(), counts, stream.dropped_events
 
@@ -166,7 +168,7 @@ def test_damage_is_found_at_the_opening(tmp_path: Path, damage: str) -> None:
     else:
         db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
         with db:
-            db.execute("UPDATE contribution SET step = 0")
+            db.execute("UPDATE latest SET step = 0 WHERE name = 'user sum'")
         db.close()
     problems = check_store(tmp_path / "state", None).problems
     assert len(problems) == 1

@@ -30,8 +30,7 @@ def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
     """Every store of the test lives on the server, in a schema for its state directory."""
     import fault_harness
 
-    from dpstream.stream.store import store
-    from dpstream.stream.store import store_status as status
+    from dpstream.stream.store import place, store
     from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
 
     def schema(path: Path) -> str:
@@ -47,6 +46,6 @@ def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "backend_for", backend)
-        patch.setattr(status, "backend_for", backend)
+        patch.setattr(place, "backend_for", backend)
         patch.setattr(fault_harness, "open_database", reader)
         yield postgres

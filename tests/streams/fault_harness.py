@@ -227,7 +227,7 @@ def committed_steps(home: Path) -> dict[int, str]:
     if db is None:
         return {}
     try:
-        rows = db.execute("SELECT step, manifest FROM steps JOIN ledger USING (step)").fetchall()
+        rows = db.execute("SELECT step, manifest FROM steps").fetchall()
     finally:
         db.close()
     return {step: hashlib.sha256(manifest).hexdigest() for step, manifest in rows}
@@ -257,9 +257,9 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
     db = open_database(home)
     rows = db.execute("SELECT step, name, sha256 FROM files").fetchall()
     batches = [b for (b,) in db.execute("SELECT batch_id FROM steps ORDER BY step")]
-    (spends,) = db.execute("SELECT count(*) FROM ledger").fetchone()
+    (spends,) = db.execute("SELECT count(spent) FROM steps").fetchone()
     kept = {s for (s,) in db.execute("SELECT step FROM steps WHERE publication = 'published'")}
-    (left,) = db.execute("SELECT count(*) FROM reservation").fetchone()
+    (left,) = db.execute("SELECT count(*) FROM latest WHERE name = 'reservation'").fetchone()
     db.close()
     if batches != [f"b{step}" for step in range(1, STEPS + 1)] or spends != STEPS or left:
         found.append("steps, batches and spends are not one to one")

@@ -71,7 +71,7 @@ def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     book.raise_limit(Limit.parse("epsilon=3/2"))
     with start(tmp_path, "c"):
         pass
-    assert [entry.content["kind"] for entry in book.read().entries] == [
+    assert [entry.kind for entry in book.read().entries] == [
         "create",
         *["charge"] * 2,
         "raise",
@@ -365,14 +365,14 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
     ("statement", "said"),
     [
         (
-            "UPDATE entries SET content = replace(content, '1/2', '1/4') WHERE number = 2",
-            "entry 2 was changed",
+            "UPDATE log SET detail = replace(detail, '1/2', '1/4') WHERE id = 2",
+            "entry 2 of the log was changed",
         ),
-        ("DELETE FROM entries WHERE number = 2", "entry 2 was changed or is missing"),
-        ("DELETE FROM entries WHERE number = 3", "rolled back"),
+        ("DELETE FROM log WHERE id = 2", "entry 2 of the log was changed or is missing"),
+        ("DELETE FROM log WHERE id = 3", "rolled back"),
         (
-            "UPDATE entries SET content = replace(content, '\"1\"', '\"9\"') WHERE number = 1",
-            "entry 1 was changed",
+            "UPDATE log SET detail = replace(detail, '\"1\"', '\"9\"') WHERE id = 1",
+            "entry 1 of the log was changed",
         ),
         ("DELETE FROM meta WHERE key = 'key'", "the account's key is missing"),
         ("PRAGMA user_version = 99", "newer version"),
@@ -537,10 +537,11 @@ def test_a_file_that_is_no_account_is_left_alone(tmp_path: Path) -> None:
 def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
     clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
-    monkeypatch.setattr("dpstream.stream.ledger.account.utc_now", clock)
-    book = account(tmp_path)
-    for name in "ab":
-        start(tmp_path, name).close()
+    with monkeypatch.context() as patch:
+        patch.setattr("dpstream.stream.store.sealed_history.utc_now", clock)
+        book = account(tmp_path)
+        for name in "ab":
+            start(tmp_path, name).close()
     state = book.read()
     assert [charge.time[:4] for charge in state.charges] == ["1970", "2026"]
     assert state.total.epsilon == 1

@@ -21,9 +21,9 @@ from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
-from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
 from dpstream.stream.release.persistent_records import (

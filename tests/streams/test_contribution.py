@@ -231,11 +231,11 @@ def test_users_without_the_unit_and_another_bound_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE users SET events = events - 1 WHERE events > 1",
-        "DELETE FROM users WHERE events = 1",
-        "UPDATE users SET id = zeroblob(16) WHERE events = 1",
-        "DELETE FROM contribution",
-        "UPDATE contribution SET step = step - 1",
+        "UPDATE users SET value = x'01000000' WHERE value > x'01000000'",
+        "DELETE FROM users WHERE value = x'01000000'",
+        "UPDATE users SET key = zeroblob(16) WHERE value = x'01000000'",
+        "DELETE FROM latest WHERE name = 'user sum'",
+        "UPDATE latest SET step = step - 1 WHERE name = 'user sum'",
     ],
 )
 def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
@@ -265,7 +265,7 @@ def run_all(home: Path) -> None:
 
 def content(home: Path) -> tuple[list[int], list[int], int]:
     db = sqlite3.connect(home / "state" / "stream.sqlite")
-    events = sorted(n for (n,) in db.execute("SELECT events FROM users"))
+    events = sorted(int.from_bytes(n, "little") for (n,) in db.execute("SELECT value FROM users"))
     db.close()
     with start(home, 7) as stream:
         return true_counts(stream), events, stream.dropped_events

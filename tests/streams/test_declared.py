@@ -16,7 +16,7 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sources import FileSource, SourceOptions
 from dpstream.stream import Batch, open_stream, read_status
-from dpstream.stream.declared import shown_public
+from dpstream.stream.declared import read_public
 
 WEEKS = {"path": "*.csv", "time_column": "day", "every": "week", "start": "2026-01-05", "end": "2026-12-31"}
 
@@ -148,11 +148,12 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
         file.write("2026-01-04,3\n")
     again = FileSource(options, base=tmp_path, columns=["zip"])
     assert sum(step.inserts.num_rows for step in again.steps(2, seen=source.position)) == 1
-    told = {"source": options.pinned(), "declared_public": options.declared_public()}
-    (sentence,) = set(shown_public({**told, "base": {}})) - set(shown_public(told))
+    (sentence,) = set(read_public(options.pinned(), begins=True)) - set(
+        read_public(options.pinned(), begins=False)
+    )
     assert "before the start" in sentence
     late = replace(options, late="next-step")
-    assert sentence in shown_public({**told, "source": late.pinned(), "base": {}})
+    assert sentence in read_public(late.pinned(), begins=True)
     source = FileSource(late, base=tmp_path, columns=["zip"])
     assert [step.inserts.num_rows for step in source.steps(key=b"k" * 32)] == [1, 1]
 
@@ -164,7 +165,7 @@ def test_records_that_do_not_fit_are_told_with_their_step(tmp_path: Path) -> Non
 
 
 def test_how_records_are_read_is_told(tmp_path: Path) -> None:
-    """What a broken line does is said in every manifest, by no fact that is pinned."""
+    """What a broken line does is said in every manifest."""
     with start(tmp_path, **facts()) as stream:
         first = stream.step(batch(1), "a").manifest
     assert sum("cannot be taken apart" in sentence for sentence in first["declared_public"]) == 1

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dpstream.core.contracts.expectations import MarginalError
-from dpstream.core.contracts.verdicts import MODELLED, PREDICTED, is_unfit, verdicts_from
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
+from dpstream.stream.release.verdicts import MODELLED, PREDICTED, is_unfit, verdicts_from
 
 
 def manifest(step: int, rows: int, error: float | None = 1.0, **accuracy: Any) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from toy_stream import SCHEMA
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import PresentTable
-from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.stream import KeyedBatch, KeyRules, Publishing, Snapshot, StateKey, Stream
-from dpstream.stream.store import present_rows
+from dpstream.stream.store import present_rows, store_database
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.upkeep import check_store, rekey_store
 
@@ -30,8 +30,8 @@ REFUSE = KeyedPlan(unit=Record(returns="refuse"))
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(present_rows, "_CHUNK", 7)
-    monkeypatch.setattr(present_rows, "_PAGE", 5)
+    monkeypatch.setattr(store_database, "_CHUNK", 7)
+    monkeypatch.setattr(store_database, "_PAGE", 5)
 
 
 @pytest.fixture(params=["sqlite", "encrypted", "postgres"])
@@ -65,28 +65,27 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
         with start(tmp_path, plan=REFUSE, key=key, publish=False) as stream:
             life(stream, turn)
             db, last = stream._store._db, stream.last_step
-            secret = stream._store.derived_key(present_rows.PRESENT)
+            secret = stream._store.meta["key"]
             assert stream._keyed._table is not None
             assert same(stream._store.present(SCHEMA.domain), stream._keyed._table)
             assert len(stream._keyed._table) > 10
             assert db.execute("SELECT count(*) FROM departed").fetchone()[0] > 2
-            assert present_rows.verify_present(db, last, secret) is None
-            assert present_rows.verify_present(db, last + 1, secret) is not None
+            assert present_rows.verify_present(db, secret) is None
             for damage in (
                 "DELETE FROM present WHERE key = (SELECT key FROM present ORDER BY key LIMIT 1)",
                 # Another record: two of them may be equal.
-                "UPDATE present SET record = (SELECT record FROM present ORDER BY record DESC LIMIT 1) "
-                "WHERE key = (SELECT key FROM present ORDER BY record LIMIT 1)",
+                "UPDATE present SET value = (SELECT value FROM present ORDER BY value DESC LIMIT 1) "
+                "WHERE key = (SELECT key FROM present ORDER BY value LIMIT 1)",
                 "DELETE FROM departed WHERE key = (SELECT key FROM departed ORDER BY key LIMIT 1)",
                 "INSERT INTO departed SELECT key FROM present ORDER BY key LIMIT 1",
-                "DELETE FROM present_sum",
+                "DELETE FROM latest WHERE name = 'present sum'",
             ):
                 db.begin()
                 db.execute(damage)
-                assert present_rows.verify_present(db, last, secret) is not None, damage
+                assert present_rows.verify_present(db, secret) is not None, damage
                 if "departed" not in damage:
                     with pytest.raises(StoreDamagedError) as caught:
-                        present_rows.read_present(db, SCHEMA.domain, last, secret)
+                        present_rows.read_present(db, secret, SCHEMA.domain, last)
                     assert str(caught.value).endswith("changed or lost") or key is not None
                 db.rollback()
 
@@ -96,9 +95,8 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
     [
         "DELETE FROM present WHERE key = (SELECT key FROM present ORDER BY key LIMIT 1)",
         "DELETE FROM present",
-        "UPDATE present SET record = substr(record, 1, length(record) - 1)",
-        "UPDATE present_sum SET step = step - 1",
-        "DELETE FROM present_sum",
+        "UPDATE present SET value = substr(value, 1, length(value) - 1)",
+        "DELETE FROM latest WHERE name = 'present sum'",
     ],
 )
 def test_a_damaged_store_is_found_before_the_next_step(tmp_path: Path, damage: str) -> None:
@@ -181,7 +179,7 @@ def test_constant_churn_keeps_the_store_flat_and_its_writes_small(tmp_path: Path
             come = events([(key, "insert", ("94102", True, 1)) for key in range(first, first + changes)])
             stream.step(KeyedBatch(come, "id", "op"), f"few{number}")
             written.append(log.stat().st_size)
-        whole = stream._store._db.execute("SELECT sum(length(key) + length(record)) FROM present").fetchone()[
+        whole = stream._store._db.execute("SELECT sum(length(key) + length(value)) FROM present").fetchone()[
             0
         ]
     assert max(sizes[10:]) <= 1.2 * max(sizes[:10])

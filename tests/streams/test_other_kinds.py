@@ -21,6 +21,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import DiscreteLaplace, Individual, PureDP, Randomness, Record
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedReports
 from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.io.sinks import Publisher
@@ -31,7 +32,6 @@ from dpstream.lab.audits.census_audit import (
 )
 from dpstream.lab.audits.door import drawn_and_published
 from dpstream.lab.audits.points_audit import cube_plan
-from dpstream.lab.audits.published_panel import panel_published
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.public_release import OtherKinds, kinds_there
 from dpstream.stream.release.estimates import Estimate
@@ -69,9 +69,16 @@ def panel(people: int, periods: int, seed: int = 3) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, 2, (people, periods))
 
 
+def panel_published(plan: Any, people: NDArray[np.int64], randomness: Randomness) -> list[Any]:
+    marks = np.zeros((len(people), 16), np.uint8)
+    marks[:, 0] = np.arange(len(people))
+    reports = [EncodedReports(plan.domain, column[:, None].astype(np.int32), marks) for column in people.T]
+    return drawn_and_published(plan, reports, randomness)[1]
+
+
 def test_intervals_of_patterns_hold() -> None:
     plan, people = PanelWindow(POOR, 8).calibrate(rho="1/10", horizon=15), panel(100, 15)
-    _, counts = panel_published(plan, people, Randomness.system())
+    counts = panel_published(plan, people, Randomness.system())
     cells, sums = list[tuple[Estimate, Any]](), list[tuple[Estimate, Any]]()
     powers = 2 ** np.arange(7, -1, -1)
     for at in range(len(counts)):
@@ -101,7 +108,7 @@ def test_intervals_of_people_who_reported_it_so_often_hold() -> None:
     found = list[tuple[Estimate, Any]]()
     often = people.sum(axis=1)
     for _ in range(150):
-        own = known(panel_published(plan, people, Randomness.system())[1])
+        own = known(panel_published(plan, people, Randomness.system()))
         for times in (1, 2, 3):
             estimate = own.people(times)
             assert estimate is not None

@@ -159,12 +159,10 @@ def test_a_database_that_was_rolled_back_or_lost_is_refused(tmp_path: Path, on_p
     with on_postgres.connect(str(schema)) as db:
         db.execute("DELETE FROM files WHERE step = 2")
         db.execute("DELETE FROM steps WHERE step = 2")
-        db.execute("DELETE FROM ledger WHERE step = 2")
-        db.execute("UPDATE state SET step = 1")
     with pytest.raises(StoreDamagedError, match=r"head\.json knows step 2"):
         start(tmp_path, publish=False)
-    on_postgres.execute(f"DROP TABLE {schema}.position")
-    with pytest.raises(StoreDamagedError, match="table position is missing"):
+    on_postgres.execute(f"DROP TABLE {schema}.latest")
+    with pytest.raises(StoreDamagedError, match="table latest is missing"):
         start(tmp_path, publish=False)
     on_postgres.execute(f"DROP SCHEMA {schema} CASCADE")
     with pytest.raises(StoreDamagedError, match=r"the store is gone, but its head.json is there"):
@@ -176,10 +174,10 @@ def test_a_database_that_was_rolled_back_or_lost_is_refused(tmp_path: Path, on_p
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE ledger SET spent = '1/2' WHERE step = 1",
+        "UPDATE steps SET spent = '1/2' WHERE step = 1",
         "UPDATE steps SET batch_id = 'x' WHERE step = 2",
         "UPDATE meta SET value = '\\x00' WHERE key = 'stream_id'",
-        "UPDATE state SET packed = substr(packed, 2)",
+        "UPDATE latest SET value = substr(value, 2) WHERE name = 'state'",
         "DROP TABLE store_format",
         "UPDATE store_format SET format = 99",
     ],

@@ -84,7 +84,7 @@ def everybody(home: Path) -> list[str]:
     told = {
         "check": check_store(home / "state", home / "releases").problems,
         "verify": verify_ledger(home / "state", releases=home / "releases"),
-        "health": [wrong_state(home / "state", sink) or ""],
+        "health": [wrong_state(home / "state", sink.directory) or ""],
     }
     return found + [who for who, words in told.items() if any("rolled back" in text for text in words)]
 
@@ -213,7 +213,7 @@ def test_a_state_that_is_gone_is_told_and_no_other_is_made(tmp_path: Path) -> No
     for path in (tmp_path / "releases").iterdir():
         if path.name != ".head.json":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert wrong_state(tmp_path / "state", Publisher(tmp_path / "releases")) is not None
+    assert wrong_state(tmp_path / "state", tmp_path / "releases") is not None
     with pytest.raises(StoreDamagedError, match=r"its witness \.head\.json is among the releases"):
         publish(tmp_path)
     assert not (tmp_path / "state").exists()

@@ -31,13 +31,15 @@ from dpstream.stream.release.persistent_records import (
 )
 from dpstream.stream.store import container, step_rows
 from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.sealed_history import derive, write_latest
 from dpstream.stream.store.sqlite import create_file
-from dpstream.stream.store.step_rows import read_state, split_state, verify_state, write_state
+from dpstream.stream.store.step_rows import STATE, read_state, split_state, verify_state, write_state
 from dpstream.stream.store.store_database import StoreDatabase, create_tables
 from dpstream.stream.store.upkeep import check_store, rekey_store
 
 SECRET = b"s" * 32
 KEY = StateKey(b"k" * 32)
+KEY_OF_STORE = b"s" * 32
 BOTH = Publishing(records="persistent", publish="both")
 
 
@@ -55,7 +57,7 @@ def live(home: Path, steps: range, key: StateKey | None = None) -> None:
 
 def rows(home: Path) -> dict[bytes, bytes]:
     db = sqlite3.connect(home / "state" / "stream.sqlite")
-    found = dict(db.execute("SELECT name, packed FROM state_parts").fetchall())
+    found = dict(db.execute("SELECT key, value FROM state_parts").fetchall())
     db.close()
     return found
 
@@ -66,7 +68,7 @@ def rows(home: Path) -> dict[bytes, bytes]:
 def filled(path: Path, work: Callable[[StoreDatabase], None]) -> None:
     def fill(db: StoreDatabase) -> None:
         create_tables(db)
-        db.execute("INSERT INTO state VALUES (1, 0, ?)", (container.dump(Packed({}, {})),))
+        write_latest(db, KEY_OF_STORE, "state", 0, container.dump(Packed({}, {})))
         work(db)
 
     create_file(path, fill)
@@ -94,17 +96,18 @@ def test_what_is_written_is_what_is_read(
                 for name, (value, kind, rows) in chosen.items()
             }
             packed = Packed({"step": step, "parts": 1}, made, frozenset(public & made.keys()))
-            split = split_state(packed, SECRET)
-            assert write_state(db, step, split)
-            found = read_state(db, step, SECRET)
+            split = split_state(packed, derive(KEY_OF_STORE, STATE))
+            write_state(db, KEY_OF_STORE, step, split)
+            found = read_state(db, KEY_OF_STORE)
             assert found.meta == packed.meta
             assert found.arrays.keys() == made.keys()
             for name, array in made.items():
                 assert found.arrays[name].dtype == array.dtype
                 assert found.arrays[name].flags.f_contiguous
                 assert (found.arrays[name] == array).all()
-            assert verify_state(db, step, SECRET) is None
-            assert not write_state(db, step, split), "it belongs to another step"
+            assert verify_state(db, KEY_OF_STORE) is None
+            with pytest.raises(StoreDamagedError, match="does not belong to the step before"):
+                write_state(db, KEY_OF_STORE, step, split)
 
     filled(tmp_path_factory.mktemp("one") / "db", work)
 
@@ -179,15 +182,15 @@ def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, ke
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("DELETE FROM state_parts WHERE name = (SELECT min(name) FROM state_parts)", "missing"),
+        ("DELETE FROM state_parts WHERE key = (SELECT min(key) FROM state_parts)", "missing"),
         ("DELETE FROM state_parts", "missing"),
         (
-            "UPDATE state_parts SET packed = (SELECT packed FROM state_parts ORDER BY name DESC LIMIT 1) "
-            "WHERE name = (SELECT min(name) FROM state_parts)",
+            "UPDATE state_parts SET value = (SELECT value FROM state_parts ORDER BY key DESC LIMIT 1) "
+            "WHERE key = (SELECT min(key) FROM state_parts)",
             "changed",
         ),
-        ("UPDATE state_parts SET packed = substr(packed, 1, 45)", "checksum"),
-        ("INSERT INTO state_parts SELECT x'00', packed FROM state_parts LIMIT 1", "does not name"),
+        ("UPDATE state_parts SET value = substr(value, 1, 45)", "checksum"),
+        ("INSERT INTO state_parts SELECT x'00', value FROM state_parts LIMIT 1", "does not name"),
     ],
 )
 def test_damaged_parts_are_found(tmp_path: Path, damage: str, words: str) -> None:

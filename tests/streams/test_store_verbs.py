@@ -7,13 +7,16 @@ import shutil
 import sqlite3
 import stat
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from postgres_server import Cluster
 from toy_stream import batch, run, start
 
-from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError, StoreFormatError
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import PostgresServer
 from dpstream.stream.store import sqlite
@@ -97,23 +100,42 @@ def test_changed_archives_are_refused(tmp_path: Path) -> None:
     export_store(tmp_path / "state", tmp_path / "good", move=True)
     good = (tmp_path / "good").read_bytes()
     broken = tmp_path / "broken"
-    for number, data in enumerate(
-        (
-            good[:-1],
-            good[: len(good) // 2],
-            good + b"\0" * 9,
-            good[:20],
-            b"",
-            good[:200] + b"\1" + good[201:],
-            good[:-200] + good[-199:],
-            good.replace(b"DPSP", b"DPSQ", 1),
-        )
-    ):
+    cut = (good[:-1], good[: len(good) // 2], good[:20], b"", good[:-200] + good[-199:])
+    swapped = (good.replace(b"DPSP", b"DPSQ", 1), good.replace(b"moving", b"copies", 1))
+    for number, data in enumerate((*cut, *swapped)):
+        assert data != good
         broken.write_bytes(data)
         with pytest.raises((StoreDamagedError, ConfigError)):
             import_store(broken, tmp_path / f"place{number}", pinned)
         assert not (tmp_path / f"place{number}" / "stream.sqlite").exists()
     assert import_store(tmp_path / "good", tmp_path / "place", pinned) == 2
+    wanted = rows(tmp_path / "place")
+    # A byte that holds nothing may be any other one; no byte that holds something may.
+    outcomes = []
+    filled = [at for at, byte in enumerate(good) if byte]
+    for at in np.random.default_rng(3).choice(filled, 300, replace=False).tolist():
+        broken.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        place = tmp_path / f"flipped{at}"
+        try:
+            import_store(broken, place, pinned)
+        except (StoreDamagedError, StoreFormatError, ConfigError):
+            outcomes.append("refused")
+            assert not (place / "stream.sqlite").exists()
+        else:
+            outcomes.append("same")
+            assert rows(place) == wanted, at
+    assert outcomes.count("refused") > 100
+
+
+def rows(place: Path) -> dict[str, list[Any]]:
+    """Everything that a store says."""
+    with closing(sqlite3.connect(place / "stream.sqlite")) as db:
+        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall()
+            for (name,) in tables
+            if name != "departed"
+        }
 
 
 def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
@@ -156,9 +178,9 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
 
     assert problems() == ""
     cases = [
-        ("UPDATE ledger SET spent = '1/2' WHERE step = 2", "record of step 2 was changed"),
+        ("UPDATE steps SET spent = '1/2' WHERE step = 2", "record of step 2 was changed"),
         ("UPDATE steps SET synthesis = substr(synthesis, 1, 60) WHERE step = 1", "stored model of step 1"),
-        ("UPDATE state SET packed = substr(packed, 1, 60)", "the stored state"),
+        ("UPDATE latest SET value = substr(value, 1, 60) WHERE name = 'state'", "the stored state"),
         ("UPDATE files SET sha256 = 'x' WHERE step = 3", "published table.parquet of step 3 is not the"),
         ("UPDATE files SET bytes = x'00' WHERE step = 3", "stored table.parquet of step 3 was changed"),
     ]
@@ -177,7 +199,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
     table.unlink()
     assert "table.parquet of step 2 is missing" in problems()
     shutil.rmtree(releases / "step-000003")
-    assert "the release of step 3 is missing" in problems()
+    assert "manifest.json of step 3 is missing in" in problems()
     (state / "stream.sqlite").write_bytes(good[: len(good) // 2])
     assert problems()
     (state / "stream.sqlite").unlink()

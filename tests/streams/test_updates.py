@@ -20,9 +20,9 @@ from toy_stream import start as start_plain
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Integer, Schema
-from dpstream.core.tables.change_tables import apply_changes
 from dpstream.io.sinks import read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.stream import Publishing
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import (

@@ -79,7 +79,7 @@ def look(home: Path, settings: Settings) -> Seen:
 
 def stored_rows(home: Path, copy: Path, settings: Settings) -> list[tuple[int, str, str]]:
     """Step, hash of the manifest and amount, past the program."""
-    query = "SELECT step, manifest_sha256, spent FROM steps JOIN ledger USING (step) ORDER BY step"
+    query = "SELECT step, manifest_sha256, spent FROM steps ORDER BY step"
     if not lives.has_store(home, settings):
         return []
     server = lives.server_of(home, settings)

@@ -19,9 +19,9 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import DpstreamError, StepError, StoreError
 from dpstream.core.privacy import Randomness
-from dpstream.core.tables.change_tables import DELETE, INSERT, OP, content_sha256
 from dpstream.io.sinks import Publisher, read_changes
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.change_tables import DELETE, INSERT, OP, content_sha256
 from dpstream.io.sinks.publisher import STAYING
 from dpstream.io.sinks.table_files import Format
 from dpstream.stream import Publishing, Stream, open_stream

@@ -140,7 +140,7 @@ def restored(kind: str, home: Path, settings: Settings, rng: random.Random) -> t
             told = {
                 "check": check_store(state, home / "releases", key=key).problems,
                 "verify": verify_ledger(state, releases=home / "releases", key=key),
-                "health": [wrong_state(state, sink) or ""],
+                "health": [wrong_state(state, sink.directory) or ""],
             }
             silent = [who for who, words in told.items() if not any("rolled back" in text for text in words)]
             found += [f"{kind}: {who} does not see it" for who in silent]

@@ -23,8 +23,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, dpstabs_state
 from dpstream.families.tabular.dpstabs_state import TotalNoise, arrival_weights
 from dpstream.mechanisms import MWEMPGM
-from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan
-from dpstream.mechanisms.table_release import ModelSynthesis, TableSynthesis
+from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -308,41 +307,6 @@ def test_a_synthesis_comes_back_with_its_measurements():
         assert back.measured[clique].half_width(3, 0.9) == measured.half_width(3, 0.9)
 
 
-def without(packed, *names):
-    """As an early version packed it."""
-    meta = {key: value for key, value in packed.meta.items() if key not in names}
-    arrays = {
-        key: value
-        for key, value in packed.arrays.items()
-        if not key.startswith("count/") and not key.endswith("/open")
-    }
-    return replace(packed, meta=meta, arrays=arrays)
-
-
-def test_what_early_versions_stored_still_opens():
-    plan = DPStabs(PAIRS, k=EVERY).calibrate(epsilon="1")
-    state, synthesis = run(plan, batches(2))
-    old = ModelSynthesis.unpack(without(synthesis.pack(), "noise", "total_error"))
-    assert (old.measured, old.total_error) == ({}, None)
-    assert old.marginal((0, 1)).standard_error == synthesis.marginal((0, 1)).standard_error
-    # A state goes on; the total's error is known again where it does not depend on the order of selections.
-    for k, known in ((EVERY, True), (2, False)):
-        plan = DPStabs(PAIRS, k=k).calibrate(epsilon="1")
-        state, _ = run(plan, batches(2))
-        _, new = run(plan, batches(3)[2:], state=plan.unpack_state(plan.pack_state(state)))
-        _, old = run(plan, batches(3)[2:], state=plan.unpack_state(without(plan.pack_state(state))))
-        assert old.total == new.total
-        assert old.total_error == (pytest.approx(new.total_error) if known else None)
-    plan = Baseline(PAIRS).calibrate(epsilon="1")
-    state, synthesis = run(plan, batches(2))
-    table = TableSynthesis.unpack(without(synthesis.pack(), "total_error"))
-    assert table.total_error is None
-    packed = plan.pack_state(state)
-    assert run(plan, batches(1), state=plan.unpack_state(packed))[1].total_error > synthesis.total_error
-    _, old = run(plan, batches(1), state=plan.unpack_state(without(packed, "variance", "total_error")))
-    assert old.total_error is None
-
-
 def test_a_counter_of_somebody_else():
     """Its variance is known and nothing else: wider intervals, and a total's error only where all are measured."""
     plans = []
@@ -427,7 +391,7 @@ class SilentPlan(OfflinePlan):
         return self.inner.options()
 
     def run(self, batch, part, randomness, prior=None):
-        return self.inner.run(batch, part, randomness, prior)
+        return OfflineRun(self.inner.run(batch, part, randomness, prior).model)
 
 
 def test_an_offline_mechanism_that_does_not_tell_its_noise():

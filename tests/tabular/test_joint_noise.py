@@ -81,14 +81,14 @@ def test_mwem_measures_a_whole_workload_together() -> None:
     """Where it measures some, nothing changes."""
     workload = Workload.all_k_way(DOMAIN, 1)
     plan = MWEMPGM().calibrate(workload, PureDP.of(1), Event())
-    run = plan.full_run(batch(400, 2), "net", Randomness.seeded(4))
+    run = plan.run(batch(400, 2), "net", Randomness.seeded(4))
     assert run.total_variance == pytest.approx(plan.total_variance())
     (output,) = run.outputs
     assert output.noise == HistogramsNoise(Fraction(1), (3,) * 6)
     assert plan.noise.variance > 3.5 * output.noise.variance
     assert sum(part.total for part in plan.parts()) == 1
     some = MWEMPGM(k=2).calibrate(workload, PureDP.of(1), Event())
-    drawn = some.full_run(batch(400, 2), "net", Randomness.seeded(4)).outputs
+    drawn = some.run(batch(400, 2), "net", Randomness.seeded(4)).outputs
     assert [one.noise for one in drawn] == [some.noise] * 2
 
 

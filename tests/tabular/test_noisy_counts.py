@@ -15,10 +15,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
-from dpstream.lab.audits.door import drawn_and_published, only_drawn
+from dpstream.lab.audits.door import Door, drawn_and_published, only_drawn, stream_loss
 from dpstream.lab.audits.pooled_audit import Leaking
-from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
-from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.mechanisms import AIM, MWEMPGM
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
@@ -160,14 +158,15 @@ def test_a_plan_says_how_many_numbers_it_publishes() -> None:
 @pytest.mark.parametrize("budget", [PureDP.of(1), ZCDP.of("1/8")])
 def test_a_baseline_publishes_what_its_runs_drew(offline, budget) -> None:
     plan = Baseline(PAIRS, offline=offline, deletions=True).calibrate(budget)
-    stream, state, tape, counts = batches(3, 60, deletes=True), plan.start(), Tape(), list[NoisyCounts]()
+    stream, state, door, counts = batches(3, 60, deletes=True), plan.start(), Door(b"1"), list[NoisyCounts]()
     for batch in stream:
-        made = plan.step(state, batch, TapedNoise(Randomness.seeded(len(counts)), tape)).noisy_counts
+        made = plan.step(state, batch, door).noisy_counts
         said = plan.explain().facts["noisy_counts"]
         assert said["first"] <= sum(len(one.values) for one in made) <= said["most"]
         counts += made
     drawn = [
-        (noise, drawn + exact(one, stream)) for (noise, drawn), one in zip(tape.draws, counts, strict=True)
+        (made.noise, made.noisy - made.exact + exact(one, stream))
+        for made, one in zip(door.measured, counts, strict=True)
     ]
     assert only_drawn(drawn, counts)
     assert {(one.first, one.last, one.counted) for one in counts} == {
@@ -224,5 +223,5 @@ def test_the_audit_of_dpstabs_sees_what_is_published() -> None:
     one = batches(3, 40)
     other = [*one[:2], batches(3, 41)[2]]
     leaking = LeakingCounters(*(getattr(plan, item.name) for item in fields(plan)))
-    assert transcript_loss(plan, one, other, Randomness.seeded(1)).total < np.inf
-    assert transcript_loss(leaking, one, other, Randomness.seeded(1)).total == np.inf
+    assert stream_loss(plan, one, other, Randomness.seeded(1)) < np.inf
+    assert stream_loss(leaking, one, other, Randomness.seeded(1)) == np.inf

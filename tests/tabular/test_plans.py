@@ -28,7 +28,7 @@ RECIPES = {
     "dpstabs-literal": DPStabs(PAIRS, k=2, past="literal", aggregate="average", score="mean-cells"),
     "dpstabs-block": DPStabs(PAIRS, k=2, counter="block", score="sum-noise"),
     "dpstabs-unbounded": DPStabs(
-        PAIRS, k=2, counter="unbounded-block", score="mean-sampling", aggregate="average"
+        PAIRS, k=2, counter="unbounded-block", score="mean-cells", aggregate="average"
     ),
     "baseline": Baseline(PAIRS, MWEMPGM(k=3)),
     "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=4), deletions=True, prior="uniform"),
@@ -301,7 +301,7 @@ def test_a_full_model_ends_the_rounds_early():
             plan.step(state, EncodedBatch(domain, codes), RANDOM)
         assert state.sides[0].ticks.sum() == 8
     offline = MWEMPGM(k=3, max_cells=110).calibrate(workload, plan.budget, Event())
-    model = offline.run(EncodedBatch(domain, codes), "net", RANDOM)
+    model = offline.run(EncodedBatch(domain, codes), "net", RANDOM).model
     assert len(model.cliques) == 2
 
 

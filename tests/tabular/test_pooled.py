@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy import (
@@ -142,15 +144,19 @@ def test_what_was_never_measured_is_said_not_to_be_known() -> None:
 def test_estimates_are_packed_exactly() -> None:
     cells = pair_cells()
     for estimates in (Estimates.fresh(cells), estimated(False, np.random.default_rng(6), pair_from=3)[0]):
-        again = Estimates.of(cells, estimates.arrays())
-        for name, array in estimates.arrays().items():
-            np.testing.assert_array_equal(again.arrays()[name], array)
+        packed = pack_fields(estimates)
+        again = unpack_fields(Estimates, packed, cells=cells)
+        again.check()
+        for name, array in packed.arrays.items():
+            np.testing.assert_array_equal(pack_fields(again).arrays[name], array)
         if estimates.records:
             shape = np.ones(cells.total)
             np.testing.assert_array_equal(again.answer(shape)[0], estimates.answer(shape)[0])
-    damaged = estimates.arrays() | {"measured": np.zeros(3)}
-    with pytest.raises(StoreDamagedError):
-        Estimates.of(cells, damaged)
+        for damaged in ({"sums": np.zeros(3)}, {"ends": [1, 2, 3]}, {"epochs": [0]}):
+            with pytest.raises(StoreDamagedError):
+                replace(estimates, **damaged).check()
+            with pytest.raises(StoreDamagedError):
+                unpack_fields(Estimates, replace(packed, arrays={}), cells=cells)
 
 
 class Tape(Randomness):
@@ -220,7 +226,11 @@ def test_a_record_moves_every_sum_of_signs_by_at_most_what_is_declared(replaced:
     for _ in range(100):
         rows = drawn_rows(generator, 30)
         other = np.concatenate((rows[1:], drawn_rows(generator, 1))) if replaced else rows[1:]
-        one, two = (np.array(signs.read(histograms(SIGN_PAIRS, r), wanted)) for r in (rows, other))
+        flat = [histograms(SIGN_PAIRS, r) for r in (rows, other)]
+        by_clique = [
+            {c: own[followed.cells.part(i)] for i, c in enumerate(followed.cells.cliques)} for own in flat
+        ]
+        one, two = (np.array(signs.read(counts, wanted)) for counts in by_clique)
         reached = np.maximum(reached, np.abs(one - two))
     np.testing.assert_array_equal(
         reached, np.full(6, Event("replace" if replaced else "add-remove").changed_cells)

@@ -6,14 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import Event
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.mechanisms.workload_cells import GRID_BITS, SCORES, Cells, Score, expected_deviation
+from dpstream.mechanisms.workload_cells import GRID_BITS, SCORES, Cells, Score
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 1))
 WORKLOADS = (
@@ -60,22 +58,9 @@ def test_scores_are_what_the_formulas_say():
     expected = np.array([0.25, 0.5, 0.0, 0.0, 0.0, 1.0])
     distance = Fraction(3, 4) + Fraction(1, 2)
     unit = Event()
-    assert scores(Score(cells, "mean", unit), codes, expected) == [Fraction(3, 2) * distance / 6]
     assert scores(Score(cells, "mean-cells", unit), codes, expected) == [Fraction(3, 2) * distance / 6 - 6]
     assert scores(Score(cells, "sum-noise", unit, 0.5), codes, expected) == [Fraction(3, 2) * (distance - 3)]
-    sampled = float(scores(Score(cells, "mean-sampling", unit), codes, expected)[0])
-    assert sampled == pytest.approx(1.5 * (1.25 - expected_deviation(expected).sum()) / 6, abs=1e-5)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.floats(0.0, 60.0))
-def test_expected_deviation_of_a_poisson_count(mean):
-    """Against the sum over the Poisson law; the normal limit above 20 is good to a percent."""
-    k = np.arange(0, 400)
-    log_pmf = k * np.log(mean) - mean if mean > 0 else np.where(k == 0, 0.0, -np.inf)
-    log_pmf = log_pmf - np.array([float(np.sum(np.log(np.arange(1, n + 1)))) for n in k]) * (mean > 0)
-    exact = float(np.sum(np.exp(log_pmf) * np.abs(k - mean)))
-    assert float(expected_deviation(np.array([mean]))[0]) == pytest.approx(exact, rel=0.02, abs=1e-9)
+    assert scores(Score(cells, "sum-cells", unit), codes, expected) == [Fraction(3, 2) * (distance - 6)]
 
 
 def test_bad_scores_are_refused():
@@ -83,7 +68,7 @@ def test_bad_scores_are_refused():
     with pytest.raises(ConfigError, match="unknown score 'median'"):
         Score(cells, "median", Event())  # type: ignore[arg-type]
     with pytest.raises(LimitError, match="too many events"):
-        Score(cells, "mean", Event()).evaluate(np.full(cells.total, 1 << 33), np.zeros(cells.total))
+        Score(cells, "mean-cells", Event()).evaluate(np.full(cells.total, 1 << 33), np.zeros(cells.total))
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.graphical import Measurement
 from dpstream.core.privacy import Event, PureDP, Randomness
@@ -18,7 +19,8 @@ from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
 from dpstream.families.tabular.pooled_run import with_margins
 from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.lab.audits.pooled_audit import exact_pooled
+from dpstream.lab.audits.pooled_audit import pooled_subject
+from dpstream.lab.audits.transcripts import audit_subject
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
 
@@ -87,13 +89,11 @@ def test_the_sum_of_a_swinging_column_is_no_worse_than_what_was_measured() -> No
 
 def test_estimates_with_a_season_are_packed_exactly() -> None:
     estimates, _, _ = seasonal(12.0, 20.0)
-    again = Estimates.of(estimates.cells, estimates.arrays(), 12.0)
-    assert "spreads" in estimates.arrays()
-    assert "spreads" not in seasonal(None, 20.0)[0].arrays()
+    again = unpack_fields(Estimates, pack_fields(estimates), cells=estimates.cells, season=12.0)
+    again.check()
     np.testing.assert_array_equal(estimates.expected_rates([49]), again.expected_rates([49]))
-    wrong = estimates.arrays() | {"spreads": np.zeros(2)}
     with pytest.raises(StoreDamagedError):
-        Estimates.of(estimates.cells, wrong, 12.0)
+        replace(estimates, spreads=[0.0, 0.0]).check()
 
 
 def test_a_column_is_the_mean_by_precision_of_all_that_tells_of_it() -> None:
@@ -175,7 +175,7 @@ def test_no_transcript_of_such_a_stream_costs_more_than_the_budget() -> None:
     """Exact, so no false alarms."""
     recipe = Pooled(AUDITED, select_share=Fraction(1, 2), iterations=5, season=Fraction(3))
     plan = recipe.calibrate(PureDP.of(1), horizon=12)
-    found = exact_pooled(plan, 1, Randomness.seeded(3), "season")
+    found = audit_subject(pooled_subject(plan, "season"), 1, Randomness.seeded(3))
     assert 0.9 < found.found <= 1 + 1e-9
     broken = Peeking(**{one.name: getattr(plan, one.name) for one in fields(plan)})
-    assert math.isinf(exact_pooled(broken, 1, Randomness.seeded(3), "peeking", control=True).found)
+    assert math.isinf(audit_subject(pooled_subject(broken, "peeking"), 1, Randomness.seeded(3)).found)

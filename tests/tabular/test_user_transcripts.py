@@ -1,4 +1,4 @@
-"""What one user loses, exactly: all of a user's events, in one step and in several (see ``transcript_loss``).
+"""What one user loses, exactly: all of a user's events, in one step and in several (see ``stream_loss``).
 
 A plan for the unit ``user`` must keep every transcript's ratio within its budget when a whole user is added, and a plan
 for single events must not: that is the group of events that the bound is for.
@@ -18,7 +18,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.contribution import admit, read_owners
 from dpstream.families.tabular import Baseline, DPStabs
-from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.lab.audits.door import stream_loss
 from dpstream.stream.identity import spent_per_step
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
@@ -60,7 +60,7 @@ def losses(plan, *, bound=BOUND, events=BOUND, equal=True, repeats=30):
         at = [0] * events if seed % 3 == 0 else generator.integers(0, STEPS, events).tolist()
         base, more = (stream(others, *part, plan, bound) for part in (([], []), (mine, at)))
         # Transcripts are typical ones of fixed words; the bound holds for every one of them.
-        found.append(transcript_loss(plan, base, more, Randomness.seeded(seed)).total)
+        found.append(stream_loss(plan, base, more, Randomness.seeded(seed)))
     return np.abs(found).max()
 
 

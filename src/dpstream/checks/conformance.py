@@ -490,9 +490,6 @@ class _BlackBoxSubject:
         codes[: t // 2, self.column] = 1
         if replaced:
             codes[-1, self.column] = 1
-        if not isinstance(reads, Counts):
-            codes.flags.writeable = False
-            return Database(t, records=codes)
         counts = tuple(count_marginals(codes, reads.domain, reads.cliques))
         for values in counts:
             values.flags.writeable = False

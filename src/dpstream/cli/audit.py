@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
-    "streams, turnover (CONFIG: attacks, exact, samplers, transcripts).",
+    help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, published, questions, samplers, "
+    "schedulers, turnover (CONFIG: attacks, exact, samplers, transcripts).",
 )
 @click.option(
     "--minutes",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="With CONFIG: the limit of CPU of the attacked runs, in minutes (2). Loading the program, what the attackers "
     "learn, and the other parts come on top.",
 )
-@click.option("--out", type=FilePath("folder"), help="Folder for audit.html, audit.md and audit.json.")
+@click.option("--out", type=FilePath("folder"), help="Folder for audit.html and audit.json.")
 @click.option(
     "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
 )

@@ -16,7 +16,7 @@ from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem
-    from dpstream.io.sources import Source, StepInput
+    from dpstream.io.sources import StepInput
     from dpstream.project import Config
     from dpstream.project.keyed_check import KeyedCheck
 
@@ -36,6 +36,13 @@ class Finding:
     problem: Problem
     steps: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+
+    def add(self, problem: Problem, place: str) -> None:
+        """The same problem at one more place."""
+        if place not in self.steps:
+            self.steps.append(place)
+        new = [value for value in problem.values if value not in self.values]
+        self.values += new[: max(0, _MAX_VALUES - len(self.values))]
 
     def sentence(self) -> str:
         """Column, what is wrong, where, what is allowed; values only where the owner asked for them."""
@@ -73,39 +80,28 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
             where="--show-values",
             allowed="a terminal, without --json, pipes or files",
         )
-    source = config.source(reveal=show_values)
-    filled: set[str] = set()
-    violated: dict[str, int] = {}
-    keyed, hints = _keyed_check(config), Hints(config)
-    steps, problems = find_problems(
-        config,
-        reveal=show_values,
-        source=source,
-        filled=filled,
-        keyed=keyed,
-        violated=violated,
-        hints=hints,
-    )
+    checked = DataCheck(config, reveal=show_values)
+    problems, steps, keyed = checked.read(), checked.steps, checked.keyed
     fits = not problems
     constraints = config.schema().constraints
     repaired = constraints is not None and bool(constraints.repair)
     if not config.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
-        told = hints.sentences(private=False)
-        print_json({"format": 1, "steps": steps, "problems": problems, "hints": told})
+        hints = checked.hints.sentences(private=False)
+        print_json({"format": 1, "steps": steps, "problems": problems, "hints": hints})
     else:
         for sentence in problems:
             click.echo(sentence)
         terminal = sys.stdout.isatty()
         for name in config.schema().names if steps and terminal else ():
-            if name not in filled:
+            if name not in checked.filled:
                 click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
-        for sentence in hints.sentences(private=terminal):
+        for sentence in checked.hints.sentences(private=terminal):
             click.echo(f"look: {sentence}")
         if repaired:
             click.echo(_REPAIRED)
-        for words, records in violated.items() if terminal else ():
+        for words, records in checked.violated.items() if terminal else ():
             verb = "violates" if records == 1 else "violate"
             click.echo(f"{counted(records, 'record')} {verb} the constraint {words!r} (private)")
         if keyed is not None and steps and not problems:
@@ -123,137 +119,107 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
     return WRONG_INPUT if problems else 0
 
 
-def find_problems(
-    config: Config,
-    *,
-    reveal: bool,
-    until: int | None = None,
-    source: Source | None = None,
-    filled: set[str] | None = None,
-    keyed: KeyedCheck | None = None,
-    violated: dict[str, int] | None = None,
-    hints: Hints | None = None,
-) -> tuple[int, list[str]]:
-    """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
+class DataCheck:
+    """Reads all steps, and finds what in them does not fit.
 
-    Args:
-        source: where the records are read; the configuration's own by default.
-        filled: gets the names of the columns that hold something in some record.
-        keyed: follows the records, where they have keys; the configuration's own by default.
-        violated: gets how many records violate each public constraint, whatever becomes of them. Private.
-        hints: sees all rows.
-
-    Errors:
-        StepError: where each file is a step, a file sorts before one that is released, so that a run refuses it.
+    Attributes:
+        steps: how many were read.
+        filled: the columns that hold something in some record. Private.
+        violated: how many records violate each public constraint, whatever becomes of them. Private.
+        keyed: follows the records, where they have keys; None where they have none.
+        hints: has seen all rows.
     """
-    from dpstream.core.contracts import CheckedBatch
-    from dpstream.core.privacy import InsertedRecord
-    from dpstream.core.tables.contribution import id_bytes
 
-    plan, column, steps = config.plan(), str(config.source_options.user_column), 0
-    what = "key" if isinstance(plan.unit, InsertedRecord) else "user id"
-    schema = plan.reading_schema(config.schema())
-    checks = None if config.family.checks is None else config.family.checks(plan, column)
-    findings: dict[tuple[str, str], Finding] = {}
-    following = _keyed_check(config) if keyed is None else keyed
-    stopped: list[str] = []
-    notes: list[str] = []
-    seen, key = _read_before(config)
-    for entry in (source or config.source(reveal=reveal)).steps(seen=seen, key=key):
-        if until is not None and entry.step > until:
-            break
-        steps = entry.step
-        place = f"step {entry.step} ({entry.batch_id})"
-        for table, keeps in _tables(entry):
-            if table is not None:
-                if hints is not None:
-                    hints.see(entry, table)
-                if filled is not None:
-                    names = [name for name in table.column_names if name not in filled]
-                    filled.update(name for name in names if table.column(name).null_count < table.num_rows)
-                if violated is not None and schema.constraints is not None:
-                    for words, records in schema.violated(table, where=place).items():
-                        violated[words] = violated.get(words, 0) + records
-                for problem in schema.problems(table, where=place, reveal=reveal):
-                    if not (keeps and problem.kind == "null"):
-                        _add(findings, problem, place)
+    def __init__(self, config: Config, *, reveal: bool = False) -> None:
+        from dpstream.core.privacy import InsertedRecord
+        from dpstream.project.keyed_check import KeyedCheck
+
+        plan = config.plan()
+        self._config, self._reveal = config, reveal
+        self._ids = "key" if isinstance(plan.unit, InsertedRecord) else "user id"
+        self._column = str(config.source_options.user_column)
+        self._people = None if config.family.checks is None else config.family.checks(plan, self._column)
+        self._schema = plan.reading_schema(config.schema())
+        self._findings: dict[tuple[str, str], Finding] = {}
+        self._notes: list[str] = []
+        self._stopped: list[str] = []
+        self.steps = 0
+        self.filled: set[str] = set()
+        self.violated: dict[str, int] = {}
+        self.keyed: KeyedCheck | None = None
+        if config.source_options.key_column is not None:
+            self.keyed = KeyedCheck(self._schema, config.unit)
+        self.hints = Hints(config)
+
+    def read(self, until: int | None = None) -> list[str]:
+        """A sentence for each column and kind of problem, in the steps up to ``until``.
+
+        Errors:
+            StepError: where each file is a step, a file sorts before one that is released, so that a run refuses it.
+        """
+        seen, key = self._read_before()
+        for entry in self._config.source(reveal=self._reveal).steps(seen=seen, key=key):
+            if until is not None and entry.step > until:
+                break
+            self.steps = entry.step
+            for problem in self._problems(entry, place := f"step {entry.step} ({entry.batch_id})"):
+                finding = self._findings.setdefault((problem.column, problem.kind), Finding(problem))
+                finding.add(problem, place)
+            if self.keyed is not None and entry.engine is None and not self._findings and not self._stopped:
+                self._follow(self.keyed, entry, place)
+        return [*(finding.sentence() for finding in self._findings.values()), *self._notes, *self._stopped]
+
+    def _read_before(self) -> tuple[dict[str, int] | None, bytes]:
+        """Which files a stream has read, where each file is a step; the same as a run knows it."""
+        from dpstream.stream.ledger.reading import read_source_position
+
+        config, options = self._config, self._config.source_options
+        if options.every != "files" or options.kind != "files":
+            return None, b""
+        position = read_source_position(config.state_dir, server=config.server, key=config.state_key())
+        return (None, b"") if position is None else position
+
+    def _problems(self, entry: StepInput, place: str) -> Iterator[Problem]:
+        """Of the rows of a step, and of the ids of those whose records they are."""
+        from dpstream.core.contracts import CheckedBatch
+        from dpstream.core.schema import Problem
+        from dpstream.core.tables.contribution import id_bytes
+        from dpstream.project.keyed_check import checked_rows
+
+        tables = [(entry.inserts, False), (entry.deletes, False)]
+        for table, keeps in tables if entry.keyed is None else checked_rows(entry.keyed):
+            if table is None:
+                continue
+            self.hints.see(entry, table)
+            self.filled |= {
+                name for name in table.column_names if table.column(name).null_count < table.num_rows
+            }
+            if self._schema.constraints is not None:
+                for words, records in self._schema.violated(table, where=place).items():
+                    self.violated[words] = self.violated.get(words, 0) + records
+            for problem in self._schema.problems(table, where=place, reveal=self._reveal):
+                if not (keeps and problem.kind == "null"):
+                    yield problem
         if isinstance(entry.engine, CheckedBatch):
-            if filled is not None:
-                filled.update(schema.names)  # an engine tells what is wrong, and not what is there
-            for problem in entry.engine.problems(schema, place):
-                _add(findings, problem, place)
-        if following is not None and entry.engine is None and not findings and not stopped:
-            stopped += _stops(following, entry, place, notes)
+            self.filled |= set(self._schema.names)  # an engine tells what is wrong, and not what is there
+            yield from entry.engine.problems(self._schema, place)
         if entry.users is not None:
-            unusable = _unusable_ids(column, entry.users, place, what)
-            if unusable is not None:
-                _add(findings, unusable, place)
-            elif checks is not None:
-                for problem in checks.problems(id_bytes(entry.users[0], place)):
-                    _add(findings, problem, place)
-    return steps, [finding.sentence() for finding in findings.values()] + notes + stopped
+            try:
+                inserted, _ = (id_bytes(ids, place, self._ids) for ids in entry.users)
+            except DataError as error:
+                what = f"cannot be used as {self._ids}s: {error.what}"
+                yield Problem(self._column, "user", what, str(error.allowed))
+            else:
+                yield from () if self._people is None else self._people.problems(inserted)
 
-
-def _read_before(config: Config) -> tuple[dict[str, int] | None, bytes]:
-    """Which files a stream has read, where each file is a step; the same as a run knows it."""
-    from dpstream.stream.ledger.reading import read_source_position
-
-    options = config.source_options
-    if options.every != "files" or options.kind != "files":
-        return None, b""
-    found = read_source_position(config.state_dir, server=config.server, key=config.state_key())
-    return (None, b"") if found is None else found
-
-
-def _tables(entry: StepInput) -> Iterator[tuple[Any, bool]]:
-    """The rows whose values have to fit, and whether nulls among them say nothing."""
-    from dpstream.project.keyed_check import checked_rows
-
-    if entry.keyed is not None:
-        yield from checked_rows(entry.keyed)
-    else:
-        yield from ((entry.inserts, False), (entry.deletes, False))
-
-
-def _keyed_check(config: Config) -> KeyedCheck | None:
-    from dpstream.project.keyed_check import KeyedCheck
-
-    if config.source_options.key_column is None:
-        return None
-    return KeyedCheck(config.plan().reading_schema(config.schema()), config.unit)
-
-
-def _stops(following: KeyedCheck, entry: StepInput, place: str, notes: list[str]) -> list[str]:
-    """What of keys and operations would stop the stream at a step; no step after it is looked at. ``notes`` gets what
-    the owner can confirm."""
-    from dpstream.core.errors import DataError
-
-    try:
-        note = following.add(entry)
-    except DataError as error:
-        return [f"{error.what}; at {place} (allowed: {error.allowed})"]
-    notes += [] if note is None else [f"{note}; at {place}"]
-    return []
-
-
-def _unusable_ids(column: str, users: tuple[Any, Any], place: str, what: str) -> Problem | None:
-    from dpstream.core.schema import Problem
-    from dpstream.core.tables.contribution import id_bytes
-
-    try:
-        for ids in users:
-            id_bytes(ids, place, what)
-    except DataError as error:
-        return Problem(column, "user", f"cannot be used as {what}s: {error.what}", str(error.allowed))
-    return None
-
-
-def _add(findings: dict[tuple[str, str], Finding], problem: Any, place: str) -> None:
-    finding = findings.setdefault((problem.column, problem.kind), Finding(problem))
-    if place not in finding.steps:
-        finding.steps.append(place)
-    new = [value for value in problem.values if value not in finding.values]
-    finding.values += new[: max(0, _MAX_VALUES - len(finding.values))]
+    def _follow(self, keyed: KeyedCheck, entry: StepInput, place: str) -> None:
+        """What of keys and operations would stop the stream at a step; no step after it is looked at."""
+        try:
+            note = keyed.add(entry)
+        except DataError as error:
+            self._stopped.append(f"{error.what}; at {place} (allowed: {error.allowed})")
+        else:
+            self._notes += [] if note is None else [f"{note}; at {place}"]
 
 
 #: Rows that are looked at for identifiers.

@@ -35,14 +35,6 @@ if TYPE_CHECKING:
     help="Every N-th step and the last one. By default every tenth and the last ten.",
 )
 @click.option(
-    "--from",
-    "synthetic",
-    type=click.Choice(["tables", "models"]),
-    default="tables",
-    show_default=True,
-    help="The published tables, or the models in the secret state (no sampling error).",
-)
-@click.option(
     "--target",
     metavar="COLUMN",
     help="Judge how well this column is predicted from the others; by default each in turn.",
@@ -60,7 +52,6 @@ def command(
     workload: str | None,
     listed: str | None,
     every: int | None,
-    synthetic: str,
     target: str | None,
     without: bool,
     as_json: bool,
@@ -71,10 +62,9 @@ def command(
     beside the same number of two samples of real records, and of one offline run with the same budget, which most
     streams do not reach.
 
-    Reads the source, the releases and (with --from models) the state; changes none of them and costs no
-    budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that
-    are chosen by them are outside the guarantee. Points are compared by their distance (W1), panels by the usual
-    questions.
+    Reads the source and the releases; changes neither and costs no budget. The results are evaluation only, not
+    releasable: they hold exact private numbers, and options that are chosen by them are outside the guarantee. Points
+    are compared by their distance (W1), panels by the usual questions.
 
     \b
     Example:
@@ -89,11 +79,9 @@ def command(
     with counted_progress("evaluated", "steps", quiet=as_json) as progress:
         asked = EvaluationRequest(
             releases=config.output.dir,
-            state=config.state_dir,
             workload=workload,
             steps=None if listed is None else parse_steps(listed),
             every=every,
-            synthetic=None if synthetic == "tables" else synthetic,
             target=target,
             ceiling=False if without else None,
             progress=progress,

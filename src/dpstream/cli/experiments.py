@@ -74,7 +74,7 @@ def reproduce(
     the baseline and the proposed method with two counters. Needs the paper's real data. Everything takes about
     an hour on two cores, --quick (two streams, epsilon 1, 100 steps) under two minutes.
 
-    Or bun: Bun, Gaboardi, Neunhoeffer, Zhang (2024), the figures: synthetic people for a panel, 1000 times, on
+    Or bun: Bun, Gaboardi, Neunhoeffer, Zhang (2024), section 5: synthetic people for a panel, 1000 times, on
     an invented panel, an extreme one, and two real ones where --data has them. About five minutes, --quick
     (the invented ones, 50 times) one.
 

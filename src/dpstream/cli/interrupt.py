@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any, Self
+from typing import Self
+
+
+@contextmanager
+def signalled(handle: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Another handler of SIGINT and SIGTERM. They belong to the main thread; elsewhere Python's own stay in place."""
+    main = threading.current_thread() is threading.main_thread()
+    numbers = [signal.SIGINT, signal.SIGTERM] if main else []
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Guard:
@@ -20,19 +33,14 @@ class Guard:
     def __init__(self) -> None:
         self.stop = False
         self._holding = False
-        self._before: dict[int, Any] = {}
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        # Handlers belong to the main thread; elsewhere Python's own stay in place.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+        self._stack.enter_context(signalled(self._handle))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
+        self._stack.close()
 
     @contextmanager
     def hold(self) -> Iterator[None]:

@@ -45,7 +45,7 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
     Example:
       dpstream ledger show dpstream.toml --last 10
     """
-    from dpstream.project.ledger_facts import ledger_facts
+    from dpstream.project.status import ledger_facts
 
     facts = ledger_facts(config, _read(config))
     facts["spends"] = facts["spends"][-(last or 0) :]
@@ -392,7 +392,6 @@ def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str
 
 
 def _account_facts(state: AccountState) -> dict[str, Any]:
-    from dpstream.stream.ledger.limit import Limit
 
     total = state.total
     return {
@@ -405,27 +404,23 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
         "total_words": str(total),
         "charges": [
             {
-                "entry": one.entry,
-                "stream": one.stream,
-                "stream_id": one.stream_id,
-                "plan_hash": one.plan_hash,
-                "unit": one.unit,
-                "budget": one.budget.as_dict(),
-                "charged": one.charged.as_dict(),
-                "charged_words": str(one.charged),
-                "closed": one.closed,
-                "time": one.time,
+                **{
+                    name: getattr(charge, name)
+                    for name in ("entry", "stream", "stream_id", "plan_hash", "unit", "closed", "time")
+                },
+                "budget": charge.budget.as_dict(),
+                "charged": charge.charged.as_dict(),
+                "charged_words": str(charge.charged),
             }
-            for one in state.charges
+            for charge in state.charges
         ],
         "raised": [
             {
-                "entry": one.number,
-                "limit": one.content["limit"],
-                "limit_words": str(Limit.from_dict(one.content["limit"])),
-                "time": one.content["time"],
+                "entry": entry.number,
+                "limit": limit.as_dict(),
+                "limit_words": str(limit),
+                "time": entry.written,
             }
-            for one in state.entries
-            if one.content["kind"] == "raise"
+            for entry, limit in state.raised
         ],
     }

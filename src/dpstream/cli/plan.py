@@ -142,21 +142,17 @@ def command(
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     """Other epsilons under the file's definition: pure, or with the file's delta."""
-    from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
-    from dpstream.project.planning import compare_budgets
-    from dpstream.project.sections import round_down
+    from dpstream.project.planning import budgets_of, compare_budgets
 
+    name, make = budgets_of(config)
+    if name == "rho":
+        raise ConfigError(
+            "the budget is a rho, which has no epsilon to compare with",
+            where="--compare-epsilon",
+            allowed="a budget of epsilon, or of epsilon and delta",
+        )
     words = [word.strip() for word in text.split(",")]
-    budgets: list[Budget] = [PureDP.of(word) for word in words]
-    if isinstance(config.budget.budget, ZCDP):
-        if config.budget.stated is None:
-            raise ConfigError(
-                "the budget is a rho, which has no epsilon to compare with",
-                where="--compare-epsilon",
-                allowed="a budget of epsilon, or of epsilon and delta",
-            )
-        delta = config.budget.stated[1]
-        budgets = [round_down(approximate_to_zcdp(word, delta)) for word in words]
+    budgets = [make(word) for word in words]
     rows = compare_budgets(config, budgets)
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
@@ -270,8 +266,8 @@ def _print_size(size: dict[str, Any]) -> None:
 
 
 def _print_expected(expected: dict[str, Any]) -> None:
-    from dpstream.core.contracts.verdicts import MEANING
     from dpstream.project.planning import expected_table
+    from dpstream.stream.release.verdicts import MEANING
 
     out, table = console(), expected_table(expected)
     out.print("Predicted standard errors, in records, and as shares:")

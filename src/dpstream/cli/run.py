@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.check import find_problems
+from dpstream.cli.check import DataCheck
 from dpstream.cli.errors import simulate_border
 from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
@@ -277,12 +277,13 @@ def _dry_run(config: Config, until: int | None) -> int:
     if base is not None and not base.known:
         base.table()
     require_border(config)
-    steps, problems = find_problems(config, reveal=False, until=until)
+    checked = DataCheck(config)
+    problems = checked.read(until)
     config.schema().require_confirmed(str(config.path))
     if problems:
         raise DataError("; ".join(problems), where=str(config.path))
     click.echo(
-        f"dry run: {counted(steps, 'step')} can be read and fit the schema; nothing was spent or written"
+        f"dry run: {counted(checked.steps, 'step')} can be read and fit the schema; nothing was spent or written"
     )
     return 0
 
@@ -300,7 +301,7 @@ def _check_state_as_run_would(config: Config) -> None:
     if identity is not None and not (
         config.account is None and read_status(folder, server=config.server).unspent
     ):
-        require_same_plan(stored_plan(identity[0], facts, str(folder)), facts, str(folder))
+        require_same_plan(stored_plan(identity[0], str(folder)), facts, str(folder))
     if config.account is None:
         return
     member = Membership(config.account, folder, facts, plan_hash(facts))

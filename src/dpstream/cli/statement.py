@@ -54,7 +54,7 @@ def command(
       dpstream statement dpstream.toml --out statement.html
       dpstream statement dpstream.toml --format croissant --out croissant.json
     """
-    from dpstream.project.statement import RECORDS, as_progress, newest_release, statement
+    from dpstream.project.statement import RECORDS, newest_release, statement
     from dpstream.project.status import status_facts
 
     target = None if out in (None, "-") else Path(out)
@@ -68,14 +68,14 @@ def command(
             where=str(config.path),
             allowed=facts["remedy"] or "the configuration that the stream runs with",
         )
-    progress, today = as_progress(facts), datetime.date.today()
+    today = datetime.date.today()
     folder = config.output.dir
     if form in RECORDS:
-        record = RECORDS[form](config, progress, newest_release(folder), today.isoformat())
+        record = RECORDS[form](config, facts, newest_release(folder), today.isoformat())
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
         date = f"{today.day} {today:%B %Y}"
-        made = statement(config, progress, date=date, contact=contact)
+        made = statement(config, facts, date=date, contact=contact)
         reads = sys.stdout.isatty() and out is None
         text = (
             _page(made, folder, len(config.schema()))

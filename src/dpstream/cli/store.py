@@ -78,7 +78,7 @@ def check(config: Config, as_json: bool) -> int:
     "--move", is_flag=True, help="The stream goes on elsewhere; this store then refuses further steps."
 )
 def export(config: Config, questions: bool, file: str, move: bool) -> None:
-    """Write the whole secret store to one portable file, with a checksum.
+    """Write the whole secret store to one portable file, whose content import checks.
 
     The file holds private counts and the key of the store's seals: protect it like the private table. That of an
     encrypted store is encrypted with the same key. Without --move it is a copy, which can only replace a store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -10,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import click
 
+from dpstream.cli.interrupt import signalled
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
@@ -70,17 +71,8 @@ def _work(folder: str) -> int:
     from dpstream.service.desk.worker import Worker
 
     worker = Worker(Desk.open(folder))
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        worker.stop()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with contextlib.closing(worker), signalled(lambda _number, _frame: worker.stop()):
         worker.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        worker.close()
     return 0
 
 
@@ -95,40 +87,37 @@ def _both(folder: str, listen: str | None) -> int:
     if not desk.people(desk.operator("command line")):
         click.echo(f"nobody can sign in yet: dpstream serve people add {folder} NAME --role owner", err=True)
     address = ["--listen", listen] if listen is not None else []
-    own = [sys.executable, "-m", "dpstream"]
     ended: list[int] = []
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.append(0)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    children = [
-        # A group of its own each: Ctrl-C comes to this process, which ends them.
-        subprocess.Popen([*own, *words], start_new_session=True, preexec_fn=_end_with_parent())
-        for words in (["up", folder, "--worker-only"], ["serve", "pages", folder, *address])
-    ]
-    try:
-        while not ended:
-            for name, child in zip(("the worker", "the server of pages"), children, strict=True):
-                code = child.poll()
-                if code is not None:
-                    click.echo(f"error: {name} ended (exit code {code}), and so does the rest", err=True)
-                    ended.append(code if code > 0 else 1)
-                    break
-            else:
-                time.sleep(_POLL)
-    finally:
-        for child in children:
-            child.terminate()
-        worker, pages = children
-        worker.wait()
+    with signalled(lambda _number, _frame: ended.append(0)):
+        children = [
+            # A group of its own each: Ctrl-C comes to this process, which ends them.
+            subprocess.Popen(
+                [sys.executable, "-m", "dpstream", *words],
+                start_new_session=True,
+                preexec_fn=_end_with_parent(),
+            )
+            for words in (["up", folder, "--worker-only"], ["serve", "pages", folder, *address])
+        ]
         try:
-            pages.wait(_PAGES_END)
-        except subprocess.TimeoutExpired:
-            pages.kill()
-            pages.wait()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            while not ended:
+                for name, child in zip(("the worker", "the server of pages"), children, strict=True):
+                    code = child.poll()
+                    if code is not None:
+                        click.echo(f"error: {name} ended (exit code {code}), and so does the rest", err=True)
+                        ended.append(code if code > 0 else 1)
+                        break
+                else:
+                    time.sleep(_POLL)
+        finally:
+            for child in children:
+                child.terminate()
+            worker, pages = children
+            worker.wait()
+            try:
+                pages.wait(_PAGES_END)
+            except subprocess.TimeoutExpired:
+                pages.kill()
+                pages.wait()
     return ended[0]
 
 

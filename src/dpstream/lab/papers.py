@@ -26,7 +26,7 @@ class RunSettings:
         repeats: number of repetitions; None: that of the paper.
         quick: run a small part only.
         jobs: number of processes.
-        figures: whether to draw figures.
+        figures: whether to draw figures, where an experiment has some.
     """
 
     data: str | None
@@ -89,7 +89,6 @@ def _bun(settings: RunSettings, watch: RunWatch) -> ExperimentSummary:
         repeats=settings.repeats,
         quick=settings.quick,
         jobs=settings.jobs,
-        figures=settings.figures,
         watch=watch,
     )
     return panel_summary(outcome)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.errors import LimitError
-from dpstream.core.graphical import Measurement, Model, TreeSizes, estimate_total, fit, tree_cells
+from dpstream.core.graphical import Measurement, Model, TreeSizes, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
@@ -26,7 +26,7 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.limits import check_each
 from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.mechanisms.plans import check_fit
-from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, measurements_of
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE, Run, RunOutput
 from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 
@@ -418,14 +418,8 @@ class AIMPlan(OfflinePlan):
 
     def run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> Model:
-        """One run on one part of a batch."""
-        return self.run_on(batch.count(self.counted, part), randomness, prior=prior).model
-
-    def full_run(
-        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> OfflineRun:
-        """See ``OfflinePlan.full_run``."""
+        """See ``OfflinePlan.run``."""
         run = self.run_on(batch.count(self.counted, part), randomness, prior=prior)
         return OfflineRun(run.model, run.total_variance, run.outputs)
 
@@ -459,7 +453,10 @@ class AIMPlan(OfflinePlan):
             prior: public: a model that every fit is held to, as in ``MWEMPGM``.
             expected: public: about how many records there are. None: a hundredth of the budget tells.
         """
-        progress = _Progress(self, counts, randomness, known, prior)
+        size = float(counts[0].sum()) if self.unit.relation == "replace" else None
+        by_clique = {(): counts[0].sum(keepdims=True)} | dict(zip(self.counted, counts, strict=True))
+        domain = self.workload.domain
+        progress = _Progress(domain, by_clique, randomness, size, prior, _fitting(self, known), plan=self)
         own = self.candidates
         if self.whole:
             progress.measure_all(own.cover)
@@ -477,41 +474,30 @@ class AIMPlan(OfflinePlan):
         return progress.result()
 
 
-@dataclass
-class _Progress:
-    """A run that is under way."""
+def _fitting(plan: AIMPlan, known: Sequence[Measurement]) -> list[Measurement]:
+    """What is known beforehand, as far as the model can hold it."""
+    kept: list[Measurement] = []
+    for measurement in known:
+        cliques = [other.clique for other in [*kept, measurement]]
+        if tree_cells(plan.workload.domain, cliques) <= plan.recipe.max_cells:
+            kept.append(measurement)
+    return kept
 
-    plan: AIMPlan
-    counts: Sequence[NDArray[np.int64]]
-    randomness: Randomness
-    known: Sequence[Measurement]
-    prior: Model | None
-    measured: list[Measurement] = field(default_factory=list)
-    outputs: list[RunOutput] = field(default_factory=list)
+
+@dataclass
+class _Progress(Run):
+    """A run of AIM: what it has spent, and how well each marginal of the workload is known."""
+
+    plan: AIMPlan = field(kw_only=True)
     taken: list[Clique] = field(default_factory=list)
     spent: Fraction = Fraction(0)
     rounds: int = 0
 
     def __post_init__(self) -> None:
-        own = self.plan.candidates
-        self.domain = self.plan.workload.domain
-        self.of = {(): self.counts[0].sum(keepdims=True)} | dict(zip(own.counted, self.counts, strict=True))
-        self.public_total = float(self.counts[0].sum()) if self.plan.unit.relation == "replace" else None
-        self.precision = np.zeros(len(own.cells.cliques))
-        self.known = self._known_that_fit()
+        super().__post_init__()
+        self.precision = np.zeros(len(self.plan.candidates.cells.cliques))
         for measurement in self.known:
             self._note(measurement)
-        self.model = Model.uniform(self.domain, 0.0) if self.prior is None else self.prior
-
-    def _known_that_fit(self) -> list[Measurement]:
-        kept: list[Measurement] = []
-        for measurement in self.known:
-            if (
-                tree_cells(self.domain, [m.clique for m in [*kept, measurement]])
-                <= self.plan.recipe.max_cells
-            ):
-                kept.append(measurement)
-        return kept
 
     def _note(self, measurement: Measurement) -> None:
         """Book what a measurement says of the workload's marginals in it."""
@@ -522,40 +508,25 @@ class _Progress:
         if len(measurement.clique) > 1 and measurement.clique not in self.taken:
             self.taken.append(measurement.clique)
 
-    @property
-    def total(self) -> float:
-        """Number of records, as far as it is known."""
-        if self.public_total is not None:
-            return self.public_total
-        return estimate_total(self.measured or self.known)[0]
-
     def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
-        """Measure one marginal."""
-        noise = self.plan.noise(budget)
-        values = self.randomness.measure(self.of[clique], noise)
-        self.outputs.append(RunOutput.of_draw(self.domain, [clique], values, noise, chosen=chosen))
+        """Measure one marginal, and pay for it."""
+        (fresh,) = self.measure([clique], self.plan.noise(budget), chosen=chosen)
         self.spent += budget.amount
-        self.measured += measurements_of([clique], values, noise)
-        self._note(self.measured[-1])
+        self._note(fresh)
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
-        self.model = fit(
-            self.domain,
-            [*self.known, *self.measured],
-            total=self.total,
-            # With a prior, every round starts from it again: it is what the fit is held to.
-            warm=self.model if self.prior is None else self.prior,
-            iterations=iterations if self.prior is None else recipe.final_iterations,
-            max_cells=max(recipe.max_cells, tree_cells(self.domain, self.taken)),
-            regularisation=0.0 if self.prior is None else recipe.prior_weight,
+        self.fit(
+            iterations if self.prior is None else recipe.final_iterations,
+            max(recipe.max_cells, tree_cells(self.domain, self.taken)),
+            recipe.prior_weight,
         )
 
     def measure_total(self) -> float:
         """Measure the number of records, unless it is public."""
         if self.public_total is None:
             self._measure((), self.plan.budget.scaled(_TOTAL_SHARE))
-        return self.total
+        return self.total[0]
 
     def measure_columns(self, share: Fraction) -> None:
         """Measure all columns, or groups of them, each with an equal part of this share of what is left of the budget.
@@ -603,7 +574,7 @@ class _Progress:
         turn = plan.budget.scaled(self._left() / rounds)
         measure, select = turn.scaled(plan.measure_share), turn.scaled(1 - plan.measure_share)
         variance = max(plan.noise(measure).variance, MIN_VARIANCE)
-        joined = np.concatenate([self.of[c] for c in own.cells.cliques])
+        joined = np.concatenate([self.counts[c] for c in own.cells.cliques])
         tree = TreeSizes(self.domain, own.cliques, self.taken)
         for number in range(rounds):
             allowed = self._allowed(tree, (self.spent + turn.amount) / whole)
@@ -630,7 +601,7 @@ class _Progress:
 
     def result(self) -> AIMRun:
         """What the run released."""
-        variance = 0.0 if self.public_total is not None else estimate_total(self.measured)[1]
-        model = self.model.with_total(self.total)
+        total, variance = self.total
         measured, outputs = tuple(self.measured), tuple(self.outputs)
-        return AIMRun(model, measured, self.total, variance, self.rounds, self.spent, outputs)
+        model = self.model.with_total(total)
+        return AIMRun(model, measured, total, variance, self.rounds, self.spent, outputs)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_words, option
 from dpstream.core.errors import ConfigError
-from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
+from dpstream.core.graphical import Model, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -26,7 +25,7 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.joint_groups import draw_shares, joint_noise
 from dpstream.mechanisms.limits import TreeCapacity, check_each
 from dpstream.mechanisms.plans import check_fit
-from dpstream.mechanisms.run_outputs import RunOutput, measurements_of, sum_of
+from dpstream.mechanisms.run_outputs import Run, RunOutput
 from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 
@@ -66,17 +65,11 @@ class OfflinePlan(ABC):
     @abstractmethod
     def run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> Model:
+    ) -> OfflineRun:
         """Spend the budget once on one part of a batch; ``model.total`` is the noisy number of records.
 
         ``prior``: a public model of what such batches look like, to start from; None: the uniform distribution.
         """
-
-    def full_run(
-        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> OfflineRun:
-        """``run``, and what else is public of it, as far as the mechanism tells."""
-        return OfflineRun(self.run(batch, part, randomness, prior))
 
     @property
     def counted(self) -> tuple[Clique, ...]:
@@ -240,12 +233,6 @@ class MWEMPGMPlan(OfflinePlan):
         """All options, JSON-able."""
         return {"offline": "mwem-pgm", **options.as_json(self.recipe, k=self.k)}
 
-    def run(
-        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
-    ) -> Model:
-        """One run on one part of a batch."""
-        return self.full_run(batch, part, randomness, prior).model
-
     def numbers(self) -> tuple[int, int]:
         """See ``OfflinePlan.numbers``."""
         sizes = np.sort(Cells(self.workload).sizes)
@@ -270,88 +257,43 @@ class MWEMPGMPlan(OfflinePlan):
             return noise.sum_variance
         return noise.variance * self.workload.domain.cells(cliques[0])
 
-    def full_run(
+    def run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> OfflineRun:
-        """See ``OfflinePlan.full_run``: the variance is that of an inverse-variance mean, given what was selected."""
-        counts = batch.count(self.workload.cliques, part)
-        progress = _Progress(self, counts, randomness, prior)
+        """See ``OfflinePlan.run``: the variance is that of an inverse-variance mean, given what was selected."""
+        arrays = batch.count(self.workload.cliques, part)
+        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
+        size = float(arrays[0].sum()) if self.unit.relation == "replace" else None
+        counts = dict(zip(self.workload.cliques, arrays, strict=True))
+        run = Run(self.workload.domain, counts, randomness, size, prior)
         if self.whole:
             for cliques, noise in self.draws:
-                progress.measure(cliques, noise)
-            progress.fit()
+                run.measure(cliques, noise)
+            self._fit(run)
         else:
-            self._select_and_measure(progress)
-        return OfflineRun(progress.model, progress.total[1], tuple(progress.outputs))
+            self._select_and_measure(run)
+        return OfflineRun(run.model, run.total[1], tuple(run.outputs))
 
-    def _select_and_measure(self, progress: _Progress) -> None:
+    def _fit(self, run: Run) -> None:
+        run.fit(self.recipe.iterations, self.recipe.max_cells, self.recipe.prior_weight)
+
+    def _select_and_measure(self, run: Run) -> None:
         """The marginal with the fewest cells, then ``k - 1`` times what the model explains worst, with a fit after
         each."""
         score, select = self._score, self._split()[1]
-        cells, joined = score.cells, np.concatenate(list(progress.counts.values()))
+        cells, joined = score.cells, np.concatenate(list(run.counts.values()))
         remaining, chosen = list(range(len(cells.cliques))), int(np.argmin(cells.sizes))
         room = TreeCapacity(self.workload, self.recipe.max_cells)
         for number in range(self.k):
             if number and select is not None:
-                numerators, denominators = score.evaluate(
-                    joined, progress.model.flat_marginals(cells.cliques)
-                )
+                numerators, denominators = score.evaluate(joined, run.model.flat_marginals(cells.cliques))
                 allowed = room.within(remaining)
                 if not len(allowed):
                     break  # the model is full: what is left of this run is charged, and not used
                 chosen = self._selector(select).choose(
-                    numerators, denominators, allowed, score.grid_sensitivity, progress.randomness
+                    numerators, denominators, allowed, score.grid_sensitivity, run.randomness
                 )
             remaining.remove(chosen)
             room.take(chosen)
-            progress.measure([cells.cliques[chosen]], self.noise, chosen=number > 0)
-            progress.fit()
-
-
-@dataclass
-class _Progress:
-    """A run that is under way."""
-
-    plan: MWEMPGMPlan
-    arrays: Sequence[NDArray[np.int64]]
-    randomness: Randomness
-    prior: Model | None
-    measured: list[Measurement] = field(default_factory=list)
-    sums: list[Measurement] = field(default_factory=list)
-    outputs: list[RunOutput] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.domain = self.plan.workload.domain
-        self.counts = dict(zip(self.plan.workload.cliques, self.arrays, strict=True))
-        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
-        self.public_total = float(self.arrays[0].sum()) if self.plan.unit.relation == "replace" else None
-        self.model = Model.uniform(self.domain, 0.0) if self.prior is None else self.prior
-
-    @property
-    def total(self) -> tuple[float, float]:
-        """The number of records, and its variance."""
-        return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)
-
-    def measure(
-        self, cliques: Sequence[Clique], noise: Noise | HistogramsNoise, *, chosen: bool = False
-    ) -> None:
-        """Measure marginals by one draw."""
-        values = self.randomness.measure(np.concatenate([self.counts[clique] for clique in cliques]), noise)
-        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, chosen=chosen))
-        own = measurements_of(cliques, values, noise)
-        self.measured += own
-        self.sums.append(sum_of(own, noise))
-
-    def fit(self) -> None:
-        """Fit the model to what is measured."""
-        recipe = self.plan.recipe
-        self.model = fit(
-            self.domain,
-            self.measured,
-            total=self.total[0],
-            # With a prior, every round starts from it again: it is what the fit is held to.
-            warm=self.model if self.prior is None else self.prior,
-            iterations=recipe.iterations,
-            max_cells=recipe.max_cells,
-            regularisation=0.0 if self.prior is None else recipe.prior_weight,
-        )
+            run.measure([cells.cliques[chosen]], self.noise, chosen=number > 0)
+            self._fit(run)

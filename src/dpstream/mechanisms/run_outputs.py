@@ -1,18 +1,19 @@
-"""What a run measured, as it came out; and the noisy counts that are published of it."""
+"""What a run measures and how its model follows, its draws as they came out, and the noisy counts published of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Counted, NoisyCounts, marginal_query
-from dpstream.core.graphical import Measurement
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 
 #: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.
@@ -99,6 +100,68 @@ def sum_of(measured: Sequence[Measurement], noise: Noise | HistogramsNoise) -> M
     if not isinstance(noise, HistogramsNoise):
         return measured[0]
     return Measurement((), measured[0].values.sum(keepdims=True), max(noise.sum_variance, MIN_VARIANCE))
+
+
+@dataclass
+class Run:
+    """A run that is under way: the only place where offline mechanisms read counts to measure them.
+
+    Attributes:
+        counts: private, by marginal.
+        public_total: number of records where the owner declared it public.
+        prior: public: a model that every fit is held to; it also starts from it. None: fits start from the last model.
+        known: public: what was measured before.
+        measured: the measurements of this run, in order; ``sums``: those whose sums tell the number of records, with
+            errors of their own; ``outputs``: everything that was drawn, as it came out.
+    """
+
+    domain: Domain
+    counts: Mapping[Clique, NDArray[np.int64]]
+    randomness: Randomness
+    public_total: float | None
+    prior: Model | None = None
+    known: Sequence[Measurement] = ()
+    measured: list[Measurement] = field(default_factory=list)
+    sums: list[Measurement] = field(default_factory=list)
+    outputs: list[RunOutput] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = Model.uniform(self.domain, 0.0) if self.prior is None else self.prior
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """The number of records and its variance; before anything is measured, as far as it is known."""
+        if self.public_total is not None:
+            return self.public_total, 0.0
+        return estimate_total(self.sums or self.known)
+
+    def measure(
+        self,
+        cliques: Sequence[Clique],
+        noise: Noise | HistogramsNoise,
+        kind: str = "",
+        *,
+        chosen: bool = False,
+    ) -> list[Measurement]:
+        """Measure marginals by one draw; ``kind`` and ``chosen`` as of ``RunOutput.of_draw``."""
+        values = self.randomness.measure(np.concatenate([self.counts[clique] for clique in cliques]), noise)
+        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, kind, chosen=chosen))
+        fresh = measurements_of(cliques, values, noise)
+        self.measured += fresh
+        self.sums.append(sum_of(fresh, noise))
+        return fresh
+
+    def fit(self, iterations: int, max_cells: int, prior_weight: float) -> None:
+        """Fit the model to what is known and measured; with a prior, from that one again."""
+        self.model = fit(
+            self.domain,
+            [*self.known, *self.measured],
+            total=self.total[0],
+            warm=self.model if self.prior is None else self.prior,
+            iterations=iterations,
+            max_cells=max_cells,
+            regularisation=0.0 if self.prior is None else prior_weight,
+        )
 
 
 def signs_query(domain: Domain, terms: Sequence[Clique], chosen: Sequence[Clique] = ()) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class ModelSynthesis(SyntheticTable):
 
     @property
     def measured(self) -> dict[Clique, Measured]:
-        """The marginals measured at every step, as measured. Empty in releases stored by early versions."""
+        """The marginals measured at every step, as measured."""
         return {
             clique: Measured(
                 values.reshape(self.domain.shape(clique)).astype(np.float64), self.errors[clique], self.noise
@@ -169,31 +169,29 @@ class ModelSynthesis(SyntheticTable):
             "noise": None if self.noise is None else self.noise.pack(),
             "total_error": self.total_error,
             "measured_up_to": self.measured_up_to,
+            "weights": self.weights,
+            "passed": self.passed,
         }
-        if self.weights is not None:
-            meta["weights"] = list(self.weights)
-        if self.passed is not None:
-            meta["passed"] = list(self.passed)
         return Packed(meta, arrays)
 
     @classmethod
     def unpack(cls, packed: Packed) -> ModelSynthesis:
-        """The inverse of ``pack``; also of what versions before measurements were kept have packed."""
+        """The inverse of ``pack``."""
         meta = packed.meta
-        models = unpack_models(meta["models"], packed.arrays)
         errors = {tuple(clique): error for clique, error in meta["errors"]}
-        counts = {
-            clique: packed.arrays[key]
-            for clique in errors
-            if (key := f"count/{','.join(map(str, clique))}") in packed.arrays
-        }
-        noise = None if meta.get("noise") is None else unpack_law(meta["noise"])
-        weights = None if meta.get("weights") is None else tuple(meta["weights"])
-        came, left = meta.get("passed", (0.0, 0.0))
+        names = {clique: f"count/{','.join(map(str, clique))}" for clique in errors}
+        counts = {clique: packed.arrays[name] for clique, name in names.items() if name in packed.arrays}
         return cls(
-            tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"), weights,
-            passed=(came, left) if "passed" in meta else None, measured_up_to=meta["measured_up_to"],
-        )  # fmt: skip
+            tuple(unpack_models(meta["models"], packed.arrays)),
+            meta["records"],
+            errors,
+            counts,
+            None if meta["noise"] is None else unpack_law(meta["noise"]),
+            meta["total_error"],
+            None if meta["weights"] is None else tuple(meta["weights"]),
+            passed=None if meta["passed"] is None else tuple(meta["passed"]),
+            measured_up_to=meta["measured_up_to"],
+        )
 
 
 @dataclass(frozen=True)
@@ -249,4 +247,4 @@ class TableSynthesis(SyntheticTable):
         names, sizes = tuple(packed.meta["names"]), tuple(packed.meta["sizes"])
         domain = Domain(names, sizes, unpack_impossible(packed.meta))
         codes = packed.arrays["codes"].astype(np.int32)
-        return cls(domain, codes, packed.meta["records"], packed.meta.get("total_error"))
+        return cls(domain, codes, packed.meta["records"], packed.meta["total_error"])

@@ -28,8 +28,8 @@ GRID_BITS = 20
 #: so that refusing a larger batch says nothing about a private size that could occur. Counters have the same bound.
 MAX_RECORDS = 1 << 32
 
-ScoreName = Literal["mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise"]
-SCORES: tuple[ScoreName, ...] = ("mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise")
+ScoreName = Literal["mean-cells", "sum-cells", "sum-noise"]
+SCORES: tuple[ScoreName, ...] = ("mean-cells", "sum-cells", "sum-noise")
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,7 @@ class Score:
     ===============  ===============================  ======================================  ================
     name             score                            correction                              sensitivity
     ===============  ===============================  ======================================  ================
-    mean             w_i S_i / \\|q_i\\|                none                                    max w_i/\\|q_i\\|
     mean-cells       w_i S_i / \\|q_i\\| - \\|q_i\\|      as printed by Kumar et al., 7.2 (3)     max w_i/\\|q_i\\|
-    mean-sampling    w_i (S_i - E_i) / \\|q_i\\|        E_i: expected L1 of a sample from h     max w_i/\\|q_i\\|
     sum-cells        w_i (S_i - \\|q_i\\|)              one record a cell, usual with MWEM+PGM  max w_i
     sum-noise        w_i (S_i - b \\|q_i\\|)            b: expected absolute noise of a cell    max w_i
     ===============  ===============================  ======================================  ================
@@ -151,23 +149,13 @@ class Score:
         expected = np.clip(expected, -bound, bound)
         grid = np.rint(np.ldexp(expected, GRID_BITS)).astype(np.int64)
         distance = np.add.reduceat(np.abs((batch << GRID_BITS) - grid), self.cells.starts)
-        numerators = self._weights * (distance.astype(self._weights.dtype) - self._correction(expected))
+        distance = distance.astype(self._weights.dtype)
         if self.name == "mean-cells":
-            numerators = numerators - self._denominators * self._sizes * (1 << GRID_BITS)
+            numerators = self._weights * distance - self._denominators * self._sizes * (1 << GRID_BITS)
+        else:
+            cell = 1.0 if self.name == "sum-cells" else self.noise_bias
+            numerators = self._weights * (distance - self._sizes * round(cell * (1 << GRID_BITS)))
         return numerators, self._denominators
-
-    def _correction(self, expected: NDArray[np.float64]) -> NDArray[Any]:
-        """What is taken off the distances, on the grid."""
-        unit = 1 << GRID_BITS
-        match self.name:
-            case "mean-sampling":
-                deviation = np.add.reduceat(expected_deviation(expected), self.cells.starts)
-                return np.rint(np.ldexp(deviation, GRID_BITS)).astype(np.int64).astype(self._weights.dtype)
-            case "sum-cells":
-                return self._sizes * unit
-            case "sum-noise":
-                return self._sizes * round(self.noise_bias * unit)
-        return np.zeros_like(self._sizes)
 
     @cached_property
     def _exact(self) -> Any:
@@ -192,22 +180,3 @@ class Score:
     def _denominators(self) -> NDArray[Any]:
         own = np.array(self.cells.weights[1], dtype=self._exact)
         return own if self.name.startswith("sum-") else own * self._sizes
-
-
-def expected_deviation(mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``E|X - mean|`` for Poisson ``X``: exact below 1, the normal limit above 20, interpolated between.
-
-    A public correction; its accuracy affects usefulness, never privacy.
-
-    >>> expected_deviation(np.array([0.0, 0.5, 100.0])).round(3).tolist()
-    [0.0, 0.607, 7.979]
-    """
-    clipped = np.maximum(mean, 0.0)
-    whole = np.minimum(np.floor(clipped), 20.0)
-    # 2 exp(-m) m^(floor m + 1) / floor(m)! , with the factorial from a small table.
-    exact = 2.0 * np.exp(-clipped) * clipped ** (whole + 1.0) / _FACTORIALS[whole.astype(np.int64)]
-    normal = np.sqrt(2.0 * clipped / np.pi)
-    return np.where(clipped < 20.0, exact, normal)
-
-
-_FACTORIALS = np.cumprod(np.concatenate(([1.0], np.arange(1.0, 21.0))))

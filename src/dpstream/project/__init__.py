@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpstream.core.contracts import Key
-from dpstream.project import keys
 from dpstream.project.config import Config
 from dpstream.project.keys import SECTIONS
 from dpstream.project.pending import (
@@ -22,8 +19,6 @@ from dpstream.project.sections import BudgetOptions, OutputOptions
 from dpstream.project.status import Watch
 
 __all__ = [
-    "KEYS",
-    "MECHANISMS",
     "SECTIONS",
     "BudgetOptions",
     "Config",
@@ -40,10 +35,3 @@ __all__ = [
     "pending_steps",
     "taken_steps",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """``KEYS`` and ``MECHANISMS`` are made when they are asked for: only then are all families loaded."""
-    if name in ("KEYS", "MECHANISMS"):
-        return getattr(keys, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -71,6 +71,20 @@ _NAMES, _EACH, _MEETINGS = 20, 2, 20
 _LATITUDE, _LONGITUDE = ("lat", "latitude", "y"), ("lon", "lng", "long", "longitude", "x")
 
 
+def is_text(column: Any) -> bool:
+    """Whether an Arrow column or array holds texts."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def may_identify(column: Any) -> bool:
+    """Whether a column holds texts or whole numbers."""
+    import pyarrow as pa
+
+    return is_text(column) or bool(pa.types.is_integer(column.type))
+
+
 def words_in(name: str) -> list[str]:
     """The words in the name of a column, in small letters.
 
@@ -84,14 +98,11 @@ def words_in(name: str) -> list[str]:
 def whose_column(table: Any, names: Sequence[str], time_column: str | None) -> str | None:
     """A column that may say whose a record is: its name says so, or its values come again over time and never twice at
     one time; None where there is none."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     def may_be(name: str) -> bool:
         column = table.column(name)
-        kind = column.type
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if name == time_column or column.null_count or not (text or pa.types.is_integer(kind)):
+        if name == time_column or column.null_count or not may_identify(column):
             return False
         different = len(column.unique())
         if different * _EACH > len(column):
@@ -164,7 +175,7 @@ def _lies(column: Any, most: float) -> bool:
     import pyarrow.compute as pc
 
     numbers = column.slice(0, _ROWS)
-    if pa.types.is_string(numbers.type) or pa.types.is_large_string(numbers.type):
+    if is_text(numbers):
         try:
             numbers = pc.cast(numbers, pa.float64())
         except pa.ArrowInvalid:
@@ -180,15 +191,14 @@ def _codes(column: Any) -> NDArray[np.int64] | None:
     """The column's values by number; None where it has too many or too few for a rule, or is nearly all one value."""
     import pyarrow as pa
 
-    kind = column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
+    if not may_identify(column):
         return None
     whole = column.combine_chunks().dictionary_encode(null_encoding="encode")
     whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
     if len(whole.dictionary) not in _VALUES or len(whole) < _ROWS_EACH * len(whole.dictionary):
         return None
-    own = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return None if np.bincount(own).max() > _COMMON * len(own) else own
+    codes = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return None if np.bincount(codes).max() > _COMMON * len(codes) else codes
 
 
 def _follows(whole: NDArray[np.int64], part: NDArray[np.int64], whole_size: int, part_size: int) -> bool:
@@ -259,12 +269,8 @@ def _finite(full: Any) -> NDArray[np.float64]:
 def _label(full: Any, word: str) -> str:
     """The word. Where the data have it as a value, that value is the bin (labels in the data mean their bins), unless
     there would be no other value."""
-    import pyarrow as pa
-
-    kind = full.type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     words = {"missing", "other"}
-    return f"({word})" if text and set(full.unique().to_pylist()[:3]) <= words else word
+    return f"({word})" if is_text(full) and set(full.unique().to_pylist()[:3]) <= words else word
 
 
 def _by_type(name: str, full: Any, bins: _Bins) -> Guess:
@@ -284,7 +290,7 @@ def _by_type(name: str, full: Any, bins: _Bins) -> Guess:
         return _dates(name, full.cast(pa.date32()).unique().to_pylist(), bins)
     if pa.types.is_timestamp(kind):
         return _times(name, full, bins)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(full):
         return _text(name, full.cast(pa.string()), bins)
     return Guess(None, f"data of type {kind} have no column type")
 
@@ -416,8 +422,24 @@ def _period(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date, str]:
     return first.replace(month=1, day=1), last.replace(month=12, day=31), every
 
 
+FILL_IN, CONFIRM = "FILL IN", "CONFIRM"
 #: What stands at the end of every line that was read off the data.
-TO_CONFIRM = "# CONFIRM"
+TO_CONFIRM = f"# {CONFIRM}"
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A value that the owner has to look at, and why it is proposed.
+
+    Attributes:
+        mark: what is to be done about it.
+    """
+
+    value: Any = FILL_IN
+    why: str = ""
+    mark: str = FILL_IN
+
+
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
 SAMPLE_ROWS = 1_000_000
 #: Keys of a column whose values come from the data.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,7 +41,6 @@ from dpstream.project.sections import (
     KeyPlace,
     OutputOptions,
     Publication,
-    asks_for_record,
     check_account,
     check_columns,
     check_database,
@@ -57,7 +56,6 @@ from dpstream.project.sections import (
     read_output,
     read_publication,
     read_recipe,
-    read_record,
     read_server,
     read_source,
     read_state,
@@ -202,19 +200,13 @@ class Config:
         base = file.parent
         top = Section(str(file), "", document)
         _check_format(top)
-        section = partial(_section, str(file), document)
-        stream = section("stream")
-        name = stream.text("name")
-        if len(name) > 200 or not name.isprintable():
-            raise stream.wrong("name", f"{shown(name)} cannot be used")
-        source = section("source")
+        section = {name: Section(str(file), name, document.get(name, {})) for name in ("stream", "source")}
+        stream, source = section["stream"], section["source"]
+        name = stream.line("name", 200)
         chosen, why = default_mechanism(stream, source)
         mechanism = Section(str(file), "mechanism", document.get("mechanism", {}), mechanism=chosen)
         family = named_family(mechanism, chosen)
-        if asks_for_record(stream, family.limits):
-            unit = read_record(stream, source, family.limits)
-        else:
-            unit = read_unit(stream, family.limits)
+        unit = read_unit(stream, source, family.limits)
         if "schema" not in document:
             raise ConfigError(
                 "there is no schema",
@@ -224,21 +216,21 @@ class Config:
         schema = Schema.from_toml(document, base=base, where=str(file))
         options = read_source(source, unit, RecipeContext(schema.domain, schema))
         check_columns(source, options, schema)
-        budgets, outputs, states = section("budget"), section("output"), section("state")
-        budget = read_budget(budgets)
+        others = ("expect", "budget", "accuracy", "prior", "output", "state", "base", "statement")
+        section |= {other: Section(str(file), other, document.get(other, {})) for other in others}
+        outputs, states = section["output"], section["state"]
+        budget = read_budget(section["budget"])
         check_source(source, options, family.limits)
-        expects = section("expect")
         expected = read_expected(
-            expects,
+            section["expect"],
             unit,
             mechanism,
             "expect" in document,
             deletions=options.deletions,
             horizon=budget.horizon,
         )
-        accuracies, priors = section("accuracy"), section("prior")
-        headline, share = read_headline(accuracies)
-        given = facts_for(
+        headline, share = read_headline(section["accuracy"])
+        context = facts_for(
             schema,
             unit,
             budget.budget,
@@ -250,11 +242,11 @@ class Config:
             headline=headline,
             headline_share=share,
             season=read_season(stream, options),
-            prior=read_prior(priors, base, schema) if "prior" in document else None,
+            prior=read_prior(section["prior"], base, schema) if "prior" in document else None,
             cancels=options.cancels,
         )
-        recipe = read_recipe(mechanism, given, chosen, why)
-        check_taken(str(file), given, recipe)
+        recipe = read_recipe(mechanism, context, chosen, why)
+        check_taken(str(file), context, recipe)
         check_season_taken(stream, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
@@ -265,41 +257,22 @@ class Config:
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
         if records in limits.no_records:
-            others = ", ".join(kind for kind in limits.records if kind not in limits.no_records)
-            raise outputs.wrong("records", limits.no_records[records], others)
+            allowed = ", ".join(kind for kind in limits.records if kind not in limits.no_records)
+            raise outputs.wrong("records", limits.no_records[records], allowed)
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
-        bases = section("base")
         if "base" in document and not limits.base:
             raise ConfigError(
                 f"{family.noun} cannot begin with another stream's table",
-                where=bases.place(),
+                where=section["base"].place(),
                 allowed="a file without [base]",
             )
-        begins = read_base(bases, base) if "base" in document else None
-        publication = read_publication(section("statement"))
-        accuracy = read_accuracy(accuracies) if "accuracy" in document else AccuracyOptions()
-        if begins is not None:
-            options = replace(options, continues=True)
-        if stream.has("same_unit"):
-            why = stream.text("same_unit")
-            if len(why) > 500 or not why.isprintable():
-                raise stream.wrong("same_unit", f"{shown(why)} cannot be used")
-            options = replace(options, same_unit=why)
-        sections = (
-            top,
-            stream,
-            source,
-            expects,
-            mechanism,
-            budgets,
-            accuracies,
-            priors,
-            outputs,
-            states,
-            bases,
-        )
-        used = tuple(value for part in sections for value in part.used)
+        begins = read_base(section["base"], base) if "base" in document else None
+        same_unit = stream.line("same_unit", 500) if stream.has("same_unit") else None
+        options = replace(options, continues=begins is not None, same_unit=same_unit)
+        publication = read_publication(section.pop("statement"))
+        accuracy = read_accuracy(section["accuracy"]) if "accuracy" in document else AccuracyOptions()
+        read = (top, stream, source, section["expect"], mechanism, *list(section.values())[3:])
         config = cls(
             file,
             name,
@@ -309,7 +282,7 @@ class Config:
             budget,
             output,
             state,
-            used,
+            tuple(setting for part in read for setting in part.used),
             schema,
             family,
             server,
@@ -319,9 +292,9 @@ class Config:
             accuracy,
             publication,
             output.dir,
-            context=given,
+            context=context,
         )
-        check_account(config.account, state, output.dir, budgets, base)
+        check_account(config.account, state, output.dir, section["budget"], base)
         check_fits(source, options, config.plan(), schema)
         return config
 
@@ -532,10 +505,6 @@ class Config:
                 where=str(self.usual_dir),
                 allowed="the newest state, or a new stream with its own releases directory",
             )
-
-
-def _section(file: str, document: Mapping[str, Any], name: str) -> Section:
-    return Section(file, name, document.get(name, {}))
 
 
 def _check_format(top: Section) -> None:

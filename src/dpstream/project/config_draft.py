@@ -26,11 +26,20 @@ from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.toml import toml_value
 from dpstream.io.sources.query import is_database
 from dpstream.io.sources.sample import read_sample
-from dpstream.project.column_draft import SAMPLE_ROWS, coordinates, draft_columns, draft_reports, whose_column
+from dpstream.project.column_draft import (
+    CONFIRM,
+    FILL_IN,
+    SAMPLE_ROWS,
+    Drafted,
+    coordinates,
+    draft_columns,
+    draft_reports,
+    is_text,
+    whose_column,
+)
 from dpstream.project.drafted_tables import (
     DatabaseTable,
     Periods,
-    ServerTable,
     dated_panel,
     periods_of,
     read_server_table,
@@ -276,23 +285,8 @@ _HEAD = f"""\
 # [schema]. Until then nothing runs, and this file is as private as the data.
 format = 1
 """
-_FILL_IN = "FILL IN"
-_CONFIRM = "CONFIRM"
 #: What stands for a day that the owner has to write.
 _DAY = "YYYY-MM-DD"
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A value that the owner has to look at.
-
-    Attributes:
-        mark: what is to be done about it.
-    """
-
-    value: Any = _FILL_IN
-    why: str = ""
-    mark: str = _FILL_IN
 
 
 def draft_config(
@@ -336,129 +330,98 @@ def draft_config(
         ConfigError: an unknown mechanism, time or person column or path; a mechanism that cannot use a person column,
         or needs one; wide data without period columns. DataError: a file that cannot be read.
     """
-    database: DatabaseTable | ServerTable | None = None
-    if url_env is not None or is_url(data):
-        database = read_server_table(None if url_env is not None else data, url_env, database_table, rows)
-        path, table = database.name.rpartition(".")[2], database.sample
-    elif isinstance(data, (str, Path)):
-        path = str(data) if path is None else path
-        if is_database(Path(data)):
-            database = read_table(data, database_table, rows)
-        elif database_table is not None:
-            raise ConfigError("a table is named, and the data are no database", where="table")
-        table = read_sample(data, rows) if database is None else database.sample
-    else:
-        table = arrow.to_table(data, "draft").slice(0, rows)
+    table, path, database = _read(data, path, database_table, url_env, rows)
     refuse_envelope(table)
-    path = "data.parquet" if path is None else path
-    columns = table.column_names
     for what, column in (("time column", time_column), ("person column", person_column)):
-        if column is not None and column not in columns:
+        if column is not None and column not in table.column_names:
             raise ConfigError(
                 f"there is no column {column!r}",
                 where=what,
-                allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
+                allowed=f"a column of the data, which have {counted(len(table.column_names), 'column')}",
             )
     found_person = None
-    unsaid = [time_column, person_column, key_column, delete_time_column] == [None] * 4
-    if database is None and unsaid and (mechanism is None or family_of(mechanism).limits.people):
-        found_person = dated_panel(table, key_candidates(table, None))
-    person_column = person_column or found_person
-    whole = database is not None
-    keyed = _keyed(data, table, key_column, time_column, delete_time_column, person_column, mechanism, whole)
+    columns = (time_column, person_column, key_column, delete_time_column)
+    if database is None and not any(columns) and (mechanism is None or family_of(mechanism).limits.people):
+        found_person = person_column = dated_panel(table, key_candidates(table, None))
+    keyed = None
+    if _may_be_keyed(key_column, delete_time_column, person_column, mechanism):
+        keyed = recognise(
+            data,
+            table,
+            key_column=key_column,
+            time_column=time_column,
+            delete_time_column=delete_time_column,
+            whole=database is not None,
+        )
+    place = None if mechanism is not None or keyed is not None else coordinates(table, table.column_names)
     crowded = False
-    place = None if mechanism is not None or keyed is not None else coordinates(table, columns)
     if ask is not None and keyed is None and person_column is None and mechanism is None:
-        person_column = ask(about_person(columns, whose_column(table, columns, time_column)))
+        likely = whose_column(table, table.column_names, time_column)
+        person_column = ask(about_person(table.column_names, likely))
         chosen = DEFAULT_MECHANISM  # the unit is that of people, and it follows nobody
         if person_column is None and place is not None and ask(about_points(place)) is not None:
             chosen, place = POINTS, None
     else:
         chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
         if mechanism is None and person_column is not None and time_column is not None:
-            attributes = [name for name in columns if name not in (time_column, person_column)]
+            attributes = [name for name in table.column_names if name not in (time_column, person_column)]
             crowded = not _takes(chosen, table, attributes)
             chosen = DEFAULT_MECHANISM if crowded else chosen
     family = family_of(chosen)
+    limits = family.limits
     whose = person_column
-    if ask is None and whose is None and family.limits.units[0] == "event" and "user" in family.limits.units:
-        whose = whose_column(table, columns, time_column)
+    if ask is None and whose is None and limits.units[0] == "event" and "user" in limits.units:
+        whose = whose_column(table, table.column_names, time_column)
+    feed = None
+    if keyed is None and limits.units[0] != "record" and not (limits.people or limits.deletes):
+        feed = event_operations(table)
     source: dict[str, Any] = {"path": path}
     apart = {time_column, whose}
-    feed = None
-    if (
-        keyed is None
-        and family.limits.units[0] != "record"
-        and not (family.limits.people or family.limits.deletes)
-    ):
-        feed = event_operations(table)
-    if feed is not None:
-        source |= _operations(feed)
-        apart.add(feed.operation)
     if keyed is not None:
-        source |= keyed.source()
-        source["key_column"] = _Asked(
-            keyed.key, "it looks like the key; at most one record at a time has each", _CONFIRM
-        )
-        for key, why in (
-            ("op_column", "its words are those of a change feed"),
-            ("op_values", "what the words of the feed mean"),
-            (
-                "delete_time_column",
-                "it is never before the start; an empty cell is a record that is still there",
-            ),
-        ):
-            if key in source:
-                source[key] = _Asked(source[key], why, _CONFIRM)
         time_column = time_column or keyed.start or keyed.when
-        apart = {time_column} | keyed.columns
-    elif family.limits.units[0] == "record":
-        source["key_column"] = _Asked()
+        source |= keyed.source()
+        apart = {time_column, *keyed.columns}
+    elif feed is not None:
+        source |= feed.source()
+        apart.add(feed.operation)
+    elif limits.units[0] == "record":
+        source["key_column"] = Drafted()
     if whose is not None:
-        source["user_column"] = whose
-        if person_column is None:
-            why = (
-                'its values come again and again; if each record is somebody else\'s, write unit = "event", take out '
-                "this line and max_events, and declare the column in [schema]"
-            )
-            source["user_column"] = _Asked(whose, why, _CONFIRM)
-        if found_person is not None:
-            why = "no two rows share it, and all other columns are called after dates"
-            source["user_column"] = _Asked(person_column, why, _CONFIRM)
+        source["user_column"] = _whose(whose, found=found_person is not None, likely=person_column is None)
     periods: Periods | None = None
-    if person_column is not None and time_column is None and family.limits.people and database is None:
+    if person_column is not None and time_column is None and limits.people and database is None:
         periods = periods_of(table, person_column)
-        source["period_columns"], schema = (
-            periods.template,
-            draft_reports(periods.variable, periods.values(table)),
-        )
+        source["period_columns"] = periods.template
+        schema = draft_reports(periods.variable, periods.values(table))
     else:
         source |= _steps(table, time_column, keyed)
         if database is not None:
             source.pop("offsets", None)  # a database's session reads all times in UTC
             source = database.source(source, keyed, {"every": "week"} | _days())
-        attributes = [one for one in columns if one not in apart]
+        attributes = [name for name in table.column_names if name not in apart]
         schema = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
-    stream = {"name": name or _stream_name(path)} | _unit(family.limits, whose)
+    stream = {"name": name or _stream_name(path)} | _unit(limits, whose)
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):
-        budget["horizon"] = _Asked(len(periods.columns), "the periods that have a column")
+        budget["horizon"] = Drafted(len(periods.columns), "the periods that have a column")
     reason = mechanism_reason(
         keyed, feed, found_person, whose, given=mechanism is not None or chosen == POINTS, crowded=crowded
     )
     # What grows without an end has no size; people are there in every step.
-    sizes = {"size": 1000} if keyed is not None or feed is not None or family.limits.people else {}
-    coming = {} if family.limits.people else {"records_per_step": 100}
-    expect: dict[str, Any] = {key: _Asked(number) for key, number in (sizes | coming).items()}
+    expect: dict[str, Any] = {}
+    if keyed is not None or feed is not None or limits.people:
+        expect["size"] = Drafted(1000)
+    if not limits.people:
+        expect["records_per_step"] = Drafted(100)
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
         expect, budget = _answered(ask, expect), _answered(ask, budget)
-    ordered = () if keyed is not None or family.limits.people else ("order",)
+    ordered = () if keyed is not None or limits.people else ("order",)
     returns = () if keyed is None else ("returns",)
     parts = [
         _HEAD,
-        _section("stream", stream, _rows("stream", family.limits), offered=returns),
-        _section("source", source, _rows("source", family.limits, changes=keyed is not None)),
+        _section("stream", stream, _rows("stream", limits), offered=returns),
+        _section("source", source, _rows("source", limits, changes=keyed is not None)),
         schema.strip("\n") + "\n",
         _section("expect", expect, offered=ordered),
         _mechanism(family, chosen, reason, place),
@@ -469,42 +432,27 @@ def draft_config(
     return "\n".join(parts)
 
 
-def _operations(feed: EventFeed) -> dict[str, Any]:
-    """``[source]`` of a feed without keys."""
-    why, mark = "its words are those of a change feed", _CONFIRM
-    if feed.updates:
-        words = ", ".join(feed.updates)
-        why = f"rows with {words} lack the old row, and stop the stream: name the key (dpstream init --key-column)"
-        mark = _FILL_IN
-    found: dict[str, Any] = {"op_column": _Asked(feed.operation, why, mark)}
-    return found | ({"op_values": _Asked(dict(feed.words), mark=_CONFIRM)} if feed.words else {})
+def _read(
+    data: Any, path: str | None, database_table: str | None, url_env: str | None, rows: int
+) -> tuple[Any, str, DatabaseTable | None]:
+    """A sample of the data, the source's path, and the table of a database that the sample is of."""
+    if url_env is not None or is_url(data):
+        database = read_server_table(None if url_env is not None else data, url_env, database_table, rows)
+        return database.sample, database.name.rpartition(".")[2], database
+    if not isinstance(data, (str, Path)):
+        return arrow.to_table(data, "draft").slice(0, rows), path or "data.parquet", None
+    if is_database(Path(data)):
+        database = read_table(data, database_table, rows, path or str(data))
+        return database.sample, path or str(data), database
+    if database_table is not None:
+        raise ConfigError("a table is named, and the data are no database", where="table")
+    return read_sample(data, rows), path or str(data), None
 
 
-def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with the owner's answers, where there are questions."""
-    found = dict(section)
-    for key, value in section.items():
-        one = question(key)
-        open_yet = isinstance(value, _Asked) and value.mark == _FILL_IN
-        if one is not None and (open_yet or (key == "every" and value != "files")):
-            if isinstance(value, _Asked) and value.value == _FILL_IN and key in ("start", "end"):
-                continue  # numbers of a time column that holds no days
-            answer = ask(one)
-            found[key] = value if answer is None else answer
-    return found
-
-
-def _keyed(
-    data: Any,
-    table: Any,
-    key_column: str | None,
-    time_column: str | None,
-    delete_time_column: str | None,
-    person_column: str | None,
-    mechanism: str | None,
-    whole: bool,
-) -> Recognised | None:
-    """The table that changes, if the data look like one and nothing else was asked for."""
+def _may_be_keyed(
+    key_column: str | None, delete_time_column: str | None, person_column: str | None, mechanism: str | None
+) -> bool:
+    """Whether the data may be a table that changes: nothing else is asked for."""
     other = person_column is not None or mechanism not in (None, DEFAULT_KEYED)
     if other and (key_column is not None or delete_time_column is not None):
         raise ConfigError(
@@ -512,16 +460,34 @@ def _keyed(
             where="key column" if key_column is not None else "delete time column",
             allowed=f"no person column, and no other mechanism than {DEFAULT_KEYED}",
         )
-    if other:
-        return None
-    return recognise(
-        data,
-        table,
-        key_column=key_column,
-        time_column=time_column,
-        delete_time_column=delete_time_column,
-        whole=whole,
-    )
+    return not other
+
+
+def _whose(column: str, *, found: bool, likely: bool) -> Any:
+    """``[source] user_column``: as the owner says it, found in a table of periods, or likely."""
+    if found:
+        return Drafted(column, "no two rows share it, and all other columns are called after dates", CONFIRM)
+    if likely:
+        why = (
+            'its values come again and again; if each record is somebody else\'s, write unit = "event", take out '
+            "this line and max_events, and declare the column in [schema]"
+        )
+        return Drafted(column, why, CONFIRM)
+    return column
+
+
+def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with the owner's answers, where there are questions."""
+    found = dict(section)
+    for key, value in section.items():
+        one = question(key)
+        open_yet = isinstance(value, Drafted) and value.mark == FILL_IN
+        if one is not None and (open_yet or (key == "every" and value != "files")):
+            if isinstance(value, Drafted) and value.value == FILL_IN and key in ("start", "end"):
+                continue  # numbers of a time column that holds no days
+            answer = ask(one)
+            found[key] = value if answer is None else answer
+    return found
 
 
 def _chosen(mechanism: str | None, person_column: str | None) -> str:
@@ -569,7 +535,7 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
 
 def _unit(limits: Limits, person_column: str | None) -> dict[str, Any]:
     if person_column is not None and not limits.people:
-        return {"unit": "user", "max_events": _Asked(), "total": "private"}
+        return {"unit": "user", "max_events": Drafted(), "total": "private"}
     unit = limits.units[0]
     return {"unit": unit, "total": "public" if unit.endswith("replace") else "private"}
 
@@ -579,12 +545,15 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
     if time_column is None:
         return {"every": "files"}
     late = {"late": "error"}
-    if _holds_numbers(table.column(time_column)):
+    smallest = _smallest_number(table.column(time_column))
+    if smallest is not None:
         first: Any = 1
-        last = _Asked(why="the last step, a number")
-        if (keyed is not None and keyed.shape == "stays") or not _counts_from_one(table.column(time_column)):
-            first = _Asked(why="the public first number (step 1), such as a year; never read it off the data")
-            last = _Asked(why="the last number that is over; move it on when the next one is")
+        last = Drafted(why="the last step, a number")
+        if (keyed is not None and keyed.shape == "stays") or smallest != 1:
+            first = Drafted(
+                why="the public first number (step 1), such as a year; never read it off the data"
+            )
+            last = Drafted(why="the last number that is over; move it on when the next one is")
         return {"time_column": time_column, "start": first, "end": last} | late
     offsets = {"offsets": True} if _have_offsets(table.column(time_column)) else {}
     return {"time_column": time_column, "every": "week"} | offsets | _days() | late
@@ -592,26 +561,28 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
 
 def _days() -> dict[str, Any]:
     return {
-        "start": _Asked(
+        "start": Drafted(
             _DAY,
             "the public first day, before all records; for weeks a Monday, for months the first; never read it off the "
             "data",
         ),
-        "end": _Asked(_DAY, 'the public last day, or "today"; it may be moved later'),
+        "end": Drafted(_DAY, 'the public last day, or "today"; it may be moved later'),
     }
 
 
-def _holds_numbers(column: Any) -> bool:
-    """Whether a time column can hold step numbers only: whole numbers are never days."""
+def _smallest_number(column: Any) -> int | None:
+    """The smallest one of a time column that can hold step numbers only; None where it holds days. Whole numbers are
+    never days."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        return bool(pa.types.is_integer(column.type))
-    whole = pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py()
-    return bool(whole)
+    if is_text(column):
+        if not pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py():
+            return None
+        column = pc.cast(pc.utf8_trim_whitespace(column), pa.int64())
+    return int(pc.min(column).as_py() or 0) if pa.types.is_integer(column.type) else None
 
 
 def _have_offsets(column: Any) -> bool:
@@ -622,18 +593,6 @@ def _have_offsets(column: Any) -> bool:
         return column.type.tz is not None
     first = next((text for text in column.drop_null().slice(0, 1).to_pylist() if isinstance(text, str)), "")
     return re.search(r":\d\d.*(Z|[+-]\d\d:?\d\d)\s*$", first) is not None
-
-
-def _counts_from_one(column: Any) -> bool:
-    """Whether the smallest step number is 1; years, and numbers of days, begin elsewhere."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not pa.types.is_integer(column.type):
-        column = pc.cast(pc.utf8_trim_whitespace(column), pa.int64())
-    return bool(pc.min(column).as_py() == 1)
 
 
 def _rows(section: str, limits: Limits, *, changes: bool = False) -> dict[str, Key]:
@@ -655,7 +614,7 @@ def _rows(section: str, limits: Limits, *, changes: bool = False) -> dict[str, K
 def _asked(family: Family, section: str) -> dict[str, Any]:
     """What the family's draft writes. Numbers are the owner's choice; a switch is decided."""
     drafted = family.draft.get(section, {})
-    return {key: value if isinstance(value, bool) else _Asked(value) for key, value in drafted.items()}
+    return {key: value if isinstance(value, bool) else Drafted(value) for key, value in drafted.items()}
 
 
 def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | None) -> str:
@@ -667,7 +626,7 @@ def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | 
     own = keys_of_recipes("mechanism", {name: family.recipes[name]})
     rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in own}
     written: dict[str, Any] = {"name": name}
-    written |= {key: _Asked() for key, row in rows.items() if row.default is None}
+    written |= {key: Drafted() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
     about = [] if not reason else [f"{name} is proposed because {reason}."]
     if place is not None:
@@ -708,7 +667,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _line(key: str, value: Any) -> str:
-    if not isinstance(value, _Asked):
+    if not isinstance(value, Drafted):
         return f"{key} = {toml_value(value)}"
     why = f": {value.why}" if value.why else ""
     return f"{key} = {toml_value(value.value)}  # {value.mark}{why}"

@@ -13,7 +13,7 @@ from typing import Any
 from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.io.sources.pg_session import Session, cell_as_text, quoted, text_schema, text_table
 from dpstream.io.sources.query import open_database
-from dpstream.project.column_draft import words_in
+from dpstream.project.column_draft import is_text, words_in
 from dpstream.project.keyed_draft import Recognised
 from dpstream.project.sections import refuse_password
 
@@ -22,72 +22,86 @@ _WHERE = "table"
 
 @dataclass(frozen=True)
 class DatabaseTable:
-    """A table or view of a DuckDB file.
+    """A table or view of a DuckDB file, or of a PostgreSQL server.
 
     Attributes:
-        sample: its first rows; private.
-        ordered: whether its rows have an order, which views have not.
+        sample: its first rows (of a server every value is a text); private.
+        address: ``kind`` and ``database``, ``url`` or ``url_env`` of ``[source]``.
+        ordered: whether its rows have an order, which those of views and of servers have not.
     """
 
     name: str
     sample: Any
-    ordered: bool
+    address: Mapping[str, str]
+    ordered: bool = False
 
     def source(
         self, source: Mapping[str, Any], keyed: Recognised | None, calendar: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """``[source]`` with a query that reads the table: the rows of each step, or all.
+        """``[source]`` for this table.
 
         Args:
             source: the same for a file.
             calendar: periods, where the table is read whole once a step.
 
         Errors:
-            ConfigError: nothing says what of the table is in a step.
+            ConfigError: nothing says what of the table is in a step, or a feed by key needs an order of the rows.
         """
-        when, columns = source.get("time_column"), self.sample.column_names
-        found = {"kind": "duckdb", "database": source["path"]}
-        others = {key: value for key, value in source.items() if key != "path"}
-        if keyed is not None and keyed.shape != "changes":
-            return found | {"query": self.query(columns)} | others | (dict(calendar) if when is None else {})
-        if when is None:
-            raise no_steps()
-        del others["time_column"]
-        shown = [name for name in columns if name != when]
-        numbers = "every" not in source
-        query = self.query(shown, time_column=when, numbers=numbers, by_key=keyed is not None)
-        return found | {"query": query} | others
+        when, others = source.get("time_column"), {key: source[key] for key in source if key != "path"}
+        server, feed = self.address["kind"] == "postgres", keyed is not None and keyed.shape == "changes"
+        if server and feed:
+            raise ConfigError(
+                "the table is a feed of changes by key, and the rows of a PostgreSQL table have no order",
+                where=_WHERE,
+                allowed='the table that the changes are of (kind = "postgres-changes" reads its log); or --mechanism '
+                "pooled, which takes each row as a record of its own",
+            )
+        by_rows = keyed is None or feed
+        if when is None and by_rows:
+            raise ConfigError(
+                "nothing says which rows of the table are in a step",
+                where="time column",
+                allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
+            )
+        numbers = when is not None and "every" not in source
+        if server and keyed is None and numbers:
+            raise ConfigError(
+                f"column {when!r} holds numbers, and a PostgreSQL table is cut into steps by a calendar",
+                where="time column",
+                allowed="a column of dates or times",
+            )
+        if server:
+            rows = {"table": self.name}
+        elif not by_rows:
+            rows = {"query": self._query(self.sample.column_names)}
+        else:
+            del others["time_column"]
+            rows = {"query": self._query_of_step(str(when), numbers=numbers, by_key=feed)}
+        return {**self.address, **rows, **others, **(calendar if when is None else {})}
 
-    def query(
-        self,
-        columns: Sequence[str],
-        *,
-        time_column: str | None = None,
-        numbers: bool = False,
-        by_key: bool = False,
-    ) -> str:
-        """The SELECT of these columns, of all rows or of the rows of a step.
+    def _query(self, columns: Sequence[str]) -> str:
+        return f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(self.name)}"
+
+    def _query_of_step(self, time_column: str, *, numbers: bool, by_key: bool) -> str:
+        """The SELECT of the rows of a step.
 
         Args:
-            time_column: says which rows are of a step; None: all are.
-            numbers: whether it holds step numbers.
-            by_key: the order of the rows of a step counts.
+            time_column: says which rows these are; it holds step ``numbers``, or days.
+            by_key: the order of the rows counts.
         """
-        import pyarrow as pa
-
-        text = f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(self.name)}"
-        if time_column is None:
-            return text
+        text = self._query([name for name in self.sample.column_names if name != time_column])
         when = _quoted(time_column)
-        kind = self.sample.schema.field(time_column).type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if is_text(self.sample.column(time_column)):
             when = f"CAST({when} AS {'BIGINT' if numbers else 'TIMESTAMP'})"
-        text += f" WHERE {when} >= $1 AND {when} < $2"
-        return text + (f" ORDER BY {when}{', rowid' if self.ordered else ''}" if by_key else "")
+        order = f" ORDER BY {when}{', rowid' if self.ordered else ''}" if by_key else ""
+        return f"{text} WHERE {when} >= $1 AND {when} < $2{order}"
 
 
-def read_table(path: str | Path, name: str | None, rows: int) -> DatabaseTable:
+def read_table(path: str | Path, name: str | None, rows: int, shown: str) -> DatabaseTable:
     """The first rows of a table; of the only one where none is named.
+
+    Args:
+        shown: what ``[source] database`` says.
 
     Errors:
         ConfigError: there is no such table, or several and none is named; duckdb is not installed.
@@ -115,7 +129,7 @@ def read_table(path: str | Path, name: str | None, rows: int) -> DatabaseTable:
             answer = connection.sql(f"SELECT * FROM {_quoted(name)} LIMIT {rows}")
             # Older versions of DuckDB have the other name.
             read = getattr(answer, "to_arrow_table", None) or answer.fetch_arrow_table
-            return DatabaseTable(name, read(), found[name])
+            return DatabaseTable(name, read(), {"kind": "duckdb", "database": shown}, found[name])
         except duckdb.Error as error:
             # Their messages quote values.
             raise DataError(
@@ -123,15 +137,6 @@ def read_table(path: str | Path, name: str | None, rows: int) -> DatabaseTable:
                 where=str(path),
                 allowed="a table or view of the file",
             ) from None
-
-
-def no_steps() -> ConfigError:
-    """Nothing says what of a database's table is in a step."""
-    return ConfigError(
-        "nothing says which rows of the table are in a step",
-        where="time column",
-        allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
-    )
 
 
 def _quoted(name: str) -> str:
@@ -155,55 +160,7 @@ class _Server:
     wait: str | None = None
 
 
-@dataclass(frozen=True)
-class ServerTable:
-    """A table or view of a PostgreSQL server.
-
-    Attributes:
-        sample: its first rows, as the server gives them; every value is a text. Private.
-        address: ``url`` or ``url_env`` of ``[source]``.
-    """
-
-    name: str
-    sample: Any
-    address: Mapping[str, str]
-
-    def source(
-        self, source: Mapping[str, Any], keyed: Recognised | None, calendar: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """``[source]`` for this table.
-
-        Args:
-            source: the same for a file.
-            calendar: periods, where the table is read whole once a step.
-
-        Errors:
-            ConfigError: nothing says what of the table is in a step, or a feed by key needs an order of the rows.
-        """
-        if keyed is not None and keyed.shape == "changes":
-            raise ConfigError(
-                "the table is a feed of changes by key, and the rows of a PostgreSQL table have no order",
-                where="table",
-                allowed='the table that the changes are of (kind = "postgres-changes" reads its log); or --mechanism '
-                "pooled, which takes each row as a record of its own",
-            )
-        found = {"kind": "postgres", **self.address, "table": self.name}
-        others = {key: value for key, value in source.items() if key != "path"}
-        when = source.get("time_column")
-        if when is None and keyed is None:
-            raise no_steps()
-        if when is None:
-            return found | others | dict(calendar)
-        if keyed is None and "every" not in source:
-            raise ConfigError(
-                f"column {when!r} holds numbers, and a PostgreSQL table is cut into steps by a calendar",
-                where="time column",
-                allowed="a column of dates or times",
-            )
-        return found | others
-
-
-def read_server_table(url: str | None, url_env: str | None, name: str | None, rows: int) -> ServerTable:
+def read_server_table(url: str | None, url_env: str | None, name: str | None, rows: int) -> DatabaseTable:
     """The first rows of a table, as the server gives them; of the only table where none is named.
 
     Errors:
@@ -230,8 +187,8 @@ def read_server_table(url: str | None, url_env: str | None, name: str | None, ro
         cells = ", ".join(cell_as_text(quoted(one), kind) for one, kind in relation.types.items())
         query = f"SELECT {cells} FROM {relation.name} LIMIT {int(rows)}"
         blocks = [text_table(block, schema) for block in session.stream(query)]
-    address = {"url": url} if url is not None else {"url_env": str(url_env)}
-    return ServerTable(name, pa.concat_tables([schema.empty_table(), *blocks]), address)
+    address = {"kind": "postgres"} | ({"url": url} if url is not None else {"url_env": str(url_env)})
+    return DatabaseTable(name, pa.concat_tables([schema.empty_table(), *blocks]), address)
 
 
 #: A year; perhaps a quarter, a week or a month of it; perhaps a day.

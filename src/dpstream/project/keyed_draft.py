@@ -17,7 +17,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema.dates import read_date, read_time
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE
 from dpstream.io.sources.sample import files_of, read_sample
-from dpstream.project.column_draft import words_in
+from dpstream.project.column_draft import CONFIRM, FILL_IN, Drafted, is_text, may_identify, words_in
 
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
 _WORDS = {
@@ -91,6 +91,7 @@ _SHARED, _EQUAL = 0.3, 0.7
 _FIRST = 1000
 #: Columns that are tried as keys.
 _MAX_COLUMNS = 40
+_FEED = "its words are those of a change feed"
 
 
 @dataclass(frozen=True)
@@ -122,16 +123,18 @@ class Recognised:
 
     def source(self) -> dict[str, Any]:
         """Keys of ``[source]``, without those of the calendar."""
-        found: dict[str, Any] = {"key_column": self.key}
+        key = Drafted(self.key, "it looks like the key; at most one record at a time has each", CONFIRM)
+        keys: dict[str, Any] = {"key_column": key}
         if self.shape != "changes":
-            found["shape"] = self.shape
+            keys["shape"] = self.shape
         if self.operation is not None:
-            found["op_column"] = self.operation
+            keys["op_column"] = Drafted(self.operation, _FEED, CONFIRM)
         if self.words:
-            found["op_values"] = dict(self.words)
+            keys["op_values"] = Drafted(dict(self.words), "what the words of the feed mean", CONFIRM)
         if self.end is not None:
-            found["delete_time_column"] = self.end
-        return found
+            why = "it is never before the start; an empty cell is a record that is still there"
+            keys["delete_time_column"] = Drafted(self.end, why, CONFIRM)
+        return keys
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,17 @@ class EventFeed:
     operation: str
     words: Mapping[str, list[str]]
     updates: tuple[str, ...] = ()
+
+    def source(self) -> dict[str, Any]:
+        """Keys of ``[source]``."""
+        column = Drafted(self.operation, _FEED, CONFIRM)
+        if self.updates:
+            words = ", ".join(self.updates)
+            why = f"rows with {words} lack the old row, and stop the stream: name the key (dpstream init --key-column)"
+            column = Drafted(self.operation, why, FILL_IN)
+        return {"op_column": column} | (
+            {"op_values": Drafted(dict(self.words), mark=CONFIRM)} if self.words else {}
+        )
 
 
 def recognise(
@@ -228,9 +242,15 @@ def event_operations(table: Any) -> EventFeed | None:
 def are_operations(name: str, words: Sequence[str]) -> bool:
     """Whether the declared values of a column are words of a change feed: inserts, and what else happens (or its name
     says so)."""
+    known = _meanings(words)
+    return known is not None and (_named_operation(name) or DELETE in known or UPDATE in known)
+
+
+def _meanings(words: Sequence[str]) -> dict[str, list[str]] | None:
+    """The words of a column of operations by what they mean; None where one means nothing, or none an insert."""
     known = {kind: [word for word in words if word.lower() in those] for kind, those in _WORDS.items()}
-    whole = sum(map(len, known.values())) == len(words) and bool(known[INSERT])
-    return whole and (_named_operation(name) or bool(known[DELETE] or known[UPDATE]))
+    whole = sum(map(len, known.values())) == len(words) and known[INSERT]
+    return {kind: found for kind, found in known.items() if found} if whole else None
 
 
 def _whole_feed(words: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
@@ -253,15 +273,12 @@ def _delete_like(insert: str) -> str:
 
 def key_candidates(table: Any, time_column: str | None) -> list[str]:
     """Columns that may be keys: texts or whole numbers without nulls; those whose names say so first."""
-    import pyarrow as pa
-
-    found = []
-    for name in table.column_names[:_MAX_COLUMNS]:
-        kind = table.column(name).type
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if name != time_column and (text or pa.types.is_integer(kind)) and not table.column(name).null_count:
-            found.append(name)
-    return sorted(found, key=lambda name: not _says(name, _KEYS))
+    names = [
+        name
+        for name in table.column_names[:_MAX_COLUMNS]
+        if name != time_column and may_identify(table.column(name)) and not table.column(name).null_count
+    ]
+    return sorted(names, key=lambda name: not _says(name, _KEYS))
 
 
 def _says(name: str, words: Iterable[str]) -> bool:
@@ -288,18 +305,15 @@ def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognise
 
 def _operations(name: str, column: Any) -> dict[str, list[str]] | None:
     """The words of a column of operations by what they mean; None where it is none."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+    if not is_text(column) or column.null_count:
         return None
     distinct = pc.unique(column.slice(0, _ROWS)).to_pylist()
     least = 1 if _named_operation(name) else 2
     if not least <= len(distinct) <= len(_WORDS) + 2 or len(pc.unique(column)) != len(distinct):
         return None
-    found = {kind: [word for word in distinct if word.lower() in words] for kind, words in _WORDS.items()}
-    whole = sum(map(len, found.values())) == len(distinct)
-    return {kind: words for kind, words in found.items() if words} if whole and found[INSERT] else None
+    return _meanings(distinct)
 
 
 def _alternates(keys: Sequence[Any], operations: Sequence[str]) -> bool:
@@ -410,7 +424,7 @@ def _times(column: Any) -> list[Any] | None:
         numbers = column.to_pylist()
         if all(number is None or float(number).is_integer() for number in numbers):
             found = [None if number is None else int(number) for number in numbers]
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    elif is_text(column):
         for rows in (
             _FIRST,
             len(column),

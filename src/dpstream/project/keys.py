@@ -606,15 +606,6 @@ _SECTION_KEYS: tuple[Key, ...] = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    """``KEYS``, the whole table, and ``MECHANISMS``, the names of all mechanisms: made when they are asked for."""
-    if name == "KEYS":
-        return tuple(key for section in SECTIONS for key in keys_of(section).values())
-    if name == "MECHANISMS":
-        return mechanisms()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def keys_of(section: str) -> dict[str, Key]:
     """The keys of one section by name.
 

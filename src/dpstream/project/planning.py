@@ -8,21 +8,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import ExpectedErrors, Explanation, PredictedError, PrintedTable, StreamPlan
-from dpstream.core.contracts.verdicts import (
-    NOT_KNOWN,
-    PREDICTED,
-    THRESHOLDS,
-    Verdict,
-    only_good_news,
-    verdicts_from,
-)
+from dpstream.core.contracts import ExpectedErrors, Explanation, PrintedTable, StreamPlan
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -35,8 +28,16 @@ from dpstream.core.privacy import (
     zcdp_to_epsilon,
 )
 from dpstream.project.sections import round_down
-from dpstream.stream.declared import counted_records, shown_public
+from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
+from dpstream.stream.release.verdicts import (
+    NOT_KNOWN,
+    PREDICTED,
+    THRESHOLDS,
+    Verdict,
+    only_good_news,
+    verdicts_from,
+)
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -193,14 +194,16 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
     asked = [parse_wish(text, list(dict.fromkeys(names))) for text in wishes]
     for wish in asked:
         _require(plan, one, wish)
-    name, budgets = _grid(config)
-    least = _bisect(config, budgets, step, asked)
-    found = None if least is None else _share_of_all(config, budgets[least][1], step, asked)
+    (name, make), amounts = budgets_of(config), _amounts()
+    # Errors are taken to fall with the budget.
+    place = bisect_left(amounts, True, key=lambda text: _fulfils(config, make(text), step, asked))
+    smallest = amounts[place] if place < len(amounts) else None
+    found = None if smallest is None else _shares(config, make(smallest), step, asked)
     return {
         "step": step,
         "amount": name,
-        "smallest": None if least is None else budgets[least][0],
-        "largest_tried": budgets[-1][0],
+        "smallest": None if smallest is None else f"{float(Fraction(smallest)):g}",
+        "largest_tried": f"{float(Fraction(amounts[-1])):g}",
         "wishes": [
             {
                 "words": wish.words,
@@ -219,14 +222,12 @@ def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[
         return found
     # The earlier table stays in this one's for ever, with its errors; of its counts nobody knows them.
     error = base.facts["total_standard_error"]
-    return tuple(
-        replace(
-            one,
-            total=None if error is None or one.total is None else math.hypot(error, one.total),
-            marginals=(),
-        )
-        for one in found
-    )
+    return tuple(replace(one, total=_together(error, one.total), marginals=()) for one in found)
+
+
+def _together(base: float | None, total: float | None) -> float | None:
+    """The error of a number of records with that of the base, which is independent of it."""
+    return None if base is None or total is None else math.hypot(base, total)
 
 
 def _last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:
@@ -320,51 +321,34 @@ def _share(one: ExpectedErrors, wish: Wish) -> float | None:
     return None if found is None or one.size <= 0 else found.error * found.cells / one.size
 
 
-def _grid(config: Config) -> tuple[str, list[tuple[str, Budget]]]:
-    """Amounts of two digits and the budgets they stand for: of epsilon (with the file's delta), or of rho."""
-    texts = [f"{Fraction(m, 10**e)}" for e in (4, 3, 2, 1) for m in range(10, 100)]
-    texts += [str(m) for m in range(10, _LARGEST + 1)]
-    shown = [_decimal(Fraction(text)) for text in texts]
+def budgets_of(config: Config) -> tuple[str, Callable[[str], Budget]]:
+    """The name of an amount of the file's definition, and what makes a budget of one: epsilon (with the file's delta,
+    where it has one), or rho."""
     if not isinstance(config.budget.budget, ZCDP):
-        return "epsilon", [(word, PureDP.of(text)) for word, text in zip(shown, texts, strict=True)]
+        return "epsilon", PureDP.of
     if config.budget.stated is None:
-        return "rho", [(word, ZCDP.of(text)) for word, text in zip(shown, texts, strict=True)]
+        return "rho", ZCDP.of
     delta = config.budget.stated[1]
-    made = [round_down(approximate_to_zcdp(text, delta)) for text in texts]
-    return f"epsilon (delta = {_decimal(Fraction(delta))})", list(zip(shown, made, strict=True))
+    return f"epsilon (delta = {float(delta):g})", lambda text: round_down(approximate_to_zcdp(text, delta))
 
 
-def _decimal(value: Fraction) -> str:
-    return f"{float(value):g}"
+def _amounts() -> list[str]:
+    """Amounts of two digits, in order."""
+    small = [f"{Fraction(m, 10**e)}" for e in (4, 3, 2, 1) for m in range(10, 100)]
+    return small + [str(m) for m in range(10, _LARGEST + 1)]
 
 
-def _bisect(
-    config: Config, budgets: Sequence[tuple[str, Budget]], step: int, wishes: Sequence[Wish]
-) -> int | None:
-    """The first budget that fulfils all; None where the largest does not. Errors are taken to fall with the budget."""
-    low, high = 0, len(budgets) - 1
-    if not _fulfils(config, budgets[high][1], step, wishes):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if _fulfils(config, budgets[middle][1], step, wishes):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def _shares(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) -> list[float | None]:
+    predicted = _at(config, config.plan(budget), step)
+    return [_share(predicted, wish) for wish in wishes]
 
 
 def _fulfils(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) -> bool:
     try:
-        shares = _share_of_all(config, budget, step, wishes)
+        shares = _shares(config, budget, step, wishes)
     except (BudgetError, LimitError):
         return False  # so small that its noise does not fit
     return all(share is not None and share <= wish.share for share, wish in zip(shares, wishes, strict=True))
-
-
-def _share_of_all(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) -> list[float | None]:
-    one = _at(config, config.plan(budget), step)
-    return [_share(one, wish) for wish in wishes]
 
 
 def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
@@ -502,7 +486,7 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
             "state_grows": told.growth,
         },
-        "declared_public": shown_public(facts),
+        "declared_public": facts["declared_public"],
         "base": None if base is None else {**base, "words": base_words(base)},
         "draft": not config.schema().confirmed,
         "options": plan.options(),
@@ -548,15 +532,10 @@ def _predicted_errors(
     if any(one.even_share is not None for one in predicted):
         words += f" {_TURNS}"
     if base is not None:
-        predicted = tuple(_after(base["total_standard_error"], one) for one in predicted)
+        error = base["total_standard_error"]
+        predicted = tuple(replace(one, total=_together(error, one.total)) for one in predicted)
         words += f" {_SUM_OF_BASE}"
     return {"steps": [dataclasses.asdict(one) for one in predicted], "unit": "records", "words": words}
-
-
-def _after(error: float | None, one: PredictedError) -> PredictedError:
-    """Add the error of the base's number of records, which is independent of the stream's own."""
-    total = None if error is None or one.total is None else math.hypot(error, one.total)
-    return dataclasses.replace(one, total=total)
 
 
 _SUM_OF_BASE = (

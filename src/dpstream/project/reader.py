@@ -136,6 +136,13 @@ class Section:
         self.note(key, value, default=key not in self.table)
         return value
 
+    def line(self, key: str, longest: int) -> str:
+        """A text of printable characters."""
+        value = self.text(key)
+        if len(value) > longest or not value.isprintable():
+            raise self.wrong(key, f"{shown(value)} cannot be used")
+        return value
+
     def file_path(
         self, key: str, base: Path, kind: Literal["file", "folder", "any"], default: str | None = None
     ) -> Path:
@@ -182,11 +189,15 @@ class Section:
         self.note(key, ", ".join(given), default=False)
         return tuple(given)
 
+    def _has_or_notes(self, key: str, default: object) -> bool:
+        """Whether the file says it; else the default is noted."""
+        if key not in self.table and default is not None:
+            self.note(key, str(default), default=True)
+        return key in self.table
+
     def count(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
         """A whole number, or ``default``."""
-        if key not in self.table:
-            if default is not None:
-                self.note(key, str(default), default=True)
+        if not self._has_or_notes(key, default):
             return default
         value = self.table[key]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -204,8 +215,7 @@ class Section:
 
     def share(self, key: str, default: Fraction) -> Fraction:
         """An exact number strictly between 0 and 1."""
-        if key not in self.table:
-            self.note(key, str(default), default=True)
+        if not self._has_or_notes(key, default):
             return default
         value = self.table[key]
         number = exact_number(value)
@@ -216,8 +226,7 @@ class Section:
 
     def number(self, key: str, default: float) -> float:
         """A decimal number from 0; its upper end is for the part that takes it."""
-        if key not in self.table:
-            self.note(key, str(default), default=True)
+        if not self._has_or_notes(key, default):
             return default
         value = self.table[key]
         number = exact_number(value)

@@ -88,64 +88,6 @@ def default_mechanism(stream: Section, source: Section) -> tuple[str, str | None
     return DEFAULT_KEYED, "records have keys: it measures the records that are there, so churn adds no error"
 
 
-def read_record(section: Section, source: Section, limits: Limits) -> Unit:
-    """The unit of a stream whose records have keys; of an insert-only table the one insert.
-
-    Errors:
-        ConfigError: keys of ``[stream]`` that contradict each other. UnitError: a mechanism that cannot protect it.
-    """
-    if section.has("max_events"):
-        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
-    word = section.choice("unit", _RECORDS, "record")
-    said = "public" if word == "record-replace" else "private"
-    public = section.choice("total", ("private", "public"), said) == "public"
-    if word == "record-replace" and not public:
-        raise section.wrong(
-            "total",
-            "'private' contradicts unit = 'record-replace', which makes public which keys are there",
-            "total = 'public', or unit = 'record'",
-        )
-    if insert_only(source):
-        for key, wrong in (("returns", section.has("returns")), ("total", public)):
-            if wrong:
-                raise section.wrong(
-                    key,
-                    f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
-                    "leave it out, or insert_only = false",
-                )
-        reason = "[source] insert_only: a record is its one insert, and a key counts once"
-        inserted = InsertedRecord()
-        section.note("unit", inserted.name, default=True, reason=reason)
-        _check(section, inserted, limits)
-        return inserted
-    returns = cast(Returns, section.choice("returns", ("new", "refuse"), "new"))
-    unit = Record("replace" if public else "add-remove", returns)
-    if public and word == "record":
-        reason = 'total = "public" switches the relation to replace'
-        section.note("unit", unit.name, default=True, reason=reason)
-    _check(section, unit, limits)
-    return unit
-
-
-def _check(section: Section, unit: Unit, limits: Limits) -> None:
-    if handled_as(unit) in limits.units:
-        return
-    if isinstance(unit, InsertedRecord):
-        raise UnitError(
-            "the mechanism of this file does not fit [source] insert_only, where a record is its one insert",
-            where=section.place("unit"),
-            allowed=f'[mechanism] name = "{DEFAULT_MECHANISM}", or insert_only = false',
-        )
-    if unit.name == "record-replace" and "record" in limits.units:
-        raise section.wrong("total", limits.other_units.format(unit=unit.name), "private")
-    raise UnitError(
-        f"the mechanism of this file cannot protect the unit {unit.name!r}",
-        where=section.place("unit"),
-        allowed=f'[mechanism] name = "{DEFAULT_KEYED}"; or, where records never change and never leave, [source] '
-        "insert_only = true",
-    )
-
-
 def check_key_column(section: Section, unit: Unit) -> None:
     """A key belongs to the unit ``record``, and that unit to a key.
 
@@ -354,26 +296,30 @@ class OutputOptions:
     table: str = "synthetic"
 
 
-def read_unit(section: Section, limits: Limits) -> Unit:
-    """``[stream] unit`` and ``total``, which say the relation together.
+def read_unit(section: Section, source: Section, limits: Limits) -> Unit:
+    """``[stream] unit`` and ``total``, which say the relation together; of an insert-only table the one insert.
 
     Errors:
         UnitError: a unit that the mechanism's family cannot protect.
         ConfigError: an unknown unit, or a unit and a total that contradict each other.
     """
-    word = section.raw("unit") if section.has("unit") else None
+    word, keyed = section.raw("unit"), asks_for_record(section, limits)
     if limits.bounded and section.has("max_events"):
         raise section.wrong("max_events", limits.bounded, "leave it out")
-    if word is not None and not isinstance(word, str):
+    if section.has("unit") and not isinstance(word, str):
         raise section.wrong(
             "unit", f"{shown(word)} is not a unit", ", ".join(limits.units) if limits.people else None
         )
-    if section.has("returns"):
+    if section.has("returns") and not keyed:
         raise section.wrong(
             "returns", "it is set without unit = record: no other unit has keys that come back"
         )
-    unit = _people(section, word, limits) if limits.people else _events(section, word, limits)
-    if isinstance(unit, User):
+    unit: Unit
+    if keyed:
+        unit = _of_records(section, source, word)
+    else:
+        unit = _of_people(section, word, limits) if limits.people else _of_events(section, word, limits)
+    if isinstance(unit, User) and not isinstance(unit, InsertedRecord):
         if section.choice("total", ("private", "public"), "private") == "public":
             raise section.wrong(
                 "total",
@@ -381,20 +327,35 @@ def read_unit(section: Section, limits: Limits) -> Unit:
                 "total = 'private', or unit = 'event'",
             )
         section.note("unit", unit.name, default=False)
-    else:
+    elif not isinstance(unit, User):
         unit = _related(section, unit, limits, default=word is None)
-    if unit.name not in limits.units:
-        raise section.wrong(
-            "unit" if section.has("unit") else "total",
-            limits.other_units.format(unit=unit.name),
-            'total = "public" (the unit becomes event-replace)'
-            if "event-replace" in limits.units
-            else ", ".join(limits.units),
-        )
+    _check(section, unit, limits)
     return unit
 
 
-def _events(section: Section, word: str | None, limits: Limits) -> EventUnit:
+def _of_records(section: Section, source: Section, word: str | None) -> Record | InsertedRecord:
+    """A unit of a stream whose records have keys."""
+    if section.has("max_events"):
+        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
+    if not insert_only(source):
+        returns = cast(Returns, section.choice("returns", ("new", "refuse"), "new"))
+        return Record("replace" if word == "record-replace" else "add-remove", returns)
+    public = word == "record-replace" or section.raw("total") == "public"
+    for key, wrong in (("returns", section.has("returns")), ("total", public)):
+        if wrong:
+            raise section.wrong(
+                key,
+                f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
+                "leave it out, or insert_only = false",
+            )
+    section.choice("total", ("private", "public"), "private")
+    unit = InsertedRecord()
+    reason = "[source] insert_only: a record is its one insert, and a key counts once"
+    section.note("unit", unit.name, default=True, reason=reason)
+    return unit
+
+
+def _of_events(section: Section, word: str | None, limits: Limits) -> EventUnit:
     """A unit of a stream that does not follow people."""
     if section.has("max_events") and word != "user":
         raise section.wrong("max_events", "a bound on events per user is set without the unit user")
@@ -411,7 +372,7 @@ def _events(section: Section, word: str | None, limits: Limits) -> EventUnit:
     return unit
 
 
-def _people(section: Section, word: str | None, limits: Limits) -> Individual:
+def _of_people(section: Section, word: str | None, limits: Limits) -> Individual:
     """A unit of a stream that follows people."""
     with located(section.place("unit")):
         unit = None if word == "user" else parse_unit(limits.units[0] if word is None else word)
@@ -424,19 +385,25 @@ def _people(section: Section, word: str | None, limits: Limits) -> Individual:
     return unit
 
 
+#: Of each kind of unit, what is public where total is.
+_PUBLIC = {
+    "event": "the sizes of all steps",
+    "individual": "the number of people",
+    "record": "which keys are there",
+}
+
+
 def _related(
-    section: Section, unit: Event | Individual, limits: Limits, *, default: bool
-) -> Event | Individual:
+    section: Section, unit: Event | Individual | Record, limits: Limits, *, default: bool
+) -> Event | Individual | Record:
     """The unit with the relation that ``total`` says; noted."""
-    kind, what = (
-        ("individual", "the number of people") if limits.people else ("event", "the sizes of all steps")
-    )
+    kind = unit.name.removesuffix("-replace")
     said = "public" if unit.relation == "replace" else "private"
     total = section.choice("total", ("private", "public"), said)
     if unit.relation == "replace" and total == "private":
         raise section.wrong(
             "total",
-            f"'private' contradicts unit = '{kind}-replace', which makes {what} public",
+            f"'private' contradicts unit = '{kind}-replace', which makes public {_PUBLIC[kind]}",
             f"total = 'public', or unit = '{kind}'",
         )
     if unit.relation == "add-remove" and total == "public":
@@ -445,6 +412,34 @@ def _related(
         return dataclasses.replace(unit, relation="replace")
     section.note("unit", unit.name, default=default, reason=limits.unit_reason or None)
     return unit
+
+
+def _check(section: Section, unit: Unit, limits: Limits) -> None:
+    """Refuse a unit that the mechanism's family cannot protect."""
+    if handled_as(unit) in limits.units:
+        return
+    if not isinstance(unit, Record | InsertedRecord):
+        raise section.wrong(
+            "unit" if section.has("unit") else "total",
+            limits.other_units.format(unit=unit.name),
+            'total = "public" (the unit becomes event-replace)'
+            if "event-replace" in limits.units
+            else ", ".join(limits.units),
+        )
+    if isinstance(unit, InsertedRecord):
+        raise UnitError(
+            "the mechanism of this file does not fit [source] insert_only, where a record is its one insert",
+            where=section.place("unit"),
+            allowed=f'[mechanism] name = "{DEFAULT_MECHANISM}", or insert_only = false',
+        )
+    if unit.name == "record-replace" and "record" in limits.units:
+        raise section.wrong("total", limits.other_units.format(unit=unit.name), "private")
+    raise UnitError(
+        f"the mechanism of this file cannot protect the unit {unit.name!r}",
+        where=section.place("unit"),
+        allowed=f'[mechanism] name = "{DEFAULT_KEYED}"; or, where records never change and never leave, [source] '
+        "insert_only = true",
+    )
 
 
 def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOptions:
@@ -821,8 +816,10 @@ def read_publication(statement: Section) -> Publication:
         ConfigError: a value that is no text, or an address that may not stand in a link.
     """
     texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
-    if "url" in texts and not re.fullmatch(WEB_ADDRESS, texts["url"]):
-        raise statement.wrong("url", f"{shown(texts['url'])} is no address that a public page may link to")
-    if "license" in texts and not re.fullmatch(LICENSE, texts["license"]):
-        raise statement.wrong("license", f"{shown(texts['license'])} is not the name or address of a licence")
+    for key, form, what in (
+        ("url", WEB_ADDRESS, "an address that a public page may link to"),
+        ("license", LICENSE, "the name or address of a licence"),
+    ):
+        if key in texts and not re.fullmatch(form, texts[key]):
+            raise statement.wrong(key, f"{shown(texts[key])} is not {what}")
     return Publication(**texts)

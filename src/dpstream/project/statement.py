@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
-from dpstream.core.contracts.verdicts import MEANING, PREDICTED, SIMULATED
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
@@ -20,9 +19,9 @@ from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project.planning import expected_facts, guarantee, told_base
-from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
+from dpstream.stream.release.verdicts import MEANING, PREDICTED, SIMULATED
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -37,27 +36,8 @@ _RECORDS = (Event, Record, InsertedRecord)
 _HARDLY_A_BOUND = 30
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far the stream is; public.
-
-    Attributes:
-        seeded: some step was made with predictable noise.
-        verdicts: sentences on what the newest table is fit for.
-        unfit: why nobody should use it.
-        holds: the records that the newest release is about.
-        simulated: whether errors by simulation are published.
-        predicted: whether the plan tells how wrong the newest table's counts of columns are.
-    """
-
-    steps: int = 0
-    last_period: str | None = None
-    seeded: bool = False
-    verdicts: tuple[str, ...] = ()
-    unfit: str | None = None
-    simulated: bool = False
-    predicted: bool = False
-    holds: str | None = None
+#: How far the stream is, as ``status_facts`` tells it.
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -69,26 +49,23 @@ class Statement:
 
     def markdown(self) -> str:
         """One page of Markdown."""
-        lines = [f"# {_escape(self.title)}", ""]
-        for heading, paragraphs, bullets in self.sections:
-            lines += [f"## {_escape(heading)}", ""]
-            for text in paragraphs:
-                lines += [f"* {_escape(text)}"] if bullets else [_escape(text), ""]
-            lines += [""] if bullets else []
-        return "\n".join(lines).rstrip() + "\n"
+        return self._page("# {}", lambda heading: f"## {_escape(heading)}", _escape)
 
     def plain(self) -> str:
         """The same for a terminal, without the signs of Markdown."""
-        lines = [self.title, ""]
+        return self._page("{}", str.upper, str)
+
+    def _page(self, title: str, shown: Callable[[str], str], text: Callable[[str], str]) -> str:
+        lines = [title.format(text(self.title)), ""]
         for heading, paragraphs, bullets in self.sections:
-            lines += [heading.upper(), ""]
-            for text in paragraphs:
-                lines += [f"* {text}"] if bullets else [text, ""]
+            lines += [shown(heading), ""]
+            for paragraph in paragraphs:
+                lines += [f"* {text(paragraph)}"] if bullets else [text(paragraph), ""]
             lines += [""] if bullets else []
         return "\n".join(lines).rstrip() + "\n"
 
 
-def statement(config: Config, progress: Progress, *, date: str, contact: str | None = None) -> Statement:
+def statement(config: Config, facts: Facts, *, date: str, contact: str | None = None) -> Statement:
     """The statement, from the plan and from how far the stream is. Reads no data; all of it is public.
 
     Args:
@@ -101,12 +78,12 @@ def statement(config: Config, progress: Progress, *, date: str, contact: str | N
     version = f"Version {told.version} of {date}" if told.version else f"As of {date}"
     about = "" if told.description is None else f" {told.description}"
     sections = [
-        ("What is published", (f"{version}.{about}", *_published(config, plan, progress, base)), False),
-        *((("What it is fit for", fit, False),) if (fit := _fit_for(config, plan, progress)) else ()),
-        ("What is protected", (*_seeded(progress), *_protected(config, plan, base)), False),
+        ("What is published", (f"{version}.{about}", *_published(config, plan, facts, base)), False),
+        *((("What it is fit for", fit, False),) if (fit := _fit_for(config, plan, facts)) else ()),
+        ("What is protected", (*_seeded(facts), *_protected(config, plan, base)), False),
         ("What a record, a stay and a person are protected with", _each(config, plan, budget), True),
         ("Whom one has to trust", _trust(told.publisher), False),
-        ("What it costs", _costs(config, plan, progress, budget), False),
+        ("What it costs", _costs(config, plan, facts, budget), False),
         ("Who decided, and why", _decided(told.decided_by, told.reason), False),
         *((("The stream before this one", _before(config, base), False),) if base else ()),
         ("If the stream is renewed", _renewed(config, plan, budget), False),
@@ -152,21 +129,21 @@ def _decided(who: str | None, why: str | None) -> tuple[str, ...]:
 
 
 def _published(
-    config: Config, plan: StreamPlan, progress: Progress, base: Mapping[str, Any] | None
+    config: Config, plan: StreamPlan, facts: Facts, base: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
     told = plan.explain()
     before, after = told.published
     counts = COUNTS_UNKNOWN if base is not None and told.counts_told else told.counts_told
-    if progress.simulated:
+    if any(verdict["how"] == SIMULATED for verdict in facts["verdicts"]):
         counts = counts.replace(COUNTS_UNKNOWN, ". How wrong its counts may be was found by simulation")
-    elif progress.predicted:
+    elif any(verdict["how"] == PREDICTED and verdict["use"] == "columns" for verdict in facts["verdicts"]):
         counts = counts.replace(
             COUNTS_UNKNOWN, ". How wrong counts of one column may be is predicted by the plan"
         )
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
-        progress.steps, f"{progress.steps} tables have been published so far."
+        facts["steps"], f"{facts['steps']} tables have been published so far."
     )
-    period = "" if progress.holds is None else f" The newest one is made from {progress.holds}."
+    period = "" if facts["holds"] is None else f" The newest one is made from {facts['holds']}."
     end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
     return (
         f"{before}{_often(config.source_options)}{after}",
@@ -175,12 +152,12 @@ def _published(
     )
 
 
-def _fit_for(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+def _fit_for(config: Config, plan: StreamPlan, facts: Facts) -> tuple[str, ...]:
     """Of the newest table; before there is one, what the plan expects of the last one."""
     meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
-    found = progress.verdicts
-    before: tuple[str, ...] = (f"DO NOT USE THE NEWEST TABLE: {progress.unfit}.",)
-    if not progress.steps:
+    found = _words(facts)
+    before: tuple[str, ...] = (f"DO NOT USE THE NEWEST TABLE: {facts['unfit']}.",)
+    if not facts["steps"]:
         expected = expected_facts(config, plan)
         if expected is None:
             return ()
@@ -188,9 +165,14 @@ def _fit_for(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str,
         before = (
             f"Nothing has been published yet. What is expected of step {expected['steps'][-1]['step']}:",
         )
-    elif progress.unfit is None:
+    elif facts["unfit"] is None:
         before = ()
     return (*before, *found, f"What the words mean: {meaning}.") if found else ()
+
+
+def _words(facts: Facts) -> tuple[str, ...]:
+    """What the newest table is fit for, in sentences."""
+    return tuple(verdict["words"] for verdict in facts["verdicts"])
 
 
 def _often(options: SourceOptions) -> str:
@@ -203,8 +185,8 @@ def _often(options: SourceOptions) -> str:
     return f"for every {options.every or 'step of the records'}"
 
 
-def _seeded(progress: Progress) -> tuple[str, ...]:
-    if not progress.seeded:
+def _seeded(facts: Facts) -> tuple[str, ...]:
+    if not facts["made_with_test_seed"]:
         return ()
     return (
         "THERE IS NO GUARANTEE: tables of this stream were made with predictable noise, for a test. Otherwise:",
@@ -260,8 +242,8 @@ def percent(epsilon: float, delta: str) -> str:
     return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
 
 
-def _costs(config: Config, plan: StreamPlan, progress: Progress, budget: Budget) -> tuple[str, ...]:
-    spent = str(plan.budget) if progress.steps else "nothing"
+def _costs(config: Config, plan: StreamPlan, facts: Facts, budget: Budget) -> tuple[str, ...]:
+    spent = str(plan.budget) if facts["steps"] else "nothing"
     costs = plan.explain().costs
     if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
         costs = (
@@ -312,7 +294,7 @@ def _renewed(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...
 
 def limits_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     """What is not protected, in sentences."""
-    declared = [sentence(text) for text in shown_public(config.facts())]
+    declared = [sentence(text) for text in config.facts()["declared_public"]]
     return (
         *((_many_records(plan),) if isinstance(plan.unit, _RECORDS) else ()),
         "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "
@@ -338,20 +320,6 @@ def _many_records(plan: StreamPlan) -> str:
 def _escape(text: str) -> str:
     """Names are the owner's, and Markdown would read some of their signs."""
     return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in " ".join(text.split()))
-
-
-def as_progress(facts: dict[str, Any]) -> Progress:
-    """From what ``dpstream status --json`` says."""
-    return Progress(
-        int(facts["steps"]),
-        facts["last_period"],
-        bool(facts["made_with_test_seed"]),
-        tuple(one["words"] for one in facts["verdicts"]),
-        facts["unfit"],
-        any(one["how"] == SIMULATED for one in facts["verdicts"]),
-        any(one["how"] == PREDICTED and one["use"] == "columns" for one in facts["verdicts"]),
-        facts["holds"],
-    )
 
 
 _REGISTRY_FORMAT = 1
@@ -439,7 +407,7 @@ def _type(arrow: str) -> str:
     return next((kind for start, kind in _TYPES.items() if arrow.startswith(start)), "sc:Text")
 
 
-def registry(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
+def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
     """What a public registry of deployments asks for: product, unit, loss, accounting, implementation."""
     plan, told = config.plan(), config.publication
     base = told_base(config, plan)
@@ -451,7 +419,7 @@ def registry(config: Config, progress: Progress, newest: Newest | None, date: st
         if isinstance(budget, PureDP)
         else {"rho": decimal_text(budget.rho)}
     )
-    facts, manifest = config.facts(), None if newest is None else newest.manifest
+    pinned, manifest = config.facts(), None if newest is None else newest.manifest
     return {
         "format": _REGISTRY_FORMAT,
         "kind": "deployment of differential privacy",
@@ -465,8 +433,8 @@ def registry(config: Config, progress: Progress, newest: Newest | None, date: st
             "url": told.url,
             "license": told.license,
             "type": "synthetic records, published again and again",
-            "releases": progress.steps,
-            "last_period": progress.last_period,
+            "releases": facts["steps"],
+            "last_period": facts["last_period"],
             "columns": list(config.schema().names),
         },
         "decision": {"decided_by": told.decided_by, "reason": told.reason},
@@ -494,26 +462,26 @@ def registry(config: Config, progress: Progress, newest: Newest | None, date: st
             "planned": str(
                 Fraction(plan.budget.epsilon if isinstance(plan.budget, PureDP) else plan.budget.rho)
             ),
-            "parts": facts["parts"],
+            "parts": pinned["parts"],
             "base": base,
         },
         "implementation": {
             "name": "dpstream",
             "version": __version__,
-            "mechanism": facts["mechanism"],
-            "options": facts["options"],
+            "mechanism": pinned["mechanism"],
+            "options": pinned["options"],
             "noise": "exact discrete distributions, drawn with the operating system's randomness",
-            "made_with_test_seed": progress.seeded,
+            "made_with_test_seed": facts["made_with_test_seed"],
         },
-        "accuracy": {"verdicts": list(progress.verdicts), "unfit": progress.unfit},
+        "accuracy": {"verdicts": list(_words(facts)), "unfit": facts["unfit"]},
         "not_covered": list(limits_told(config, plan)),
     }
 
 
-def croissant(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
+def croissant(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
     """Croissant 1.0 (schema.org with terms of ML Commons) of the newest table."""
     found = _needed(config, newest, "Croissant")
-    manifest, file, facts = found.manifest, found.file, found.manifest["files"][found.file]
+    manifest, file, stored = found.manifest, found.file, found.manifest["files"][found.file]
     told, label = config.publication, manifest["label"]
     return _without_none(
         {
@@ -536,9 +504,9 @@ def croissant(config: Config, progress: Progress, newest: Newest | None, date: s
                     "@id": file,
                     "name": file,
                     "contentUrl": _at(config, manifest, file),
-                    "contentSize": f"{facts['bytes']} B",
+                    "contentSize": f"{stored['bytes']} B",
                     "encodingFormat": _media(file),
-                    "sha256": facts["sha256"],
+                    "sha256": stored["sha256"],
                 }
             ],
             "recordSet": [
@@ -563,7 +531,7 @@ def croissant(config: Config, progress: Progress, newest: Newest | None, date: s
     )
 
 
-def dcat(config: Config, progress: Progress, newest: Newest | None, date: str) -> dict[str, Any]:
+def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
     """DCAT 3 (W3C) of the newest table, as JSON-LD."""
     manifest, told = _needed(config, newest, "DCAT").manifest, config.publication
     described = _described(config, manifest)
@@ -614,21 +582,21 @@ def dcat(config: Config, progress: Progress, newest: Newest | None, date: str) -
                     "dct:title": file,
                     "dcat:downloadURL": {"@id": _at(config, manifest, file)},
                     "dcat:mediaType": _media(file),
-                    "dcat:byteSize": facts.get("bytes"),
+                    "dcat:byteSize": stored.get("bytes"),
                     "spdx:checksum": {
                         "@type": "spdx:Checksum",
                         "spdx:algorithm": "spdx:checksumAlgorithm_sha256",
-                        "spdx:checksumValue": facts["sha256"],
+                        "spdx:checksumValue": stored["sha256"],
                     },
                 }
-                for file, facts in manifest["files"].items()
+                for file, stored in manifest["files"].items()
             ],
         }
     )
 
 
 #: What makes each record, by the name of its format.
-RECORDS: Final[Mapping[str, Callable[[Config, Progress, Newest | None, str], dict[str, Any]]]] = {
+RECORDS: Final[Mapping[str, Callable[[Config, Facts, Newest | None, str], dict[str, Any]]]] = {
     "registry": registry,
     "croissant": croissant,
     "dcat": dcat,

@@ -1,4 +1,6 @@
-"""How far a stream is and what it has cost: what ``dpstream status`` tells, and the service's pages show."""
+"""How far a stream is and what it has cost: what ``dpstream status`` and ``ledger show`` tell, and the service's pages
+show.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,24 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError
 from dpstream.io.sources.source_options import duration
+from dpstream.stream.store.store_status import StreamStatus, read_status
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
     from dpstream.stream import Sink
+    from dpstream.stream.ledger.reading import Ledger
+
+
+#: Of a stream that was not started.
+_NOTHING = StreamStatus({}, 0, Fraction(0), (), (), (), (), None, None, False, False, True, ())
 
 
 def next_due(options: SourceOptions, last_step: int) -> str | None:
@@ -102,65 +111,47 @@ class Watch:
 
 def status_facts(config: Config) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
-    from dpstream.stream import read_status
     from dpstream.stream.release.fitness import fitness_of
     from dpstream.stream.store.place import has_store
 
     folder, releases, plan = config.state_dir, config.output.dir, config.plan()
+    started = has_store(folder, server=config.server)
+    stored = read_status(folder, server=config.server) if started else _NOTHING
+    fit = fitness_of(releases) if started else None
+    base = config.base() if started else None
     facts: dict[str, Any] = {
         "format": 1,
         "stream": config.name,
-        "started": has_store(folder, server=config.server),
-        "steps": 0,
+        "started": started,
+        "steps": stored.last_step,
         "last_period": None,
         "holds": None,
-        "next_due": next_due(config.source_options, 0),
-        "unfit": None,
-        "verdicts": [],
-        "spent": None,
+        **(_newest(releases) if started else {}),
+        "next_due": next_due(config.source_options, stored.last_step),
+        "unfit": None if fit is None else fit.unfit,
+        "verdicts": [] if fit is None else [verdict.as_dict() for verdict in fit.verdicts],
+        "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
         "planned": str(plan.budget),
         "protects": plan.unit.describe(),
         "horizon": plan.horizon,
-        "steps_left": plan.horizon,
-        "begun": None,
-        "failed": None,
-        "restored": False,
-        "unpublished": [],
-        "held": [],
-        "withdrawn": [],
-        "rejected": [],
-        "decisions": [],
-        "made_with_test_seed": False,
-        "broken_borders": [],
+        "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
+        "begun": stored.reserved,
+        "failed": stored.failed,
+        "restored": stored.restored,
+        "unpublished": list(stored.unpublished),
+        "held": list(stored.held),
+        "withdrawn": list(stored.withdrawn),
+        "rejected": list(stored.rejected),
+        "decisions": [vars(decision) for decision in stored.decisions],
+        "made_with_test_seed": stored.made_with_test_seed,
+        "broken_borders": [] if base is None else [border.words for border in base.broken],
         "same_plan": True,
         "remedy": None,
         "releases": str(releases),
     }
-    if facts["started"]:
-        base = config.base()
-        stored, fit = read_status(folder, server=config.server), fitness_of(releases)
-        facts |= {
-            "steps": stored.last_step,
-            **_newest(releases),
-            "next_due": next_due(config.source_options, stored.last_step),
-            "unfit": fit.unfit,
-            "verdicts": [one.as_dict() for one in fit.verdicts],
-            "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
-            "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
-            "begun": stored.reserved,
-            "failed": stored.failed,
-            "restored": stored.restored,
-            "unpublished": list(stored.unpublished),
-            "held": list(stored.held),
-            "withdrawn": list(stored.withdrawn),
-            "rejected": list(stored.rejected),
-            "decisions": [vars(one) for one in stored.decisions],
-            "made_with_test_seed": stored.made_with_test_seed,
-            "broken_borders": [] if base is None else [one.words for one in base.broken],
-            **_compared(config.facts(), stored.plan),
-        }
-        if stored.unspent and config.account is None:
-            facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
+    # Where no step was ever begun, the next run begins anew.
+    if started and not (stored.unspent and config.account is None):
+        facts |= _compared(config.facts(), stored.plan)
     return facts
 
 
@@ -173,11 +164,9 @@ def steps_words(facts: dict[str, Any]) -> str:
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
     from dpstream.stream.identity import mechanism_remedy, plan_hash
-    from dpstream.stream.store.sealed_history import as_written_now
 
-    same = plan_hash(facts) == plan_hash(as_written_now(pinned, facts))
     return {
-        "same_plan": same,
+        "same_plan": plan_hash(facts) == plan_hash(pinned),
         "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),
     }
 
@@ -194,6 +183,58 @@ def _newest(releases: Path) -> dict[str, str | None]:
     except StoreError:
         return {}
     return {"last_period": manifest.get("period"), "holds": manifest.get("holds")}
+
+
+def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
+    """JSON-able; no batch id and no count is in it. Times are the owner's."""
+    unit = ledger.facts["unit"]
+    return {
+        "format": 1,
+        "stream": ledger.facts["stream"],
+        "stream_id": ledger.stream_id,
+        "mechanism": ledger.facts["mechanism"],
+        "unit": unit,
+        "protects": config.unit.describe() if unit == config.unit.name else unit,
+        "planned": ledger.planned.as_dict(),
+        "planned_words": str(ledger.planned),
+        "total": str(ledger.total.amount),
+        "total_words": str(ledger.total) if ledger.spends else "nothing",
+        "steps": len(ledger.spends),
+        "horizon": ledger.facts["horizon"],
+        "steps_left": ledger.steps_left,
+        "used_up": ledger.steps_left == 0,
+        "account": _account(config, ledger),
+        "spends": [
+            {
+                **{name: getattr(spend, name) for name in ("step", "period", "definition")},
+                "spent": str(spend.spent),
+                "parts": list(spend.parts),
+                "manifest_sha256": spend.manifest_sha256,
+                "made_with_test_seed": spend.test_seed,
+                "time": spend.time,
+            }
+            for spend in ledger.spends
+        ],
+    }
+
+
+def _account(config: Config, ledger: Ledger) -> dict[str, Any] | None:
+    """The account in which the stream adds up with others; None without one."""
+    if config.account is None:
+        return None
+    from dpstream.stream.ledger.account import Account
+
+    state = Account(config.account).read()
+    charge = state.find(ledger.stream_id)
+    return {
+        "file": str(config.account),
+        "charged": None if charge is None else str(charge.charged),
+        "closed": charge is not None and charge.closed,
+        "total": str(state.total),
+        "limit": str(state.limit),
+        "unit": state.unit,
+        "streams": len(state.charges),
+    }
 
 
 #: Every word there is.
@@ -239,7 +280,7 @@ def health(
     from dpstream.stream.store.store_status import wrong_state
 
     sink, state = config.publisher(), config.state_dir
-    older = wrong_state(state, sink, server=config.server)
+    older = wrong_state(state, sink.directory, server=config.server)
     if older is not None:
         return "state", f"{older}; find the newest state before anything else"
     if not facts["started"]:
@@ -298,7 +339,7 @@ def is_running(state: Path) -> bool:
 
 def _wrong_releases(config: Config, sink: Sink, deep: bool) -> str | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
-    from dpstream.stream.store.store_status import compare_releases
+    from dpstream.stream.release.sink import compare_releases
 
     committed, differences = compare_releases(config.state_dir, sink, server=config.server, deep=deep)
     left = sorted(place for place, how in differences.items() if how == "withdrawn")
@@ -403,7 +444,6 @@ def metric_values(config: Config, facts: dict[str, Any], word: str) -> Values:
     Errors: those of reading the state.
     """
     from dpstream.core.privacy import ZCDP
-    from dpstream.stream import read_status
 
     budget = config.plan().budget
     spent = read_status(config.state_dir, server=config.server).spent if facts["started"] else 0

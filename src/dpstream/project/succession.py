@@ -59,16 +59,15 @@ def draft_successor(path: str | Path, target: Path) -> str:
     document["source"] = _source(old, predecessor, base)
     if "file" in document["schema"]:
         document["schema"] = {"file": _moved(old, document["schema"]["file"], base)}
-    if "account" in document["budget"]:
-        document["budget"]["account"] = _moved(old, document["budget"]["account"], base)
     document["output"] = {**document.get("output", {}), "dir": f"{folder}releases"}
     if "database" in document["output"] and old.output.sink == "duckdb":
         document["output"]["database"] = f"{folder}releases.duckdb"
     elif "table" in document["output"] or old.output.sink == "postgresql":
         document["output"]["table"] = f"{old.output.table}_next"
     document["state"] = {**document.get("state", {}), "dir": f"{folder}state"}
-    if "key_file" in document["state"]:
-        document["state"]["key_file"] = _moved(old, document["state"]["key_file"], base)
+    for section, key in (("budget", "account"), ("state", "key_file")):
+        if key in document[section]:
+            document[section][key] = _moved(old, document[section][key], base)
     document["base"] = {
         "releases": os.path.relpath(old.output.dir, base),
         "config": os.path.relpath(old.path, base),

@@ -44,36 +44,29 @@ _RETURNED = (
 )
 
 
-def shown_public(facts: Mapping[str, Any]) -> list[str]:
-    """What is not protected, for whoever reads a plan, a manifest or a statement.
+def read_public(source: Mapping[str, Any], *, begins: bool) -> list[str]:
+    """What the way in which records are read leaves open to whoever watches.
 
-    Besides the sentences that are pinned, what follows from the pinned way of reading records. These sentences are
-    not among the pinned facts: streams that began before they were written keep their plan's hash, and say them too.
+    Args:
+        source: the pinned facts about it.
+        begins: whether the stream begins with another one's table.
     """
-    source = facts.get("source") or {}
     files = "kind" not in source
-    found = [*facts["declared_public"]]
-    if files and source.get("every") == "files":
-        found.append(_CHANGED_FILE)
-    if _has_lines(source):
-        found.append(_BROKEN)
-    if files and source.get("late") is not None and "base" in facts:
-        found.append(_BEFORE_START)
+    sentences = [_CHANGED_FILE] if files and source.get("every") == "files" else []
+    sentences += [_BROKEN] if _has_lines(source) else []
+    sentences += [_BEFORE_START] if files and source.get("late") is not None and begins else []
     if source.get("same_unit"):
-        found.append(
+        sentences.append(
             "the owner says why the unit is the same as in the streams that this one is added up with: "
             f"{source['same_unit']}"
         )
-    # The stream and its mechanism may pin the same sentence.
-    return list(dict.fromkeys(found))
+    return sentences
 
 
-def shown_source(facts: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How the source is read, for whoever reads a manifest. Of an insert-only table the key is called so: among the
-    pinned facts it takes the place of a user's column, and streams that began so keep their plan's hash."""
-    source = facts["source"]
-    if source is None or facts.get("unit") != "record" or "key_column" in source:
-        return None if source is None else dict(source)
+def named_source(unit: Unit, source: Mapping[str, Any]) -> dict[str, Any]:
+    """The pinned facts of how records are cut into steps. In an insert-only table the column of a user is the key."""
+    if not isinstance(unit, Record | InsertedRecord) or "key_column" in source:
+        return dict(source)
     return {"key_column" if key == "user_column" else key: value for key, value in source.items()}
 
 

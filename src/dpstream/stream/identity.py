@@ -12,7 +12,7 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
 from dpstream.core.privacy.unit import Record, User
-from dpstream.stream.declared import declared_public
+from dpstream.stream.declared import declared_public, named_source, read_public
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -66,7 +66,6 @@ def plan_facts(
         "options": plan.options(),
         "budget": plan.budget.as_dict(),
         "unit": plan.unit.name,
-        # Only where there is a bound: the facts of other streams stay what they were.
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
         **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
         "horizon": plan.horizon,
@@ -80,9 +79,14 @@ def plan_facts(
             }
             for part in plan.parts()
         ],
-        "source": None if source is None else dict(source),
+        "source": None if source is None else named_source(plan.unit, source),
         **({} if base is None else {"base": dict(base)}),
-        "declared_public": declared_public(plan, schema, given),
+        # The stream and its mechanism may declare the same sentence.
+        "declared_public": list(
+            dict.fromkeys(
+                [*declared_public(plan, schema, given), *read_public(source or {}, begins=base is not None)]
+            )
+        ),
         "schema": {
             "fingerprint": schema.fingerprint(),
             "columns": json.loads(

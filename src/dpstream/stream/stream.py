@@ -49,9 +49,8 @@ from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.sealed_history import outside_heads
+from dpstream.stream.store.sealed_history import RESTORED, outside_heads
 from dpstream.stream.store.step_rows import (
-    RESTORED,
     STATE,
     Decision,
     LedgerEntry,

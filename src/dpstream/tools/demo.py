@@ -28,8 +28,6 @@ from dpstream.core.paths import check_target
 from dpstream.core.schema.predicate import Predicate, parse_predicate
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from dpstream.project import Config
 
 #: Says that the demo made the folder; and everything else that a demo writes.
@@ -38,7 +36,7 @@ _OURS = ("data", "releases", "state", "dpstream.toml", "README.md", "simulation.
 
 #: A curve: its name, a question, and the question that says among whom; shares of them, or the number of all.
 Curve = tuple[str, str, str]
-#: Frames: what is in them, the unit of the axis, and one or two curves, the upper one (at the end) first.
+#: Frames: what is in them, the unit of the axis, and one or two curves.
 PICTURE_FRAMES: tuple[tuple[str, str, tuple[Curve, ...]], ...] = (
     ("Size of the table", "notices", (("notices", "", ""),)),
     (
@@ -67,7 +65,6 @@ PICTURE_FRAMES: tuple[tuple[str, str, tuple[Curve, ...]], ...] = (
         (("district 4", "rent >= 2000", "district = '4'"), ("district 1", "rent >= 2000", "district = '1'")),
     ),
 )
-_GREY, _BLUE, _INK, _QUIET, _WARNING = "#b8b8b8", "#0072b2", "#222222", "#6a6a6a", "#a63603"
 
 
 def demo(folder: Path, steps: int, seed: int) -> int:
@@ -203,115 +200,48 @@ def _count(question: Predicate | None, codes: NDArray[np.int32]) -> int:
 
 def _draw(path: Path, values: NDArray[np.float64], guarantee: str) -> None:
     """The frames of ``PICTURE_FRAMES`` with the true and the released curves."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
+    from dpstream.stream.release.pictures import INK, PALETTE, WARNING, Picture, dress, figure
     from dpstream.tools.simulate.evictions import CHANGE_AT, FIRST_DAY
 
     steps = values.shape[1]
     weeks = FIRST_DAY + 7 * np.arange(1, steps + 1) - 1
-    with rc_context({"font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11}):
-        figure = Figure(figsize=(12.8, 7.8), dpi=150, facecolor="white")
-        FigureCanvasAgg(figure)
-        figure.subplots_adjust(left=0.05, right=0.975, top=0.75, bottom=0.077, wspace=0.17, hspace=0.38)
-        first = 0
-        for place, axes in enumerate(figure.subplots(2, 3, sharex=True).ravel()):
-            title, unit, lines = PICTURE_FRAMES[place]
-            _panel(axes, title, unit, lines, weeks, values[:, :, first : first + len(lines)])
-            first += len(lines)
+    curves = iter(np.moveaxis(values, 2, 0))
+    with figure(12.8, 7.8) as made:
+        for axes, (title, unit, lines) in zip(made.subplots(2, 3).ravel(), PICTURE_FRAMES, strict=True):
+            highest = 0.0
+            for rank, (label, *_) in enumerate(lines):
+                true, released = next(curves)
+                axes.plot(weeks, true, color="#b8b8b8", linewidth=5)
+                axes.plot(weeks, released, color=PALETTE[0], linewidth=1.6)
+                place = (0, -20 if rank else 14)
+                axes.annotate(
+                    label,
+                    (weeks[-1], true[-1]),
+                    xytext=place,
+                    textcoords="offset points",
+                    ha="right",
+                    color=INK,
+                )
+                # Without the very first, almost empty tables.
+                highest = max(highest, np.nanmax(true[steps // 20 :]), np.nanmax(released[steps // 20 :]))
             if steps > CHANGE_AT:
-                axes.axvline(weeks[CHANGE_AT], color="#999999", linewidth=1, linestyle=(0, (2, 2)), zorder=1)
-        says: dict[str, Any] = {"fontsize": 11, "color": _QUIET}
-        figure.text(
-            0.025,
-            0.942,
-            "How closely do the released synthetic tables follow the private one?",
-            **{**says, "fontsize": 18, "fontweight": "bold", "color": _INK},
-        )
-        policy = " Dashed: a new policy." if steps > CHANGE_AT else ""
-        figure.text(
-            0.025,
-            0.9,
-            f"Eviction notices of an invented city, {steps} weekly releases, together {guarantee} for one notice in "
-            f"one week.{policy}",
-            **says,
-        )
-        figure.text(
-            0.975,
-            0.859,
-            "Contains private truth: for evaluation only",
-            **{**says, "color": _WARNING, "fontweight": "bold", "ha": "right", "va": "center"},
-        )
-        figure.legend(
-            handles=[
-                Line2D([], [], color=_GREY, linewidth=5, label="true: the private table up to that week"),
-                Line2D([], [], color=_BLUE, linewidth=1.6, label="synthetic: the table released that week"),
-            ],
-            loc="center left",
-            bbox_to_anchor=(0.017, 0.859),
-            ncols=2,
-            frameon=False,
-            fontsize=11,
-            labelcolor=_INK,
+                axes.axvline(weeks[CHANGE_AT], color="#999999", linewidth=1, linestyle=(0, (2, 2)))
+            dress(axes, x="", y=unit, title=title)
+            axes.set_xlim(weeks[0], weeks[-1])
+            axes.set_ylim(0, 1.22 * highest)
+            axes.yaxis.set_major_formatter("{x:.0%}" if len(lines) > 1 else "{x:,.0f}")
+            locator = AutoDateLocator(maxticks=5)
+            axes.xaxis.set_major_locator(locator)
+            axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        made.suptitle(
+            f"Eviction notices of an invented city: true (grey) and synthetic (blue) in {steps} weekly releases, "
+            f"together {guarantee} for one notice in one week.\n"
+            + "Dashed: a new policy. " * (steps > CHANGE_AT)
+            + "Contains private truth: for evaluation only.",
+            fontsize=12,
+            color=WARNING,
         )
         check_target(path)
-        figure.savefig(path)
-
-
-def _panel(
-    axes: Axes,
-    title: str,
-    unit: str,
-    lines: Sequence[Curve],
-    weeks: NDArray[Any],
-    values: NDArray[np.float64],
-) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.ticker import MaxNLocator
-
-    shares = len(lines) > 1
-    steps = len(weeks)
-    # Without the very first, almost empty tables; and with room for the curves' names.
-    top = 1.22 * float(np.nanmax(values[:, steps // 20 :]))
-    axes.plot(weeks, values[0], color=_GREY, linewidth=5, solid_capstyle="round", zorder=2)
-    axes.plot(weeks, values[1], color=_BLUE, linewidth=1.6, zorder=3)
-    for rank, (label, *_) in enumerate(lines if shares else ()):
-        at = round(0.8 * (steps - 1))
-        near = values[0, max(0, at - steps // 7) : at + steps // 7 + 1, rank]
-        above = rank == 0 or np.nanmin(near) < 0.16 * top
-        axes.annotate(
-            label,
-            (weeks[at], np.nanmax(near) if above else np.nanmin(near)),
-            xytext=(0, 7 if above else -7),
-            textcoords="offset points",
-            ha="center",
-            va="bottom" if above else "top",
-            color=_INK,
-            fontsize=9.5,
-            zorder=4,
-        )
-    gap = float(np.nanmean(np.abs(values[0] - values[1])))
-    axes.set_title(title, loc="left", color=_INK, pad=23, fontweight="bold")
-    axes.annotate(
-        f"{unit}; mean gap " + (f"{100 * gap:.1f} points" if shares else f"{gap:,.0f}"),
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 9),
-        textcoords="offset points",
-        color=_QUIET,
-        fontsize=9.5,
-    )
-    axes.set_ylim(0, top)
-    axes.set_xlim(weeks[0], weeks[-1])
-    locator = AutoDateLocator(maxticks=5)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
-    axes.yaxis.set_major_formatter("{x:.0%}" if shares else "{x:,.0f}")
-    axes.grid(axis="y", color="#ececec", linewidth=0.8, zorder=0)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#bbbbbb")
-    axes.tick_params(length=0, colors=_QUIET, labelsize=9)
+        Picture(made, private=True).save(path)

@@ -2,10 +2,10 @@
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
 ``user_counters``: what is known of users between steps. ``releases``: what a step gives; ``noisy_counts``: what it
-measured. ``explanation``: what a plan says about itself; ``expectations``: what it predicts for a table of a guessed
-size; ``verdicts``: what that is fit for. ``asking``: what a plan offers that answers questions between steps.
-``recipe_options``: recipes whose fields say what a configuration file may hold. ``recipes``: what all recipes read
-alike. ``registry``: what a family says about itself, and which families there are.
+measured; ``packing``: states as JSON and arrays. ``explanation``: what a plan says about itself; ``expectations``:
+what it predicts for a table of a guessed size; ``asking``: what a plan offers
+that answers questions between steps. ``recipe_options``: recipes whose fields say what a configuration file may hold.
+``recipes``: what all recipes read alike. ``registry``: what a family says about itself, and which families there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
@@ -30,6 +30,7 @@ from dpstream.core.contracts.batches import (
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
+from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
@@ -76,6 +77,7 @@ from dpstream.core.contracts.user_counters import (
 
 __all__ = [
     "HEADLINE_SHARE",
+    "UNPACKED",
     "Alternative",
     "AskedPlan",
     "BatchAccess",
@@ -143,6 +145,8 @@ __all__ = [
     "located",
     "marginal_query",
     "option",
+    "pack_fields",
     "read_fields",
     "shown",
+    "unpack_fields",
 ]

@@ -202,11 +202,6 @@ class Synthesis(ABC):
         """The table, where it only grows."""
         return None
 
-    @property
-    def predictor(self) -> Any:
-        """What predicts a column of new records."""
-        return None
-
 
 @runtime_checkable
 class Dealing(Protocol):

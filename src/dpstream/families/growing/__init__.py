@@ -7,7 +7,6 @@ from dpstream.families.growing.blackbox import (
     Database,
     LinearQuery,
     PowerLaw,
-    Records,
     Released,
     ReleasedTable,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "PMWGPlan",
     "PowerLaw",
     "QueryAnswer",
-    "Records",
     "Released",
     "ReleasedTable",
     "Schedule",

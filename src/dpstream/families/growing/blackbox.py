@@ -32,7 +32,7 @@ MAX_UNIVERSE = 10**7
 
 @dataclass(frozen=True)
 class Counts:
-    """A black box that needs the marginals of some cliques of the records, and nothing else.
+    """What a black box needs: the marginals of some cliques of the records, and nothing else.
 
     The state of its stream is as large as these marginals, however many records there are.
     """
@@ -42,37 +42,23 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Records:
-    """A black box that needs every record. The state of its stream grows with the database."""
-
-    domain: Domain
-
-
-BoxReads = Counts | Records
-
-
-@dataclass(frozen=True)
 class Database:
     """The database as it is at one time. Everything but ``t`` is private.
 
     Attributes:
         t: number of records; public, because the relation is ``event-replace``.
-        counts: marginals of the cliques that were asked for (flat, C order, int64); empty for ``Records``.
-        records: codes of shape (t, columns), int32; None for ``Counts``.
+        counts: marginals of the cliques that were asked for (flat, C order, int64).
 
     Errors:
-        ConfigError: counts or records of another number than ``t``.
+        ConfigError: counts of another number of records than ``t``.
     """
 
     t: int
-    counts: tuple[NDArray[np.int64], ...] = ()
-    records: NDArray[np.int32] | None = None
+    counts: tuple[NDArray[np.int64], ...]
 
     def __post_init__(self) -> None:
         # Noise is made for t: with fewer records a replaced one would move more than is covered.
-        sizes = [int(values.sum()) for values in self.counts]
-        sizes += [] if self.records is None else [len(self.records)]
-        if any(size != self.t for size in sizes):
+        if any(int(values.sum()) != self.t for values in self.counts):
             raise ConfigError("t differs from the number of records", where="database")
 
 
@@ -196,7 +182,7 @@ class BlackBox(ABC, Generic[Release]):
 
     @property
     @abstractmethod
-    def reads(self) -> BoxReads:
+    def reads(self) -> Counts:
         """What ``run`` will find in ``data``."""
 
     @abstractmethod

@@ -34,14 +34,12 @@ from dpstream.families.growing.blackbox import (
     MAX_UNIVERSE,
     AnyTable,
     BlackBox,
-    BoxReads,
     BoxRun,
     Counts,
     Database,
     Law,
     ModelTable,
     PowerLaw,
-    Records,
     RowsTable,
     WeightsTable,
     unpack_table,
@@ -105,7 +103,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
         """See ``BlackBox.full_run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
-        made = plan.full_run(_Counted(self.reads, data), "net", randomness)
+        made = plan.run(_Counted(self.reads, data), "net", randomness)
         return BoxRun(ModelTable(made.model), made.outputs)
 
     def numbers(self) -> tuple[int, int]:
@@ -551,14 +549,14 @@ class OwnMechanism(BlackBox[AnyTable]):
 
     Args:
         function: see above.
-        reads: what it finds in the data: ``Counts(domain, cliques)`` or ``Records(domain)``.
+        reads: what it finds in the data: ``Counts(domain, cliques)``.
         version: a name of the function that is changed with it; it enters the plan's hash.
         definitions: the budgets it can be given; one that knows pure budgets only is given ``sqrt(2 rho)`` under zCDP.
         accuracy: its (p, g), where they are known.
     """
 
     function: Function
-    reads_what: BoxReads
+    reads_what: Counts
     version: str
     definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure",)
     accuracy: PowerLaw | None = None
@@ -577,15 +575,13 @@ class OwnMechanism(BlackBox[AnyTable]):
             )
 
     @property
-    def reads(self) -> BoxReads:
+    def reads(self) -> Counts:
         """What the user declared that the function reads."""
         return self.reads_what
 
     def options(self) -> dict[str, Any]:
         """The version, and what it reads."""
-        kind = "records" if isinstance(self.reads, Records) else "counts"
-        cliques = [] if isinstance(self.reads, Records) else [list(clique) for clique in self.reads.cliques]
-        return {"version": self.version, "reads": kind, "cliques": cliques}
+        return {"version": self.version, "cliques": [list(clique) for clique in self.reads.cliques]}
 
     def describe(self) -> str:
         """The mechanism by its version."""

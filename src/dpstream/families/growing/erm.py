@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, RecipeContext, SectionReader, located, option, read_fields
-from dpstream.core.errors import ConfigError, DataError, LimitError
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.numeric import Ordered
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, BoxReads, Counts, Database, Records
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -299,63 +299,6 @@ class LinearClassifier:
         """What predictions are made with: ``shrinkage`` times ``measured``."""
         return self.measured * self.shrinkage
 
-    def decision_function(self, records: NDArray[np.int32]) -> Floats:
-        """``<x, coefficients>`` of each record; above 0 speaks for the positive class.
-
-        Args:
-            records: codes of all columns of the domain, shape (records, columns); the target's codes are not used.
-
-        Errors:
-            DataError: another shape, or a code outside its column's domain.
-        """
-        domain, codes = self.features.domain, np.asarray(records)
-        if codes.ndim != 2 or codes.shape[1] != len(domain) or codes.dtype.kind not in "iu":
-            raise DataError(
-                "the records do not fit the classifier",
-                where="predict",
-                allowed=f"integer codes of shape (records, {len(domain)})",
-            )
-        for name, position in zip(self.features.columns or (), self.features.positions, strict=True):
-            column = codes[:, position]
-            if len(column) and (column.min() < 0 or column.max() >= domain.sizes[position]):
-                raise DataError("a code is outside the domain", where=f"column {name!r}")
-        return self.features.margins(codes, self.coefficients)
-
-    def predict(self, records: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """For each record, whether it is taken to be of the positive class. See ``decision_function``."""
-        return self.decision_function(records) > 0.0
-
-    def predict_proba(self, records: NDArray[np.int32]) -> Floats:
-        """Probability of the positive class for each record, shape (records,).
-
-        Errors:
-            ConfigError: the loss is ``svm``, whose margins are no probabilities.
-        """
-        if self.loss != "logistic":
-            raise ConfigError(
-                "a support vector machine gives no probabilities",
-                where="predict_proba",
-                allowed="loss = 'logistic', or decision_function",
-            )
-        return 1.0 / (1.0 + np.exp(-np.clip(self.decision_function(records), -700.0, 700.0)))
-
-    def codes(self, table: Any, schema: Schema) -> NDArray[np.int32]:
-        """Codes of a raw table that need not have the target, for ``predict`` and its neighbours.
-
-        Args:
-            table: as for ``Schema.encode``; columns that are not features are left out.
-            schema: that of the private records.
-
-        Errors:
-            DataError, SchemaError: see ``Schema.encode``.
-        """
-        names = self.features.columns or ()
-        part = Schema(tuple(schema[name] for name in names), null_values=schema.null_values)
-        encoded = part.encode(table, where="predict", extra="ignore")
-        codes = np.zeros((len(encoded), len(self.features.domain)), np.int32, order="F")
-        codes[:, list(self.features.positions)] = encoded
-        return codes
-
     def as_dict(self) -> dict[str, float]:
         """Every coefficient by the name of its feature."""
         return dict(zip(self.features.names(), self.coefficients.tolist(), strict=True))
@@ -485,21 +428,6 @@ class Rows:
     ) -> None:
         self.features, self.total = features, total
         self.columns, self.labels, self.weights = list(columns), labels, weights
-
-    @classmethod
-    def of_records(cls, features: FeatureMap, records: NDArray[np.int32]) -> Rows:
-        """Rows made from codes of all columns, shape (records, columns)."""
-        labels = features.labels(records)
-        columns = [records[:, position] for position in features.positions]
-        sizes = [2, *(len(block) for block in features.blocks)]
-        if math.prod(sizes) >= 2**62:
-            own = [np.ascontiguousarray(column) for column in columns]
-            return cls(features, own, labels, np.ones(len(records)), len(records))
-        keys = np.ravel_multi_index(((labels > 0).astype(np.int64), *columns), sizes)
-        distinct, counts = np.unique(keys, return_counts=True)
-        positive, *rest = np.unravel_index(distinct, sizes)
-        weights = counts.astype(np.float64)
-        return cls(features, rest, np.where(positive > 0, 1.0, -1.0), weights, len(records))
 
     @classmethod
     def of_counts(cls, features: FeatureMap, counts: NDArray[np.int64], total: int) -> Rows:
@@ -668,7 +596,8 @@ class ERM(BlackBox[LinearClassifier]):
             ``radius`` so that the bound of ``predicted_excess`` is smallest, or more where noise would be large.
 
     Errors:
-        ConfigError: an unknown loss, or a ``radius`` or ``lam`` that cannot be used.
+        ConfigError: an unknown loss, a ``radius`` or ``lam`` that cannot be used, or more than 10^7 combinations of
+            features and target.
 
     Cost: about ``sqrt(smoothness / lam) log(t)`` passes over the different records; memory for them.
 
@@ -685,6 +614,12 @@ class ERM(BlackBox[LinearClassifier]):
 
     def __post_init__(self) -> None:
         loss_by_name(self.loss)
+        if self.features.domain.cells(self.features.clique) > MAX_UNIVERSE:
+            raise ConfigError(
+                "features and target together have too many combinations to be kept as counts",
+                where="predictors",
+                allowed="fewer columns, or coarser ones: at most 10^7 combinations",
+            )
         for key, value, most in (("radius", self.radius, 1e6), ("lam", self.lam, _STRONGEST_LAM)):
             if value is not None and not (isinstance(value, (int, float)) and _WEAKEST_LAM <= value <= most):
                 raise ConfigError(
@@ -735,12 +670,9 @@ class ERM(BlackBox[LinearClassifier]):
         return cls(features, loss, radius, lam)
 
     @property
-    def reads(self) -> BoxReads:
-        """The counts of all combinations of features and target; records, where there would be too many."""
-        domain, clique = self.features.domain, self.features.clique
-        if domain.cells(clique) <= MAX_UNIVERSE:
-            return Counts(domain, (clique,))
-        return Records(domain)
+    def reads(self) -> Counts:
+        """The counts of all combinations of features and target."""
+        return Counts(self.features.domain, (self.features.clique,))
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -796,10 +728,7 @@ class ERM(BlackBox[LinearClassifier]):
         """
         run = self.plan(budget, data.t)
         run.check()
-        if data.records is None:
-            rows = Rows.of_counts(self.features, data.counts[0], data.t)
-        else:
-            rows = Rows.of_records(self.features, data.records)
+        rows = Rows.of_counts(self.features, data.counts[0], data.t)
         point = minimise(rows, run.certificate)
         whole = np.rint(point / run.step).astype(np.int64)
         noisy = randomness.measure(whole, run.noise).astype(np.float64)

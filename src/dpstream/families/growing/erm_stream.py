@@ -9,10 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpstream.core.contracts import Explanation, Packed, Synthesis
-from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.blackbox import Counts
 from dpstream.families.growing.erm import ERM, LinearClassifier, loss_by_name
 from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState, LastRun
 from dpstream.families.growing.run_schedule import ScheduledRun
@@ -53,11 +51,6 @@ class ClassifierSynthesis(Synthesis):
     def total(self) -> float:
         """The number of records: public, not estimated."""
         return float(self.t)
-
-    @property
-    def predictor(self) -> LinearClassifier:
-        """The classifier."""
-        return self.classifier
 
     def rows(self, schema: Schema, most: int) -> int:
         """One row for each feature; never cut."""
@@ -133,15 +126,6 @@ class ClassifierPlan(GrowingPlan):
     """
 
     promised: ClassVar[str] = "bound on the excess risk"
-
-    def __post_init__(self) -> None:
-        box = self.erm
-        if not isinstance(box.reads, Counts):
-            raise ConfigError(
-                "features and target together have too many combinations to be kept as counts",
-                where="predictors",
-                allowed="fewer columns, or coarser ones: at most 10^7 combinations",
-            )
 
     @property
     def erm(self) -> ERM:

@@ -29,7 +29,6 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import (
     AnyTable,
     BlackBox,
-    Counts,
     Database,
     LinearQuery,
     ModelTable,
@@ -248,14 +247,6 @@ class GrowingPlan(StreamPlan):
     #: What ``promise`` is a bound on.
     promised: ClassVar[str] = "promised of a share, until the next"
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.box.reads, Counts):
-            raise ConfigError(
-                f"{self.box.name} reads whole records, and the state of a stream keeps counts only",
-                where="black box",
-                allowed="a black box that reads Counts",
-            )
-
     @property
     def domain(self) -> Domain:
         """The columns."""
@@ -280,24 +271,20 @@ class GrowingPlan(StreamPlan):
             for run in first
         ]
         rest = self.budget.amount - sum((run.cost for run in first), Fraction(0))
-        unspent = ", and what the paper's budgets leave unspent" if self.schedule.paper is not None else ""
-        return (*parts, Part("all later runs", 1, kind(rest), f"for ever: {self._rule()}{unspent}"))
+        return (*parts, Part("all later runs", 1, kind(rest), f"for ever: {self._rule()}"))
 
     def asked_cliques(self) -> Sequence[Clique]:
         """The number of records, and what the black box reads."""
-        reads = self.box.reads
-        return ((), *reads.cliques) if isinstance(reads, Counts) else ()
+        return ((), *self.box.reads.cliques)
 
     def options(self) -> dict[str, Any]:
         """All options."""
         schedule = self.schedule
-        paper = schedule.paper
         return {
             "black_box": {"name": self.box.name, **self.box.options()},
             "n": schedule.n,
             **schedule.options(),
             "beta": str(schedule.beta),
-            "paper": None if paper is None else [str(value) for value in paper],
         }
 
     def declared_public(self) -> tuple[str, ...]:
@@ -360,9 +347,6 @@ class GrowingPlan(StreamPlan):
                 for run in runs
             ],
             "if_steps": if_steps,
-            "crossed": "their budgets together"
-            if self.schedule.paper is None
-            else "the budget of the last one, and the others' is not spent",
             "promised": self.promised,
             "promise": self._promise_words(first),
         }
@@ -381,7 +365,7 @@ class GrowingPlan(StreamPlan):
             says=(
                 sentence(words),
                 f"{'Runs where steps end at these sizes' if if_steps else 'Runs'}, each on all records so far; a step "
-                f"that crosses several is one run with {growing['crossed']}. In between the last release is repeated.",
+                "that crosses several is one run with their budgets together. In between the last release is repeated.",
                 PrintedTable(
                     {
                         "records": "at records",
@@ -431,7 +415,6 @@ class GrowingPlan(StreamPlan):
     def start(self) -> GrowingState:
         """The state before the first step: no record."""
         reads = self.box.reads
-        assert isinstance(reads, Counts)
         counts = [np.zeros(reads.domain.cells(clique), np.int64) for clique in reads.cliques]
         return GrowingState(0, counts, -1, None, self._blank())
 
@@ -448,9 +431,7 @@ class GrowingPlan(StreamPlan):
                 where="mechanism",
                 allowed="batches without deletes; pooled, dpstabs and the baseline follow deletes",
             )
-        reads = self.box.reads
-        assert isinstance(reads, Counts)
-        arrived, *counted = batch.count([(), *reads.cliques], "inserts")
+        arrived, *counted = batch.count([(), *self.box.reads.cliques], "inserts")
         # Public: under event-replace the number of inserts of every step is.
         t = state.t + int(arrived[0])
         if t > MAX_RECORDS:

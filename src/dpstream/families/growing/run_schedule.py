@@ -17,7 +17,6 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import isqrt
-from typing import Literal
 
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.families.growing.blackbox import Law
@@ -57,12 +56,6 @@ def root_down(value: Fraction) -> Fraction:
 def to_decimal(value: Fraction) -> Decimal:
     """The number to 80 digits."""
     return DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
-
-
-def from_decimal(value: Decimal) -> Fraction:
-    """A positive number that was computed to 80 digits, rounded down by more than its error."""
-    exact = Fraction(value) * (1 - _DECIMAL_ERROR)
-    return down(exact.numerator, exact.denominator)
 
 
 class RunShares(ABC):
@@ -168,10 +161,6 @@ def _power(top: int, bottom: int, exponent: Fraction) -> Fraction:
     return Fraction(DIGITS.exp(DIGITS.multiply(to_decimal(exponent), logarithm)))
 
 
-Accounting = Literal["exact", "paper"]
-#: (epsilon, delta) as stated by the user.
-Stated = tuple[Fraction, Fraction]
-
 #: Most records a database may have; scores and counts are exact up to there.
 MAX_RECORDS = 1 << 32
 
@@ -217,7 +206,6 @@ class Schedule(ABC):
         beta: the probability that any promise of all runs fails.
         accuracy: of the black box.
         pure_only: whether the black box can be given pure budgets only, under zCDP ``sqrt(2 rho)``.
-        paper: the stated (epsilon, delta) for the paper's approximate budgets; None for exact accounting.
     """
 
     n: int
@@ -225,7 +213,6 @@ class Schedule(ABC):
     beta: Fraction
     accuracy: Law | None
     pure_only: bool = False
-    paper: Stated | None = None
 
     @abstractmethod
     def epoch(self, t: int) -> int:
@@ -242,21 +229,14 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def shares(self) -> RunShares:
-        """What each epoch has of the budget, where it is exact."""
+        """What each epoch has of the budget."""
 
     @abstractmethod
     def failure(self, epoch: int) -> Fraction:
         """``beta_i``; they add up to at most ``beta``."""
 
-    @abstractmethod
-    def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
-        """The paper's approximate ``epsilon_i``, rounded down."""
-
     def due(self, done: int, t: int) -> ScheduledRun | None:
-        """The run to be made now, if any.
-
-        With exact accounting it has the budgets of all epochs since the last run: what a batch skips is not lost. The
-        paper's budgets are for single epochs, and a skipped one's is not spent.
+        """The run to be made now, if any: with the budgets of all epochs since the last one: none is lost.
 
         Args:
             done: the last epoch that was used; -1 before the first run.
@@ -267,18 +247,12 @@ class Schedule(ABC):
 
     def run(self, first: int, last: int, t: int) -> ScheduledRun:
         """One run with the budgets of these epochs."""
-        if self.paper is not None:
-            first, epsilon = last, self._paper_epsilon(last, self.paper)
-            budget: Budget = PureDP(epsilon)
-            cost = epsilon**2 / 2
-        else:
-            amount = self.budget.amount * self.shares.between(first, last)
-            # Rounded again, because the product may have many digits; rounding down twice still rounds down.
-            cost = down(amount.numerator, amount.denominator)
-            own = type(self.budget)(cost)
-            budget = own
-            if self.pure_only and not isinstance(own, PureDP):
-                budget = PureDP(root_down(2 * own.rho))
+        amount = self.budget.amount * self.shares.between(first, last)
+        # Rounded again, because the product may have many digits; rounding down twice still rounds down.
+        cost = down(amount.numerator, amount.denominator)
+        budget: Budget = type(self.budget)(cost)
+        if self.pure_only and not isinstance(budget, PureDP):
+            budget = PureDP(root_down(2 * cost))
         beta = self.failure(first)
         return ScheduledRun(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
 
@@ -293,9 +267,7 @@ class Schedule(ABC):
             epoch = last + 1
 
     def left(self, done: int) -> Fraction:
-        """What all runs after epoch ``done`` can cost at most, for ever; with the paper's budgets, in rho."""
-        if self.paper is not None:
-            return self.budget.amount
+        """What all runs after epoch ``done`` can cost at most, for ever."""
         return self.budget.amount * self.shares.left(done + 1)
 
     def _alpha(self, budget: Budget, beta: Fraction, t: int) -> float | None:
@@ -329,14 +301,6 @@ class Growth(Schedule):
         """``(beta/(1+beta))^(i+1)``: a geometric series that adds up to beta."""
         return (self.beta / (1 + self.beta)) ** (epoch + 1)
 
-    def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
-        """``gamma^1.5 (i+1)/(1+gamma)^(i+1.5) epsilon/(3 sqrt(log(1/delta)))``."""
-        grown = to_decimal(1 + self.gamma)
-        power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(grown), Decimal(2 * epoch + 3) / 2))
-        gamma = to_decimal(self.gamma**3).sqrt(DIGITS)
-        share = DIGITS.divide(DIGITS.multiply(gamma, Decimal(epoch + 1)), power)
-        return from_decimal(DIGITS.multiply(share, _paper_base(stated)))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement(Schedule):
@@ -365,14 +329,6 @@ class Improvement(Schedule):
         """``beta / (2 t^2)``; over all t they add up to less than 0.83 beta."""
         return self.beta / (2 * self.time(epoch) ** 2)
 
-    def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
-        """``sqrt(c) epsilon / (3 sqrt(log(1/delta)) t^(1/2+c))``."""
-        t = Decimal(self.time(epoch))
-        power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(t), to_decimal(Fraction(1, 2) + self.c)))
-        return from_decimal(
-            DIGITS.divide(DIGITS.multiply(to_decimal(self.c).sqrt(DIGITS), _paper_base(stated)), power)
-        )
-
 
 def stale(made: int, t: int) -> float:
     """The most by which a linear query may have moved since a run at ``made`` records (Lemma 11).
@@ -388,13 +344,6 @@ def promised(accuracy: Law, budget: Budget, beta: Fraction, t: int) -> float:
     epsilon = budget.epsilon if isinstance(budget, PureDP) else root_down(2 * budget.rho)
     surprise = math.log(beta.denominator) - math.log(beta.numerator)
     return accuracy.alpha(surprise, float(epsilon * t))
-
-
-def _paper_base(stated: Stated) -> Decimal:
-    """``epsilon / (3 sqrt(log(1/delta)))``."""
-    epsilon, delta = stated
-    surprise = DIGITS.ln(to_decimal(1 / delta))
-    return DIGITS.divide(to_decimal(epsilon / 3), surprise.sqrt(DIGITS))
 
 
 @lru_cache(maxsize=4096)

@@ -16,10 +16,9 @@ from dpstream.core.contracts import (
     check_share,
     check_unit,
     check_whole,
-    check_words,
     option,
 )
-from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
@@ -30,11 +29,9 @@ from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
-    Accounting,
     Growth,
     Improvement,
     Schedule,
-    Stated,
     root_down,
 )
 
@@ -68,14 +65,6 @@ BETA = Option(
     "The probability that any promised accuracy fails, over all time.",
     "what is promised of all runs holds in 95 of 100 streams",
 )
-ACCOUNTING = Option(
-    "exact, paper (with epsilon below 1 and delta below 1/e)",
-    "How an (epsilon, delta) or rho is shared among the runs: scaled so that all of them together cost it, or as "
-    "published (`paper`). A pure epsilon is shared as published in any case.",
-    "the published budgets leave most of an (epsilon, delta) unspent",
-)
-
-
 _NO_WORKLOAD = ("black_box = 'erm' preserves no marginals", "another black_box")
 #: What can be run again, by the names in files; the first is the default.
 BLACK_BOXES = {
@@ -105,16 +94,11 @@ class _Rerun(Recipe[GrowingPlan]):
         box: the black box; it reads counts, so that the state of a stream does not grow with the records.
         n: the number of records at which the first run is made; public, like the number of records at any time.
         beta: the probability that any promised accuracy fails, over all time.
-        accounting: ``exact``: zCDP budgets scaled so that all runs together cost the whole budget. ``paper``: the
-            approximate budgets as printed, which leave most of it unspent.
-        stated: (epsilon, delta) for ``accounting = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
     """
 
     box: BlackBox[Any] = option(of=BLACK_BOX, one_of=BLACK_BOXES)
     n: int = option(of=FIRST_RUN)
     beta: Amount = option("1/20", BETA)
-    accounting: Accounting = option("exact", ACCOUNTING)
-    stated: tuple[Amount, Amount] | None = None
     #: Its name in configuration files.
     word: ClassVar[str]
 
@@ -126,7 +110,6 @@ class _Rerun(Recipe[GrowingPlan]):
 
     def __post_init__(self) -> None:
         check_whole(self.n, "n", 1, MAX_RECORDS)
-        check_words(self)
         check_share(self.beta, "beta")
 
     def _plan(self, terms: Terms) -> GrowingPlan:
@@ -135,8 +118,7 @@ class _Rerun(Recipe[GrowingPlan]):
             ConfigError: gamma or c out of range; what would work is named. LimitError: the black box is too large.
         """
         protected = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
-        paper = self._paper_terms(terms) if self.accounting == "paper" else None
-        schedule = self._schedule(terms, paper)
+        schedule = self._schedule(terms)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
         box.check(first.budget)
@@ -145,59 +127,17 @@ class _Rerun(Recipe[GrowingPlan]):
         kind = ClassifierPlan if isinstance(box, ERM) else GrowingPlan
         return kind(terms.budget, protected, terms.horizon, box, schedule, self.word)
 
-    def _paper_terms(self, terms: Terms) -> Stated:
-        """The epsilon and the delta of the paper's approximate budgets.
-
-        Errors:
-            BudgetError: there are none, or the paper's theorems do not cover them.
-        """
-        budget, stated = terms.budget, terms.stated
-        if stated is None and self.stated is not None:
-            stated = (
-                exact_amount(self.stated[0], where="epsilon"),
-                exact_amount(self.stated[1], where="delta"),
-            )
-        if isinstance(budget, PureDP) or stated is None:
-            raise BudgetError(
-                "accounting = 'paper' is about the approximate budgets, which are made from epsilon and delta",
-                where="accounting",
-                allowed="epsilon and delta; or accounting = 'exact' (the pure budgets are the paper's)",
-            )
-        epsilon, delta = stated
-        if not epsilon < 1:
-            raise BudgetError(
-                f"epsilon = {epsilon}: the paper's approximate budgets are proved for less than 1",
-                where="epsilon",
-                allowed="below 1; or accounting = 'exact', which needs no such limit",
-            )
-        if not float(delta) < math.exp(-1) * (1 - 1e-12):
-            raise BudgetError(
-                f"delta = {delta}: the paper's approximate budgets are proved for less than 1/e",
-                where="delta",
-                allowed="below 0.3678; or accounting = 'exact', which needs no such limit",
-            )
-        # All of the paper's epsilon_i^2 / 2, of either schedule, are less than epsilon^2 / (18 log(1/delta)).
-        surprise = math.log(delta.denominator) - math.log(delta.numerator)
-        if float(epsilon) ** 2 * (1 + 1e-9) > 18.0 * surprise * float(budget.rho):
-            raise BudgetError(
-                f"the budgets that follow from epsilon = {epsilon}, delta = {delta} would pass {budget}",
-                where="accounting",
-                allowed="the epsilon and delta that the rho was made from",
-            )
-        return stated
-
-    def _common(self, budget: Budget, paper: Stated | None) -> dict[str, Any]:
+    def _common(self, budget: Budget) -> dict[str, Any]:
         return {
             "n": self.n,
             "budget": budget,
             "beta": exact_amount(self.beta, where="beta"),
             "accuracy": self.box.accuracy,
             "pure_only": "zcdp" not in self.box.definitions,
-            "paper": paper,
         }
 
     @abstractmethod
-    def _schedule(self, terms: Terms, paper: Stated | None) -> Schedule:
+    def _schedule(self, terms: Terms) -> Schedule:
         """The rule, checked."""
 
 
@@ -221,8 +161,8 @@ class BBScheduler(_Rerun):
     gamma: Amount | None = option(None, GAMMA)
     word = "scheduler"
 
-    def _schedule(self, terms: Terms, paper: Stated | None) -> Growth:
-        return Growth(**self._common(terms.budget, paper), gamma=self._growth(terms.budget))
+    def _schedule(self, terms: Terms) -> Growth:
+        return Growth(**self._common(terms.budget), gamma=self._growth(terms.budget))
 
     def _growth(self, budget: Budget) -> Fraction:
         if self.gamma is None:
@@ -264,7 +204,7 @@ class BBImprover(_Rerun):
     c: Amount = option("1/10", C)
     word = "improver"
 
-    def _schedule(self, terms: Terms, paper: Stated | None) -> Improvement:
+    def _schedule(self, terms: Terms) -> Improvement:
         budget = terms.concentrated(
             "an improver has no pure guarantee: runs at every size cost a sum of pure budgets without end"
         )
@@ -272,7 +212,7 @@ class BBImprover(_Rerun):
         most = min(Fraction(self.n, 2), _MAX_C)
         if not _MIN_C <= c <= most:
             raise ConfigError(f"c = {self.c}", where="c", allowed=f"1/1000 to {most} (1, and half of n)")
-        return Improvement(**self._common(budget, paper), c=c)
+        return Improvement(**self._common(budget), c=c)
 
 
 def promised_gamma(accuracy: PowerLaw, budget: Budget, beta: Fraction, n: int) -> Fraction:

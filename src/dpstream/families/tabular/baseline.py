@@ -97,7 +97,7 @@ class BaselineState:
 
     A noisy total is a real number and can be negative; rows are whole. What is not paid out in rows at one
     step is owed at the next, so that rounding and clipping do not add up. ``variance`` is that of ``total``;
-    None where a run does not tell, and in states that were begun by versions which did not keep it.
+    None where a run does not tell.
     """
 
     step: int
@@ -212,7 +212,7 @@ class BaselinePlan(StreamPlan):
         ``measured``."""
         prior = state.models.get(part) if self.recipe.prior == "previous" else None
         prior = None if prior is None else prior.bounded(PRIOR_BOUND)
-        run, step = self.offline.full_run(batch, part, randomness, prior), state.step + 1
+        run, step = self.offline.run(batch, part, randomness, prior), state.step + 1
         model, variance = run.model, run.total_variance
         measured += published(run.outputs, f"step {step}, {part}", part, step, step)
         # Runs are independent, whether their records are added or taken away.
@@ -265,8 +265,9 @@ class BaselinePlan(StreamPlan):
         models = unpack_models(list(meta["models"].values()), packed.arrays)
         named = dict(zip(meta["models"], models, strict=True))
         inserts, deletes = meta["owed"]
-        variance = meta.get("variance")
-        return BaselineState(meta["step"], table.codes, table.records, inserts, deletes, named, variance)
+        return BaselineState(
+            meta["step"], table.codes, table.records, inserts, deletes, named, meta["variance"]
+        )
 
     def unpack_synthesis(self, packed: Packed) -> TableSynthesis:
         """The inverse of ``TableSynthesis.pack``."""

@@ -27,6 +27,7 @@ from dpstream.core.contracts import (
     check_words,
     marginal_query,
     option,
+    pack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import Explanation, with_measurements
@@ -45,7 +46,6 @@ from dpstream.families.tabular.dpstabs_state import (
     DPStabsState,
     arrival_weights,
     fresh_state,
-    pack,
     predict,
     start_with,
     unpack,
@@ -518,7 +518,7 @@ class DPStabsPlan(StreamPlan):
 
     def pack_state(self, state: DPStabsState) -> Packed:
         """The whole state; it holds private sums."""
-        return pack(state)
+        return pack_fields(state)
 
     def unpack_state(self, packed: Packed) -> DPStabsState:
         """The inverse of ``pack_state``."""

@@ -1,20 +1,19 @@
-"""The state of a DP-STabS stream, its form as JSON and arrays, and what public noise scales say about errors."""
+"""The state of a DP-STabS stream, and what public noise scales say about its errors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, PredictedError, StartTable
+from dpstream.core.contracts import UNPACKED, Packed, PredictedError, StartTable, unpack_fields
 from dpstream.core.counters import CalibratedCounter, CounterState
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model
-from dpstream.mechanisms.table_release import pack_models, unpack_models
 from dpstream.mechanisms.workload_cells import Cells
 
 # What public noise scales say about errors: of a counter's cells, and of the noisy total. No data here.
@@ -43,8 +42,8 @@ class TotalNoise:
     Reference for the intervals: ``dpstream.core.counters.intervals``. Cost: a few operations per measurement.
     """
 
-    counter: CalibratedIntervalCounter
-    sizes: NDArray[np.int64]
+    counter: CalibratedIntervalCounter = field(metadata=UNPACKED)
+    sizes: NDArray[np.int64] = field(metadata=UNPACKED)
     settled: float = 0.0
     open: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, _MOMENTS)))
 
@@ -158,9 +157,7 @@ def predict(
     return tuple(predicted)
 
 
-# The state of a DP-STabS stream, and its form as JSON and arrays.
-
-_FORMAT = 1
+# The state of a DP-STabS stream.
 
 
 @dataclass
@@ -175,8 +172,7 @@ class DpstabsSide:
         estimates: their last outputs, all cells.
         remainder: what is booked for the steps at which a workload was not measured (r_i), all cells.
         batch: the model of recent batches; only its distribution matters.
-        noise: what is known of the noise in ``total``; None for a counter that does not tell, and in states that
-            were begun by versions which did not keep it.
+        noise: what is known of the noise in ``total``; None for a counter that does not tell.
     """
 
     total: float
@@ -283,83 +279,13 @@ def _fresh_side(cells: Cells, counter: CalibratedCounter) -> DpstabsSide:
     )
 
 
-_VECTORS = ("ticks", "estimates", "remainder")
-
-
-def pack(state: DPStabsState) -> Packed:
-    """The state as JSON and arrays; the counters' arrays of one name stand one after the other."""
-    arrays: dict[str, NDArray[Any]] = {"marginals": state.marginals}
-    sides = []
-    for number, side in enumerate(state.sides):
-        arrays.update({f"side/{number}/{name}": getattr(side, name) for name in _VECTORS})
-        shapes: dict[str, list[list[int]]] = {}
-        for name in side.counters[0]:
-            column = [counter[name] for counter in side.counters]
-            shapes[name] = [list(array.shape) for array in column]
-            arrays[f"side/{number}/counter/{name}"] = np.concatenate([array.ravel() for array in column])
-        own: dict[str, Any] = {"total": side.total, "rate": side.rate, "shapes": shapes}
-        if side.noise is not None:
-            own["settled"] = side.noise.settled
-            arrays[f"side/{number}/open"] = side.noise.open
-        sides.append(own)
-    models, model_arrays = pack_models((*(side.batch for side in state.sides), *state.models))
-    arrays.update(model_arrays)
-    meta = {
-        "format": _FORMAT,
-        "step": state.step,
-        "sides": sides,
-        "kept": state.kept,
-        "rebuild_at": state.rebuild_at,
-        "models": models,
-    }
-    if state.with_base:
-        meta["base"] = {"variance": state.base_variance}
-    return Packed(meta, arrays)
-
-
 def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsState:
-    """The inverse of ``pack``; StoreDamagedError if a counter's arrays do not fit the counter."""
-    meta, arrays = packed.meta, packed.arrays
-    models = unpack_models(meta["models"], arrays)
-    sides = []
-    for number, own in enumerate(meta["sides"]):
-        prefix = f"side/{number}/"
-        columns = {name: _cut(arrays[f"{prefix}counter/{name}"], s) for name, s in own["shapes"].items()}
-        counters = [{name: columns[name][i] for name in columns} for i in range(len(cells.cliques))]
-        for state, size in zip(counters, cells.sizes, strict=True):
-            counter.check_state(state, int(size))
-        vectors = {name: arrays[prefix + name].copy() for name in _VECTORS}
-        noise = _unpack_noise(own, arrays.get(f"{prefix}open"), cells, counter)
-        sides.append(
-            DpstabsSide(own["total"], own["rate"], counters, **vectors, batch=models[number], noise=noise)
-        )
-    return DPStabsState(
-        step=meta["step"],
-        sides=tuple(sides),
-        models=tuple(models[len(sides) :]),
-        marginals=arrays["marginals"].copy(),
-        kept=list(meta["kept"]),
-        rebuild_at=meta["rebuild_at"],
-        with_base="base" in meta,
-        base_variance=meta["base"]["variance"] if "base" in meta else 0.0,
-    )
-
-
-def _unpack_noise(
-    own: dict[str, Any], still_open: NDArray[Any] | None, cells: Cells, counter: CalibratedCounter
-) -> TotalNoise | None:
-    """The noise's bookkeeping; None for a state that began without it, since it cannot be made up afterwards."""
-    noise = TotalNoise.fresh(counter, cells.sizes)
-    if noise is None or still_open is None:
-        return None
-    noise.settled, noise.open = own["settled"], still_open.astype(np.float64)
-    return noise
-
-
-def _cut(flat: NDArray[Any], shapes: list[list[int]]) -> list[NDArray[Any]]:
-    parts, start = [], 0
-    for shape in shapes:
-        size = int(np.prod(shape, dtype=np.int64))
-        parts.append(flat[start : start + size].reshape(shape).copy())
-        start += size
-    return parts
+    """The inverse of ``pack_fields``; StoreDamagedError if the counters' arrays do not fit the counter."""
+    state = unpack_fields(DPStabsState, packed, counter=counter, sizes=cells.sizes)
+    for side in state.sides:
+        vectors = len(side.estimates), len(side.remainder), len(side.ticks), len(side.counters)
+        if vectors != (cells.total, cells.total, len(cells.cliques), len(cells.cliques)):
+            raise StoreDamagedError("the counts of a side do not fit the workload", where="state")
+        for arrays, size in zip(side.counters, cells.sizes, strict=True):
+            counter.check_state(arrays, int(size))
+    return state

@@ -33,6 +33,7 @@ from dpstream.core.contracts import (
     check_share,
     check_whole,
     option,
+    pack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
@@ -52,7 +53,6 @@ from dpstream.families.tabular.pooled_state import (
     fresh_state,
     look_ahead,
     open_model,
-    pack,
     unpack,
 )
 from dpstream.mechanisms import options
@@ -795,7 +795,7 @@ class PooledPlan(StreamPlan):
 
     def pack_state(self, state: PooledState) -> Packed:
         """The whole state; it holds private counts."""
-        return pack(state)
+        return pack_fields(state)
 
     def unpack_state(self, packed: Packed) -> PooledState:
         """The inverse of ``pack_state``."""

@@ -17,11 +17,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.errors import StoreDamagedError
 from dpstream.mechanisms.workload_cells import Cells
 
@@ -191,10 +191,6 @@ def steady(likelihood: _Floats, among: Hypotheses) -> bool:
     return bool(drifting.max() < _STEADY_BELOW)
 
 
-#: Names of the arrays that hold ``Estimates``.
-ARRAYS = ("records", "ends", "epochs", "marginals", "variances", "measured", "sums", "variance", "steady")
-
-
 #: How many sweeps move a marginal to its columns.
 _COLUMN_SWEEPS = 2
 
@@ -232,7 +228,7 @@ class Estimates:
         spreads: with a season, the variance of the noise in each epoch's number of events.
     """
 
-    cells: Cells
+    cells: Cells = field(metadata=UNPACKED)
     sums: _Floats
     variance: _Floats
     records: list[float] = field(default_factory=list)
@@ -242,9 +238,9 @@ class Estimates:
     variances: list[float] = field(default_factory=list)
     measured: list[_Floats] = field(default_factory=list)
     steady: bool = False
-    season: float | None = None
+    season: float | None = field(default=None, metadata=UNPACKED)
     spreads: list[float] = field(default_factory=list)
-    volatile: list[int] = field(default_factory=list)
+    volatile: list[int] = field(default_factory=list, metadata=UNPACKED)
 
     @classmethod
     def fresh(cls, cells: Cells, season: float | None = None) -> Estimates:
@@ -410,37 +406,11 @@ class Estimates:
         season = waves(None if among is PLAIN else self.season, [0, *self.ends[:-1]], self.ends)
         return Walk(at, times, apart, noise, np.array(self.records), diversity, among, season)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """These estimates, exactly, as arrays."""
-        seasonal = {} if self.season is None else {"spreads": np.array(self.spreads, dtype=np.float64)}
-        return seasonal | {
-            "records": np.array(self.records, dtype=np.float64),
-            "ends": np.array(self.ends, dtype=np.int64),
-            "epochs": np.array(self.epochs, dtype=np.int64),
-            "marginals": np.array(self.marginals, dtype=np.int64),
-            "variances": np.array(self.variances, dtype=np.float64),
-            "measured": np.concatenate([np.empty(0), *self.measured]),
-            "sums": self.sums,
-            "variance": self.variance,
-            "steady": np.array([self.steady]),
-        }
-
-    @classmethod
-    def of(cls, cells: Cells, arrays: dict[str, NDArray[Any]], season: float | None = None) -> Estimates:
-        """The inverse of ``arrays``; StoreDamagedError if they do not fit the marginals."""
-        sizes = cells.sizes[arrays["marginals"]]
-        wanted = {
-            "measured": int(sizes.sum()),
-            "sums": cells.total,
-            "variance": len(cells.cliques),
-            "steady": 1,
-        }
-        wanted |= {name: len(sizes) for name in ("epochs", "variances")} | {"ends": len(arrays["records"])}
-        wanted |= {} if season is None else {"spreads": len(arrays["records"])}
-        if any(len(arrays[name]) != size for name, size in wanted.items()):
+    def check(self) -> None:
+        """StoreDamagedError if these do not fit the marginals."""
+        cells, epochs = self.cells, len(self.records)
+        sizes = [len(self.sums), len(self.variance), len(self.ends), *map(len, self.measured)]
+        wanted = [cells.total, len(cells.cliques), epochs, *cells.sizes[self.marginals].tolist()]
+        lists = {len(self.epochs), len(self.marginals), len(self.variances)}
+        if sizes != wanted or len(lists) > 1 or (self.season is not None and len(self.spreads) != epochs):
             raise StoreDamagedError("the measurements of epochs do not fit the workload", where="state")
-        parts = np.split(arrays["measured"].copy(), np.cumsum(sizes)[:-1]) if len(sizes) else []
-        lists = {name: arrays[name].tolist() for name in ARRAYS[:5]}
-        lists |= {"measured": parts, "steady": bool(arrays["steady"][0]), "season": season}
-        lists |= {} if season is None else {"spreads": arrays["spreads"].tolist()}
-        return cls(cells, arrays["sums"].copy(), arrays["variance"].copy(), **lists)

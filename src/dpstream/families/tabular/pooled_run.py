@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Measurement, Model, estimate_total, fit
+from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import HistogramsNoise
@@ -25,7 +25,7 @@ from dpstream.mechanisms.joint_groups import cost, joint_noise, together, weight
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.plans import PRIOR_BOUND
-from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, measurements_of, signs_query, sum_of
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE, Run, RunOutput, signs_query
 from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
@@ -64,9 +64,9 @@ class Signs:
         """``pairs``, to look up."""
         return frozenset(self.pairs)
 
-    def read(self, counts: NDArray[np.int64], indices: Sequence[int]) -> list[int]:
+    def read(self, counts: Mapping[Clique, NDArray[np.int64]], indices: Sequence[int]) -> list[int]:
         """Sums of signs (columns), or of products of signs (pairs): each changes by at most 1 with a record."""
-        parts = [counts[self.cells.part(i)] for i in indices]
+        parts = [counts[self.cells.cliques[i]] for i in indices]
         return [int(p[1] - p[0]) if len(p) == 2 else int(p[0] - p[1] - p[2] + p[3]) for p in parts]
 
     def column(self, index: int, total: tuple[float, float], own: tuple[float, float]) -> Measurement:
@@ -299,66 +299,39 @@ def with_margins(
 
 
 @dataclass
-class RunMeasurements:
+class RunMeasurements(Run):
     """Measurements of one run, with the noise of each.
 
     Attributes:
-        counts: private, all cells of the followed marginals.
-        public_total: number of events where the owner declared it public.
-        measured: the measurements, by marginal.
-        sums: measurements whose sums tell the number of events, with errors of their own.
+        by_index: the measurements, by marginal; of a marginal that was measured twice, the mean.
         signs: (value, variance) of each column's sum of signs.
-        outputs: everything that was drawn, as it came out.
     """
 
-    by: Runner
-    cells: Cells
-    own: Signs
-    division: Division
-    counts: NDArray[np.int64]
-    randomness: Randomness
-    public_total: float | None
-    measured: dict[int, Measurement] = field(default_factory=dict)
-    sums: list[Measurement] = field(default_factory=list)
+    by: Runner = field(kw_only=True)
+    by_index: dict[int, Measurement] = field(default_factory=dict)
     signs: dict[int, tuple[float, float]] = field(default_factory=dict)
-    outputs: list[RunOutput] = field(default_factory=list)
 
-    @property
-    def total(self) -> tuple[float, float]:
-        """The number of events, and its variance."""
-        return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)
-
-    def histogram(self, index: int, budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
-        """Measure a marginal's cells with independent noise; ``kind`` names the draw where there may be another."""
-        self._draw([index], self.by.histogram_noise(budget), kind, chosen=chosen)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cells, self.own, self.division = self.by.followed.cells, self.by.signs, self.by.division
 
     def together(self, group: Sequence[int], budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
-        """Measure the cells of marginals by one draw: of several, by joint noise. ``kind`` as of ``histogram``."""
-        if len(group) == 1:
-            self.histogram(group[0], budget, kind, chosen=chosen)
-            return
-        noise = self.by.histograms_noise(budget, [int(self.cells.sizes[index]) for index in group])
-        self._draw(group, noise, kind, chosen=chosen)
-
-    def _draw(self, group: Sequence[int], noise: Noise | HistogramsNoise, kind: str, *, chosen: bool) -> None:
-        exact = np.concatenate([self.counts[self.cells.part(index)] for index in group])
-        values = self.randomness.measure(exact, noise)
-        cliques, domain = [self.cells.cliques[index] for index in group], self.cells.workload.domain
-        self.outputs.append(RunOutput.of_draw(domain, cliques, values, noise, kind, chosen=chosen))
-        own = measurements_of(cliques, values, noise)
-        for index, measurement in zip(group, own, strict=True):
+        """Measure the cells of marginals by one draw: of several, by joint noise. ``kind`` names the draw where there
+        may be another."""
+        cliques = [self.cells.cliques[index] for index in group]
+        fresh = self.measure(cliques, self.by.noise_together(group, budget), kind, chosen=chosen)
+        for index, measurement in zip(group, fresh, strict=True):
             self._book(index, measurement)
-        self.sums.append(sum_of(own, noise))
 
     def _book(self, index: int, measurement: Measurement) -> None:
         """Note a measurement; of a marginal that was measured before, the mean by precision."""
-        before = self.measured.get(index)
+        before = self.by_index.get(index)
         if before is not None:
             whole = before.variance + measurement.variance
             share = before.variance / whole
             values = before.values + share * (measurement.values - before.values)
             measurement = Measurement(before.clique, values, before.variance * measurement.variance / whole)
-        self.measured[index] = measurement
+        self.by_index[index] = measurement
 
     def joint(self, pairs: Sequence[int], budget: Budget) -> None:
         """Measure all columns of two values and some of their pairs, and the number of events where it is not
@@ -368,7 +341,7 @@ class RunMeasurements:
         exact = self.own.read(self.counts, [*columns, *pairs])
         if self.public_total is None:
             terms.append(())
-            exact.append(int(self.counts[self.cells.part(columns[0])].sum()))
+            exact.append(int(self.counts[self.cells.cliques[columns[0]]].sum()))
         # Where there is no room for all pairs, earlier epochs say which ones are measured.
         some = [self.cells.cliques[i] for i in pairs] if len(pairs) < len(self.own.pairs) else []
         values, variance = self._sums(terms, exact, budget, some)
@@ -405,13 +378,13 @@ class RunMeasurements:
     ) -> tuple[list[float], float]:
         noise = self.by.sign_noise(budget, len(exact))
         values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
-        query = signs_query(self.cells.workload.domain, terms, chosen)
+        query = signs_query(self.domain, terms, chosen)
         self.outputs.append(RunOutput("signs", query, values, noise))
         return values.astype(np.float64).tolist(), max(noise.variance, MIN_VARIANCE)
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:
         one, two = (self.signs[column] for column in self.cells.cliques[index])
-        self.measured[index] = self.own.pair(index, total, one, two, product)
+        self.by_index[index] = self.own.pair(index, total, one, two, product)
 
 
 # A model's answers, moved so that their columns are as measured. Public: answers and measurements only.
@@ -696,7 +669,9 @@ class Runner:
             seen: number of events in the epochs that measured each followed marginal.
         """
         cells, k, own = self.followed.cells, design.k, self.signs
-        taken = RunMeasurements(self, cells, own, self.division, counts, randomness, public_total)
+        by_clique = {clique: counts[cells.part(i)] for i, clique in enumerate(cells.cliques)}
+        domain = self.followed.workload.domain
+        taken = RunMeasurements(domain, by_clique, randomness, public_total, by=self)
         start = known.bounded(PRIOR_BOUND)
         for group, budget in self.headline_budgets:
             taken.together(group, budget, "headline")
@@ -708,7 +683,7 @@ class Runner:
             taken.joint(pairs, division.joint_budget(design))
         for index in design.tests:
             # Measured, and not fitted: few records would leave their noise in the models of all later epochs.
-            taken.histogram(index, division.histogram_budget(design), chosen=True)
+            taken.together([index], division.histogram_budget(design), chosen=True)
         fitted = list(range(design.fixed))
         fitted += [index for index in self.followed.headlines if index not in fitted]
         room = TreeCapacity(cells.workload, self.max_cells, fitted)
@@ -725,7 +700,7 @@ class Runner:
     def _fit(self, taken: RunMeasurements, fitted: Sequence[int], start: Model) -> Model:
         return fit(
             self.followed.workload.domain,
-            [taken.measured[index] for index in fitted],
+            [taken.by_index[index] for index in fitted],
             total=taken.total[0],
             warm=start,
             iterations=self.iterations,
@@ -748,7 +723,7 @@ class Runner:
         """
         cells = self.followed.cells
         selector = Selector(self.budget.scaled(self.select_share / design.k))
-        variance = _mean_variance(taken) if taken.measured else self.noise(design).variance
+        variance = _mean_variance(taken) if taken.by_index else self.noise(design).variance
         bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
         expected = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
@@ -758,7 +733,7 @@ class Runner:
         numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
         chosen: list[int] = []
         left = np.ones(len(cells.cliques), dtype=bool)
-        left[list(taken.measured)] = False
+        left[list(taken.by_index)] = False
         for _ in range(take):
             allowed = room.within(np.flatnonzero(left))
             if not len(allowed):
@@ -776,7 +751,7 @@ class Runner:
         measured = np.zeros(len(cells.cliques), dtype=bool)
         variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
         repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
-        for index, own in with_margins(cells, taken.measured, repeated).items():
+        for index, own in with_margins(cells, taken.by_index, repeated).items():
             values[cells.part(index)] = own.values
             variances[index] = own.variance
             measured[index] = True
@@ -787,7 +762,7 @@ class Runner:
 
 def _mean_variance(taken: RunMeasurements) -> float:
     """The mean variance of the noise in one cell of what was measured."""
-    return sum(own.variance for own in taken.measured.values()) / len(taken.measured)
+    return sum(own.variance for own in taken.by_index.values()) / len(taken.by_index)
 
 
 def _rounds_of(k: int) -> list[int]:

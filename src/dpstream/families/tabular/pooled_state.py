@@ -1,22 +1,18 @@
-"""The state of a pooled stream, and its form as JSON and arrays."""
+"""The state of a pooled stream."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import Packed, unpack_fields
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
-from dpstream.families.tabular.pooled_estimates import ARRAYS, Estimates
-from dpstream.mechanisms.table_release import pack_models, unpack_models
+from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
-
-_FORMAT = 2
 
 
 @dataclass
@@ -140,59 +136,14 @@ def fresh_state(
     )
 
 
-def pack(state: PooledState) -> Packed:
-    """The state as JSON and arrays; models stand side by side."""
-    arrays: dict[str, NDArray[Any]] = {"base": state.base}
-    sides = []
-    for number, side in enumerate(state.sides):
-        arrays[f"side/{number}/counts"] = side.counts
-        arrays.update({f"side/{number}/{name}": own for name, own in side.estimates.arrays().items()})
-        sides.append({"total": side.total, "variance": side.variance, "rate": side.rate})
-    models, own = pack_models((*state.models, state.latest, state.table))
-    arrays.update(own)
-    meta = {
-        "format": _FORMAT,
-        "step": state.step,
-        "closed": state.closed,
-        "border": state.border,
-        "sides": sides,
-        "open_total": state.open_total,
-        "models": models,
-        "base": {"total": state.base_total, "variance": state.base_variance},
-    }
-    if state.ahead is not None:
-        arrays |= {"ahead/events": state.ahead.events, "ahead/columns": state.ahead.columns}
-    return Packed(meta, arrays)
-
-
 def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledState:
-    """The inverse of ``pack``; StoreDamagedError if the arrays do not fit the workload."""
-    meta, arrays = packed.meta, packed.arrays
-    models = unpack_models(meta["models"], arrays)
-    sides = []
-    for number, own in enumerate(meta["sides"]):
-        counts = arrays[f"side/{number}/counts"].copy()
-        if len(counts) != cells.total:
+    """The inverse of ``pack_fields``; StoreDamagedError if the arrays do not fit the workload."""
+    state = unpack_fields(PooledState, packed, cells=cells, season=season)
+    for side in state.sides:
+        if len(side.counts) != cells.total:
             raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
-        names = ARRAYS if season is None else (*ARRAYS, "spreads")
-        estimates = Estimates.of(cells, {name: arrays[f"side/{number}/{name}"] for name in names}, season)
-        sides.append(PooledSide(counts, estimates, own["total"], own["variance"], own["rate"]))
-    return PooledState(
-        step=meta["step"],
-        closed=meta["closed"],
-        border=meta["border"],
-        sides=tuple(sides),
-        open_total=meta["open_total"],
-        models=tuple(models[:-2]),
-        latest=models[-2],
-        table=models[-1],
-        base=arrays["base"].copy(),
-        base_total=meta["base"]["total"],
-        base_variance=meta["base"]["variance"],
-        ahead=Ahead(arrays["ahead/events"].copy(), arrays["ahead/columns"].copy())
-        if "ahead/events" in arrays
-        else None,
-    )
+        side.estimates.check()
+    return state
 
 
 # What the open epoch of a stream with a season lets expect. Public: it reads what closed epochs gave, and steps.

@@ -18,12 +18,12 @@ from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.objects import ObjectPath, asking, object_path
 from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.publisher import (
-    LAST_COMPARED,
     MANIFEST,
     STAYING,
     BesideFolder,
     Differences,
     Publisher,
+    compare_files,
     step_name,
 )
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
@@ -89,20 +89,13 @@ class Bucket:
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """As ``Publisher.compare``. Cost: one list of all objects, and what is read."""
-        differences: Differences = {}
-        read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
         with self._asking():
             steps = self._steps()
-            for step, files in committed.items():
-                for name, digest in files.items():
-                    if name not in steps.get(step, ()):
-                        differences[step, name] = "missing"
-                    elif step in read and self._digest(step, name) != digest:
-                        differences[step, name] = "changed"
-        for step in withdrawn:
-            for name in set(steps.get(step, ())) - STAYING:
-                differences[step, name] = "withdrawn"
-        return differences
+
+            def there(step: int) -> Collection[str]:
+                return steps.get(step, ())
+
+            return compare_files(committed, there, self._digest, deep=deep, withdrawn=withdrawn)
 
     def restore(self, step: int, names: Collection[str], make: Callable[[str], Content]) -> None:
         """Write the missing objects of a step, the manifest last; objects that exist are left alone."""

@@ -24,7 +24,7 @@ CATALOGUE = "catalogue.json"
 PARTS = "catalogue"
 #: How many steps a part has.
 PART = 100
-_FORMAT = 2
+_FORMAT = 1
 
 #: The entry of a step: ``step``, ``state``, ``kept``, ``manifest_sha256``; ``reason`` where it was withdrawn; ``files``
 #: where the step before was, whose table the changes of this one would give away: what stands here instead of the files

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
 from dpstream.io.libpq import connection_settings, failure
+from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
 from dpstream.io.sinks.feed import FeedRelease
 from dpstream.io.sinks.publisher import Differences
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.change_tables import ID, OP
+from dpstream.io.sinks.change_tables import ID, OP
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing
 from dpstream.io.sinks.publisher import MANIFEST, BesideFolder, Differences, Publisher, step_name
 from dpstream.io.sinks.release_reader import has_periods, read_table

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, check_local, read_bytes
-from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import listed_hashes
+from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.table_files import (
     FORMATS,
@@ -64,6 +64,38 @@ def published_steps(directory: Path) -> set[int]:
     """Steps that have a folder."""
     names = (path.name for path in directory.glob("step-*"))
     return {int(match[1]) for match in map(_STEP.fullmatch, names) if match is not None}
+
+
+def compare_files(
+    committed: Mapping[int, Mapping[str, str]],
+    there: Callable[[int], Collection[str]],
+    digest: Callable[[int, str], str | None],
+    *,
+    deep: bool,
+    withdrawn: Collection[int],
+) -> Differences:
+    """How the files that are somewhere differ from the published ones.
+
+    Args:
+        committed: step -> file -> SHA-256.
+        there: the names of a step's files. digest: the SHA-256 of one, None where it is gone.
+        deep: read the files of all steps; otherwise only those of the last few, and of the others find missing
+            files only.
+        withdrawn: steps of which only the manifest, the notice and the measurements may be there.
+    """
+    differences: Differences = {}
+    read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
+    for step, files in committed.items():
+        names = there(step)
+        for name, wanted in files.items():
+            if name not in names:
+                differences[step, name] = "missing"
+            elif step in read and digest(step, name) != wanted:
+                differences[step, name] = "changed"
+    for step in withdrawn:
+        for name in set(there(step)) - STAYING:
+            differences[step, name] = "withdrawn"
+    return differences
 
 
 def noticed(directory: Path) -> set[int]:
@@ -195,27 +227,13 @@ class Publisher:
     def compare(
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
-        """Find missing and changed files of published steps, and files of withdrawn steps that should be gone.
+        """Find missing and changed files of published steps, and files of withdrawn steps that should be gone: see
+        ``compare_files``."""
 
-        Args:
-            committed: step -> file -> SHA-256.
-            deep: read the files of all steps; otherwise only those of the last few, and of the others find missing
-                files only.
-            withdrawn: the withdrawn steps.
-        """
-        differences: Differences = {}
-        read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
-        for step, files in committed.items():
-            there = self._names(step)
-            for name, digest in files.items():
-                if name not in there:
-                    differences[step, name] = "missing"
-                elif step in read and file_sha256(self._directory / step_name(step) / name) != digest:
-                    differences[step, name] = "changed"
-        for step in withdrawn:
-            for name in self._names(step) - STAYING:
-                differences[step, name] = "withdrawn"
-        return differences
+        def digest(step: int, name: str) -> str | None:
+            return file_sha256(self._directory / step_name(step) / name)
+
+        return compare_files(committed, self._names, digest, deep=deep, withdrawn=withdrawn)
 
     def restore(
         self,

@@ -31,9 +31,9 @@ from dpstream.core.privacy import (
 )
 from dpstream.lab.audits.attack_families import attacked_stream, check_attackable, log_likelihood_ratio
 from dpstream.lab.audits.attack_streams import AttackedStream
+from dpstream.lab.audits.door import SameWords
 from dpstream.lab.audits.finding import Attacked, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import clopper_pearson
-from dpstream.lab.audits.transcript_tape import SameWords
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
 if TYPE_CHECKING:

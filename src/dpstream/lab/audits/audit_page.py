@@ -10,12 +10,14 @@ from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.version import __version__
 from dpstream.lab.audits.finding import AuditFinding, AuditLength
 from dpstream.tools.report.assembly import frame
-from dpstream.tools.report.markup import Html, element, fold, join, raw, table
+from dpstream.tools.report.markup import Html, element, fold, interval_table, join, table
 
 AUDIT_FORMAT = 1
 
@@ -84,25 +86,6 @@ class AuditReport:
             "findings": [finding.as_json() for finding in self.findings],
         }
 
-    def markdown(self) -> str:
-        """The report as a Markdown page."""
-        honest = [f for f in self.findings if not f.control]
-        controls = [f for f in self.findings if f.control]
-        lines = ["# Audit: does the program lose more privacy than it says?", "", *self._summary(), ""]
-        lines += self._how()
-        for title, kind in (
-            ("Attacks on releases", "attack"),
-            ("Exact losses", "exact"),
-            ("Lower bounds from runs", "empirical"),
-        ):
-            rows = [f for f in honest if f.kind == kind]
-            if rows:
-                lines += [f"## {title}", "", *_table(rows), ""]
-        if controls:
-            lines += ["## Controls: broken on purpose, to be caught", "", *_table(controls), ""]
-        lines += ["## Make it again", "", "```sh", self.command, "```", "", self._made(), ""]
-        return "\n".join(lines)
-
     def answer(self) -> tuple[str, str]:
         """The verdict in a word, and in a sentence."""
         if self.exceeding:
@@ -147,7 +130,7 @@ class AuditReport:
         what = (
             f"the stream {self.config} as it is configured"
             if self.config
-            else "the counters, selectors, panels, points, schedulers, classifiers, questions and whole streams of "
+            else "the counters, selectors, samplers, tables, panels, points, schedulers, classifiers and questions of "
             "this program"
         )
         return (
@@ -176,78 +159,6 @@ class AuditReport:
             + [self.scope] * bool(self.scope)
         )
 
-    def _summary(self) -> list[str]:
-        word, sentence = self.answer()
-        seen = self.seen()
-        return [
-            f"**What was asked.** {self.asked()}",
-            "",
-            f"**Answer: {word}.** {sentence}",
-            *(
-                ["", seen.replace("Can the audit see anything?", "**Can the audit see anything?**")]
-                if seen
-                else []
-            ),
-            "",
-            f"**What this does not show.** {self.limits()[0]}",
-            *(line for sentence in self.left_out for line in ("", f"**Not audited:** {sentence}.")),
-        ]
-
-    def _how(self) -> list[str]:
-        lines = [
-            "## How to read the tables",
-            "",
-            "*Claimed* is the promise. *Found* is what was measured: an exact loss, or a lower confidence bound from "
-            "many runs on two inputs that differ in one record. Found must not be above claimed, except for controls, "
-            "where it must. A lower bound well below the claim is no fault: it says how much this attack can see.",
-            "",
-        ]
-        if any("transcripts" in f.subject for f in self.findings):
-            lines += [
-                "Transcripts are whole outputs of tiny streams. The loss of each is exact; the table gives the largest "
-                "of those that were tried, so a loss above the claim would be certain, and one below it is no proof.",
-                "",
-            ]
-        if any(f.kind != "exact" for f in self.findings):
-            lines += [
-                "Bounds from runs: the attack is chosen on one part of the runs and judged on the others, by exact "
-                "binomial limits (Clopper and Pearson). The confidence stands in each row; chance alone accuses any "
-                f"honest mechanism of this whole page with probability {rounded_up(self.false_alarm)} at most.",
-                "",
-            ]
-        return [
-            *lines,
-            "Losses are epsilons unless the row says rho. The documentation explains the method (theory, auditing).",
-            "",
-        ]
-
-    def _made(self) -> str:
-        return (
-            f"The {self.length} form, dpstream {__version__}, {self.seconds:.0f} seconds. Noise is fresh in "
-            "every run, so bounds from runs differ a little each time."
-        )
-
-
-def _table(findings: Sequence[AuditFinding]) -> list[str]:
-    empirical = any(f.kind != "exact" for f in findings)
-    heads = (
-        ["subject", "claimed", "found", "verdict"] + (["runs", "confidence"] if empirical else []) + ["where"]
-    )
-    lines = [
-        "| " + " | ".join(heads) + " |",
-        "|---|---:|---:|---|" + ("---:|---|" if empirical else "") + "---|",
-    ]
-    # Sorted by subject, because the order of findings depends on the processes.
-    for f in sorted(findings, key=lambda finding: finding.subject.lower()):
-        unit = "" if f.unit == "epsilon" else " rho"
-        cells = [f.subject, f"{amount(f.claimed)}{unit}", f"{amount(f.found)}{unit}", verdict(f)]
-        if empirical:
-            runs = "" if f.runs is None else f"{f.runs:,}"
-            cells += [runs, "exact" if f.confidence is None else f"1 - {_error(f.confidence)}"]
-        cells.append(f.detail)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return lines
-
 
 def verdict(finding: AuditFinding) -> str:
     """The verdict in a word or three; a word in capitals is an alarm.
@@ -265,11 +176,6 @@ def verdict(finding: AuditFinding) -> str:
 def amount(value: float) -> str:
     """A loss with four digits, or the word "infinite"."""
     return "infinite" if math.isinf(value) else f"{value:.4g}"
-
-
-def _error(confidence: float) -> str:
-    """One minus the confidence, rounded up, without the stray digits of the floating-point subtraction."""
-    return rounded_up(float(f"{1 - confidence:.6g}"))
 
 
 def rounded_up(value: float) -> str:
@@ -300,17 +206,12 @@ def prepare_folder(folder: str | Path) -> Path:
     return place
 
 
-# Pictures of an audit: claimed and found as dots, a row for each family; attacks with what the claim allows.
-#
-# They are HTML and SVG with a style of their own, so that they look alike on the page of an audit and in the
-# documentation.
-
 #: Family of a finding, by how its subject begins.
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Attacks on the releases", ("attack",)),
     ("This configuration", ("configured",)),
     ("Counters", ("counter",)),
-    ("Selections", ("permute", "exponential")),
+    ("Noise and selections", ("permute", "exponential", "sampler", "choice")),
     ("Tables", ("DP-STabS", "baseline", "pooled", "AIM", "equal rows", "published files")),
     ("Tables by key (census)", ("census",)),
     ("Panels", ("window", "cumulative")),
@@ -319,42 +220,6 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Questions", ("run of tests", "analyst")),
 )
 _OTHERS = "Others"
-#: Where the claim's line stands, and what is lost several times or without end, in percents of the width.
-_CLAIM, _FAR, _END = 45.0, 90.0, 96.0
-#: Dots that are nearer to each other are one, which says how many.
-_BIN = 3.0
-
-STYLE = raw("""<style>
-.au { --au-ok: #0068a5; --au-bad: #b84e00; --au-line: #8a8a8a; --au-bg: rgba(128, 128, 128, .13); margin: 14px 0 6px; }
-@media screen and (prefers-color-scheme: dark) { .au { --au-ok: #5cb8ec; --au-bad: #f29651; } }
-.au-row { display: grid; grid-template-columns: minmax(8em, 15em) minmax(0, 1fr); gap: 2px 16px;
-  align-items: center; margin: 0 0 4px; }
-.au-row small { display: block; opacity: .8; font-size: .82em; line-height: 1.35; }
-.au-track { position: relative; height: 40px; background: var(--au-bg); border-radius: 8px; }
-.au-head .au-track { height: 20px; background: none; font-size: .8em; }
-.au-head span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
-.au-track u { position: absolute; top: 0; bottom: 0; width: 2px; margin-left: -1px; background: var(--au-line); }
-.au-track i, .au-track b { position: absolute; top: 50%; transform: translate(-50%, -50%); border-radius: 50%;
-  width: 12px; height: 12px; font: 600 11px/1 system-ui, sans-serif; display: grid; place-items: center;
-  print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-.au-track i { background: var(--au-ok); color: #fff; }
-.au-track i.bad { background: var(--au-bad); }
-.au-track b { border: 2px solid var(--au-bad); color: inherit; background: none; }
-.au-track s { position: absolute; top: 50%; height: 4px; margin-top: -2px; background: var(--au-ok); opacity: .5;
-  border-radius: 2px; }
-.au-key { display: flex; flex-wrap: wrap; gap: 4px 22px; font-size: .88em; margin: 8px 0 12px; }
-.au-key .au-track { display: inline-block; width: 16px; height: 14px; background: none; vertical-align: -2px;
-  margin-right: 5px; }
-.au-roc { display: block; width: 100%; max-width: 430px; font: 12px system-ui, sans-serif; }
-.au-roc path { fill: none; stroke-width: 1.6; }
-.au-roc .allowed { fill: var(--au-bg); stroke: var(--au-line); }
-.au-roc .own { stroke: var(--au-ok); }
-.au-roc .even { stroke: var(--au-line); stroke-dasharray: 3 4; }
-.au-roc text { fill: currentColor; }
-@media (max-width: 620px) { .au-row { grid-template-columns: minmax(0, 1fr);
-  } .au-head div:first-child { display: none; } }
-@media (prefers-color-scheme: dark) { .au-track i { color: #0c1216; } }
-</style>""")
 
 
 def family_of(finding: AuditFinding) -> str:
@@ -375,34 +240,15 @@ def families(findings: Sequence[AuditFinding]) -> dict[str, list[AuditFinding]]:
 
 
 def claimed_and_found(findings: Sequence[AuditFinding]) -> Html:
-    """A row of dots for each family: the loss that was found, as a multiple of the claim."""
-    head = _row(
-        "", [_word("0", 0.0), _word("the claim", _CLAIM), _word("2 ×", _FAR), _word("∞", 99.0)], "au-head"
-    )
-    rows = [_row(_label(name, own), _dots(own)) for name, own in families(findings).items()]
-    return element("div", _key(), head, rows, class_="au")
-
-
-def _key() -> Html:
-    return element(
-        "div",
-        element("span", _swatch("i"), "a real mechanism: at most the claim"),
-        element("span", _swatch("b"), "broken on purpose: must be beyond the claim"),
-        class_="au-key",
-    )
-
-
-def _swatch(name: str) -> Html:
-    return element("span", element(name, style="left:50%"), class_="au-track", aria_hidden="true")
-
-
-def _label(name: str, own: Sequence[AuditFinding]) -> Html:
-    real = [one for one in own if not one.control]
-    broken = len(own) - len(real)
-    most = max((_ratio(one) for one in real), default=0.0)
-    words = [f"{len(real)} real"] + ([f"up to {100 * most:.0f} % of the claim"] if real else [])
-    words += [f"{broken} broken, {sum(one.caught for one in own if one.control)} caught"] if broken else []
-    return element("span", element("strong", name), element("small", "; ".join(words)))
+    """A row for each family: how much of the claim is found, and whether what is broken was caught."""
+    rows = []
+    for name, own in families(findings).items():
+        real = [_ratio(one) for one in own if not one.control]
+        broken = [one.caught for one in own if one.control]
+        share = f"{100 * max(real):.0f} %" if real else ""
+        rows.append([name, str(len(real)), share, f"{sum(broken)} of {len(broken)}" if broken else ""])
+    heads = ["family", "real mechanisms", "most of a claim that is found", "broken ones caught"]
+    return table(heads, rows, caption="Claimed and found")
 
 
 def _ratio(one: AuditFinding) -> float:
@@ -411,95 +257,31 @@ def _ratio(one: AuditFinding) -> float:
     return one.found / one.claimed if one.claimed else math.inf
 
 
-def _place(ratio: float) -> float:
-    """
-    >>> _place(0.0), _place(1.0), _place(math.inf)
-    (1.5, 45.0, 96.0)
-    """
-    if ratio >= 2:
-        return _END
-    return 1.5 + (_CLAIM - 1.5) * ratio if ratio <= 1 else _CLAIM + (_FAR - _CLAIM) * (ratio - 1)
-
-
-def _dots(own: Sequence[AuditFinding]) -> list[Html]:
-    dots = [element("u", style=f"left:{_CLAIM}%")]
-    for control in (False, True):
-        bins: dict[int, list[AuditFinding]] = {}
-        for one in own:
-            if one.control == control:
-                # What lies beyond the claim never shares a dot with what does not.
-                place = _place(_ratio(one))
-                bins.setdefault(int(place // _BIN) + 1000 * one.caught, []).append(one)
-        for shared in bins.values():
-            place = sum(_place(_ratio(one)) for one in shared) / len(shared)
-            wide = 10 + min(20, round(4 * math.sqrt(len(shared) - 1)))
-            said = f"{len(shared)} of them" if len(shared) > 1 else shared[0].subject
-            bad = not control and any(one.caught for one in shared)
-            dots.append(
-                element(
-                    "b" if control else "i",
-                    str(len(shared)) if len(shared) > 2 else None,
-                    style=f"left:{place:.1f}%;width:{wide}px;height:{wide}px",
-                    title=said,
-                    class_="bad" if bad else None,
-                )
-            )
-    return dots
-
-
-def _row(label: Html | str, track: Sequence[Html], extra: str = "") -> Html:
-    return element(
-        "div",
-        element("div", label),
-        element("div", track, class_="au-track"),
-        class_=f"au-row {extra}".strip(),
-    )
-
-
-def _word(text: str, place: float) -> Html:
-    return element("span", text, style=f"left:{max(2.0, place)}%")
-
-
-def attack_dots(findings: Sequence[AuditFinding]) -> Html:
-    """A row for each attack: the share of right guesses, what the claim allows, and the same without noise."""
-    own = [one for one in findings if one.attack is not None]
-    low = min([0.4, *(1 / one.attack.values for one in own if one.attack is not None)])
-
-    def at(share: float) -> float:
-        return 2 + 96 * (max(low, share) - low) / (1 - low)
-
-    rows = []
-    for one in own:
-        made = one.attack
+def attack_table(findings: Sequence[AuditFinding]) -> list[Html]:
+    """The share of right guesses of each attack, with what the claim allows, and the same without noise."""
+    pictures, rows = [], []
+    for one in findings:
+        made, name = one.attack, one.subject.removeprefix("attack: ")
         assert made is not None
-        first, last = made.interval
-        name = one.subject.removeprefix("attack: ")
-        words = (
-            f"{100 * made.share:.0f} % of {made.made:,} guesses right"
-            if made.made
-            else "no guess worth making"
-        )
-        words += f"; by chance {100 / made.values:.0f} %, allowed {100 * made.allowed:.0f} %"
-        words += "; sees nothing here, nor without noise" if one.blind else ""
-        track = [
-            element("u", style=f"left:{at(made.allowed):.1f}%", title="what the claim allows"),
-            element("b", style=f"left:{at(made.without_noise):.1f}%", title="without noise"),
-        ]
         if made.made:
-            track += [
-                element("s", style=f"left:{at(first):.1f}%;width:{at(last) - at(max(low, first)):.1f}%"),
-                element("i", style=f"left:{at(made.share):.1f}%", class_="bad" if one.caught else None),
+            words = f"{100 * made.share:.0f} % of {made.made:,}"
+            pictures.append((name, words, made.share, (made.interval[1] - made.interval[0]) / 2))
+        blind = "; sees nothing here, nor without noise" if one.blind else ""
+        guessed = f"{100 * made.share:.0f} %" if made.made else "no guess worth making"
+        rows.append(
+            [
+                name,
+                f"{guessed}{blind}",
+                *(f"{100 * share:.0f} %" for share in (1 / made.values, made.allowed, made.without_noise)),
             ]
-        rows.append(_row(element("span", element("strong", name), element("small", words)), track))
-    marks = [_word(f"{100 * share:.0f} %", at(share)) for share in (0.25, 0.5, 0.75, 1.0) if share >= low]
-    key = element(
-        "div",
-        element("span", _swatch("i"), "right guesses, with limits of 95 %"),
-        element("span", _swatch("u"), "the most that the claim allows"),
-        element("span", _swatch("b"), "the same attack on releases without noise"),
-        class_="au-key",
-    )
-    return element("div", key, _row("", marks, "au-head"), rows, class_="au")
+        )
+    heads = ["attack", "right guesses", "by chance", "allowed by the claim", "without noise"]
+    parts = [interval_table(pictures, caption="Right guesses, with limits of 95 %")] if pictures else []
+    return [*parts, table(heads, rows, caption="Right guesses, and what is allowed")]
+
+
+#: False positive rates of a table of rates.
+_RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
 def rates(finding: AuditFinding) -> Html:
@@ -507,35 +289,28 @@ def rates(finding: AuditFinding) -> Html:
     made = finding.attack
     assert made is not None
     assert made.curve
-    side, edge = 300, 34
-
-    def path(points: Sequence[tuple[float, float]]) -> str:
-        return "M" + "L".join(f"{edge + side * f:.1f} {10 + side * (1 - t):.1f}" for f, t in points)
-
-    allowed = list(made.allowed_curve)
-    # The mirror of the region: who guesses the other way round.
-    under = [(1 - f, 1 - t) for f, t in allowed]
-    name = finding.subject.removeprefix("attack: ")
-    middle = min(made.curve, key=lambda point: abs(point[0] - 0.3))
-    svg = element(
-        "svg",
-        element("path", d=path([*allowed, *under]) + "Z", class_="allowed"),
-        element("path", d=path([(0, 0), (1, 1)]), class_="even"),
-        element("path", d=path(sorted(made.curve)), class_="own"),
-        element("text", "what the claim allows", x=edge + 0.08 * side, y=10 + 0.16 * side),
-        element("text", name, x=edge + side * middle[0] + 8, y=10 + side * (1 - middle[1]) + 16),
-        element("text", "taken for there, of those who are not", x=edge, y=side + 40),
-        element("text", "found, of those who are there", x=-(side + 10), y=14, transform="rotate(-90)"),
-        [element("text", f"{100 * x:.0f} %", x=edge + side * x - 9, y=side + 24) for x in (0.0, 0.5, 1.0)],
-        viewBox=f"0 0 {side + edge + 36} {side + 48}",
-        class_="au-roc",
-        role="img",
-        aria_label=f"{name}: true and false positive rates, inside the region that the claim allows",
-    )
-    return element("div", svg, class_="au")
+    rows = [
+        [
+            f"{100 * rate:.0f} %",
+            *(f"{100 * _at(curve, rate):.0f} %" for curve in (made.curve, made.allowed_curve)),
+        ]
+        for rate in _RATES
+    ]
+    heads = ["taken for there, of those who are not", "found, of those who are there", "allowed by the claim"]
+    return table(heads, rows, caption="Who is found")
 
 
-# The page of an audit: the answer first, a picture, and all details folded.
+def _at(curve: Sequence[tuple[float, float]], rate: float) -> float:
+    """The true positive rate at a false positive rate.
+
+    >>> _at([(0.0, 0.0), (0.5, 1.0), (1.0, 1.0)], 0.25)
+    0.5
+    """
+    known = sorted([(0.0, 0.0), *curve, (1.0, 1.0)])
+    return float(np.interp(rate, [false for false, _ in known], [true for _, true in known]))
+
+
+# The page of an audit: the answer first, what was found in short, and all details folded.
 
 
 _MARKER = "<!-- an audit by dpstream -->"
@@ -561,14 +336,13 @@ def audit_html(report: AuditReport) -> str:
     )
     sections = [element("section", element("h2", title), *content) for title, content in _sections(report)]
     title = "Audit" if report.config is None else f"Audit: {report.config}"
-    return frame(title, [STYLE], [head, element("main", sections)], _footer(report), marker=_MARKER)
+    return frame(title, [], [head, element("main", sections)], _footer(report), marker=_MARKER)
 
 
 def audit_body(report: AuditReport) -> str:
     """The same for a page of the documentation, which brings its own title and design."""
     word, sentence = report.answer()
     parts = [
-        STYLE,
         element("p", element("strong", word), " ", sentence),
         element("p", report.seen()) if report.seen() else None,
         element("p", report.asked()),
@@ -604,7 +378,7 @@ def _sections(report: AuditReport) -> list[tuple[str, list[Html]]]:
     others = [one for one in report.findings if one.kind != "attack"]
     if others:
         words = (
-            "Each dot is one subject: how much it loses, as a multiple of what it claims. A lower bound well below the "
+            "Of each family: how much of its claim a real mechanism loses at most. A lower bound well below the "
             "claim is no fault: it says how much this audit can see."
         )
         found.append(("Claimed and found", [element("p", words), claimed_and_found(others)]))
@@ -630,7 +404,7 @@ def _attacks(attacks: Sequence[AuditFinding]) -> list[Html]:
         "there; of a known record, which value one column has. Limits of 95 % count guesses as independent; what is "
         "proved does not."
     )
-    parts = [element("p", words), attack_dots(attacks)]
+    parts = [element("p", words), *attack_table(attacks)]
     if members:
         best = max(members, key=lambda one: (one.found, one.attack.share if one.attack else 0.0))
         name = best.subject.removeprefix("attack: ")
@@ -689,10 +463,9 @@ def _footer(report: AuditReport) -> tuple[str, ...]:
 
 
 def write_audit_report(report: AuditReport, folder: Path) -> tuple[Path, ...]:
-    """Write ``audit.html``, ``audit.md`` and ``audit.json``, and return their paths. Each replaces an older file
-    atomically."""
+    """Write ``audit.html`` and ``audit.json``, and return their paths. Each replaces an older file atomically."""
     body = json.dumps(report.as_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    files = {"audit.html": audit_html(report), "audit.md": report.markdown(), "audit.json": body}
+    files = {"audit.html": audit_html(report), "audit.json": body}
     for name, text in files.items():
         durable.replace_file(folder / name, text.encode(), mode=0o644)
     return tuple(folder / name for name in files)

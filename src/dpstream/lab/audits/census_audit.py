@@ -2,9 +2,7 @@
 
 * By integers: every stay within a number of steps, for several gaps, ratios and numbers of levels.
   The loss must not exceed the budget, and must reach it.
-* By transcripts, as for AIM (``aim_audit``): the plan's own code runs on a stream, recording choices and noise, and on
-  its neighbour, with the same choices and with the noise that makes every measurement and every count the same. If a
-  release differs all the same, the loss is infinite.
+* By transcripts of whole streams (see ``door``).
 
 Controls break the plan, or the reading of records, in the ways in which it is easiest to make mistakes.
 """
@@ -13,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -23,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import ZCDP, Event, HistogramsNoise, Noise, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
@@ -31,9 +29,9 @@ from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of
 from dpstream.families.census.cohorts import Cohort
-from dpstream.lab.audits.door import stream_loss
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.transcript_tape import each_alone
+from dpstream.lab.audits.controls import LoneHistograms, QuietNoise
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
 from dpstream.mechanisms.aim import AIMPlan, AIMRun
 from dpstream.mechanisms.measured_cells import MeasuredCells
 
@@ -367,7 +365,6 @@ _GRIDS: dict[AuditLength, tuple[int, tuple[int, ...], tuple[int, ...], tuple[Any
     "short": (18, (1, 3), (2,), (1, 2)),
     "long": (60, tuple(range(1, 10)), (2, 4), (1, 2, "unlimited")),
 }
-_TRANSCRIPTS: dict[AuditLength, int] = {"short": 1, "long": 20}
 #: Audits by integers of any steps of censuses and counts: how many choices, and steps.
 _ANY_TIMES: dict[AuditLength, tuple[int, int]] = {"short": (2, 12), "long": (12, 24)}
 _PLANS: dict[str, dict[str, Any]] = {
@@ -395,37 +392,63 @@ def audit_census(
         progress(subject)
         yield exact_stays(at_times(CountedPlan, times), subject, steps, (2,), (2,), 2)
     yield from _broken_stays(progress)
-    runs = _TRANSCRIPTS[length]
+    yield from _TRANSCRIPTS(length, randomness, progress)
+
+
+def census_subjects() -> Iterator[Subject]:
+    """Whole streams: both budgets and relations, with and without selections and headlines; then controls."""
+    nothing = _PLANS["nothing selected"]
+    times = rare_times(TRANSCRIPT_STEPS)
     for budget in (PureDP.of(2), ZCDP.of("1/2")):
         for unit in (Record(), Record("replace")):
             together = {"headlines together": _JOINT} if isinstance(budget, PureDP) else {}
             for how, options in (_PLANS | together).items():
                 plan = transcript_plan(CensusPlan, budget, unit, **options)
-                subject = f"census, {budget}, {unit.name}, {how}"
-                progress(subject)
-                yield exact_census(plan, runs, randomness, subject)
-        between = at_times(CensusPlan, rare_times(TRANSCRIPT_STEPS))
-        plan = transcript_plan(between, budget, Record(), **_PLANS["nothing selected"])
-        subject = f"census, {budget}, {Record().name}, departures counted between censuses"
-        progress(subject)
-        yield exact_census(plan, runs, randomness, subject)
-    subject = "census with departures counted between censuses and at one"
-    progress(f"control: {subject}")
-    twice = at_times(PublishedTwice, rare_times(TRANSCRIPT_STEPS))
-    plan = transcript_plan(twice, PureDP.of(2), Record(), **_PLANS["nothing selected"])
-    yield exact_census(plan, 1, randomness, subject, control=True)
-    scenes: list[tuple[str, type[CensusPlan], dict[str, Any], dict[str, Any]]] = [
-        ("joint headlines drawn apart", _HeadlinesApart, _JOINT, {}),
-        ("a window that begins too early", _EarlyPlan, {}, {}),
-        ("2/3 of the noise", _QuietPlan, {}, {}),
-        ("headlines beside the budget", _HeadlinesBeside, {}, {}),
-        ("rounds by the private number of records", _KnowingPlan, {}, {"first": _border_of_rounds()}),
-        ("a first step that an update within a step renews", CensusPlan, {}, {"renewed": True}),
-    ]
-    for name, kind, options, scene in scenes:
-        progress(f"control: census with {name}")
-        plan = transcript_plan(kind, PureDP.of(2), Record(), **options)
-        yield exact_census(plan, 1, randomness, f"census with {name}", control=True, **scene)
+                yield census_subject(plan, f"census, {budget}, {unit.name}, {how}")
+        plan = transcript_plan(at_times(CensusPlan, times), budget, Record(), **nothing)
+        name = f"census, {budget}, {Record().name}, departures counted between censuses"
+        yield census_subject(plan, name)
+    twice = transcript_plan(at_times(PublishedTwice, times), PureDP.of(2), Record(), **nothing)
+    name = "census with departures counted between censuses and at one"
+    yield census_subject(twice, name, control=True)
+    usual = transcript_plan(CensusPlan, PureDP.of(2), Record())
+    joint = transcript_plan(CensusPlan, PureDP.of(2), Record(), **_JOINT)
+    for name, broken, more in (
+        ("joint headlines drawn apart", joint, {"wrap": LoneHistograms}),
+        ("a window that begins too early", rebuilt(_EarlyPlan, usual), {}),
+        ("2/3 of the noise", usual, {"wrap": QuietNoise}),
+        ("headlines beside the budget", rebuilt(_HeadlinesBeside, usual), {}),
+        (
+            "rounds by the private number of records",
+            rebuilt(_KnowingPlan, usual),
+            {"first": _border_of_rounds()},
+        ),
+        ("a first step that an update within a step renews", usual, {"renewed": True}),
+    ):
+        yield census_subject(broken, f"census with {name}", control=True, **more)
+
+
+_TRANSCRIPTS = transcripts_of(census_subjects, 2, 21)
+
+
+def census_subject(
+    plan: CensusPlan, name: str, *, first: int = 60, renewed: bool = False, **more: Any
+) -> Subject:
+    """Several stays with updates, in both orders of neighbours.
+
+    Args:
+        first: records that others have at step 1.
+        renewed: see ``keyed_ends``.
+    """
+
+    def pairs() -> Iterator[Pair]:
+        for comes, leaves in ((1, 6), (3, None), (7, 8)):
+            runs = neighbours(plan, comes, leaves, first, renewed=renewed)
+            where = f"a stay of steps {comes} to {leaves or 'the end'}"
+            yield stream_pair(plan, where, *runs)
+            yield stream_pair(plan, where, *runs[::-1])
+
+    return Subject(name, plan.budget, pairs, **more)
 
 
 # By integers.
@@ -581,52 +604,11 @@ def _limited(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
 # By transcripts.
 
 
-def exact_census(
-    plan: CensusPlan,
-    transcripts: int,
-    randomness: Randomness,
-    subject: str,
-    *,
-    control: bool = False,
-    first: int = 60,
-    renewed: bool = False,
-) -> AuditFinding:
-    """The largest loss over several stays with updates, both orders of neighbours, and transcripts.
-
-    Args:
-        first: records that others have at step 1.
-        renewed: see ``keyed_ends``.
-    """
-    began, worst, tried = time.perf_counter(), Largest(), 0
-    for comes, leaves in ((1, 6), (3, None), (7, 8)):
-        base, other = neighbours(plan, comes, leaves, first, renewed=renewed)
-        for one, two in ((base, other), (other, base)):
-            for _ in range(transcripts + 1):
-                tried += 1
-                worst.see(stream_loss(plan, one, two, randomness), f"steps {comes} to {leaves or 'the end'}")
-    return AuditFinding.exact(
-        began,
-        subject=f"{subject}, transcripts",
-        claimed=plan.budget,
-        found=worst.loss,
-        control=control,
-        detail=f"{tried} transcripts of {TRANSCRIPT_STEPS} steps; most with a stay of {worst.where}",
-    )
-
-
 class _EarlyPlan(CensusPlan):
     """BROKEN: see ``_EarlyWindow``."""
 
     def window(self, state: CensusState, level: int) -> int:
         return last_of(state.last, level) - 1
-
-
-class _QuietPlan(CensusPlan):
-    """BROKEN: every census has the noise of a census with 3/2 of the budget."""
-
-    def run_of(self, level: int) -> AIMPlan:
-        own = super().run_of(level)
-        return own.recipe.calibrate(own.workload, own.budget.scaled(Fraction(3, 2)), own.unit)
 
 
 class _HeadlinesBeside(CensusPlan):
@@ -644,22 +626,6 @@ class _HeadlinesBeside(CensusPlan):
         return own.recipe.calibrate(own.workload, self.amounts.of_level(level), own.unit)
 
 
-class _ApartTerms(CensusTerms):
-    """BROKEN: see ``_HeadlinesApart``."""
-
-    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        return each_alone(super().joint_noise(budget, sizes))
-
-
-class _HeadlinesApart(CensusPlan):
-    """BROKEN: headlines that share a joint draw get separate noise; all else is as it should be."""
-
-    @cached_property
-    def terms(self) -> CensusTerms:
-        honest = CensusPlan(self.recipe, self.budget, self.unit, self.horizon).terms
-        return _ApartTerms(**{one.name: getattr(honest, one.name) for one in fields(honest) if one.init})
-
-
 class _KnowingRun(AIMPlan):
     """BROKEN: how many rounds there are follows from the exact number of records."""
 
@@ -671,8 +637,8 @@ class _KnowingPlan(CensusPlan):
     """BROKEN: see ``_KnowingRun``."""
 
     def run_of(self, level: int) -> AIMPlan:
-        own = super().run_of(level)
-        return _KnowingRun(own.recipe, own.workload, own.budget, own.unit)
+        made: AIMPlan = rebuilt(_KnowingRun, super().run_of(level))
+        return made
 
 
 def _border_of_rounds() -> int:

@@ -23,7 +23,7 @@ from dpstream.lab.audits.attack_families import NothingToAttackError, attacked_s
 from dpstream.lab.audits.attack_streams import steps_of
 from dpstream.lab.audits.attacks import MINUTES, attacks_of
 from dpstream.lab.audits.controls import broken_quiet_counter
-from dpstream.lab.audits.door import Door, Transcript, record, replay, transcript_loss
+from dpstream.lab.audits.door import Door, Transcript, record, replay, stream_run, transcript_loss
 from dpstream.lab.audits.exact import exact_counter
 from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.lab.audits.samplers_audit import audit_samplers
@@ -358,9 +358,8 @@ def _samplers(config: Config) -> Audit:
         progress("one run, for the laws of what it draws")
         base = _start(config)
         pair = next(iter(invented_pairs(config)))
-        yield from audit_samplers(
-            record(config.plan(), pair.base, randomness, base).door, randomness, progress
-        )
+        drawn = record(stream_run(config.plan(), pair.base, base), randomness)
+        yield from audit_samplers([drawn.door], randomness, progress)
 
     return samplers
 
@@ -419,9 +418,9 @@ class _StreamAudit:
     def _compare(self, pair: Pair) -> None:
         plan, start, pure = self.plan, self.start, isinstance(self.plan.budget, PureDP)
         if self._first is None or self._first[0] is not pair.base:
-            self._first = (pair.base, record(plan, pair.base, self.randomness, start))
+            self._first = (pair.base, record(stream_run(plan, pair.base, start), self.randomness))
         first = self._first[1]
-        second, differs = replay(plan, first, pair.other, start)
+        second, differs = replay(stream_run(plan, pair.other, start), first)
         if differs:
             self._see(pair.kind, math.inf, f"{pair.name}: {differs}")
             return
@@ -429,11 +428,11 @@ class _StreamAudit:
             self._see("far", 0.0, pair.name)
             if not self.compared["leak"]:
                 leaking = _Leaking(plan)
-                told = record(leaking, pair.base, self.randomness, start)
-                words = replay(leaking, told, pair.other, start)[1]
+                told = record(stream_run(leaking, pair.base, start), self.randomness)
+                words = replay(stream_run(leaking, pair.other, start), told)[1]
                 self._see("leak", math.inf if words else 0.0, words)
             return
-        self._see(pair.kind, transcript_loss(first, second, pure=pure), pair.name)
+        self._see(pair.kind, transcript_loss(first, second, pure=pure).total, pair.name)
         unit = plan.unit
         if pair.kind == "near" and isinstance(unit, User) and plan.reads == "counts":
             # A bound that lets one of a hundred more through would drown in the loss of a transcript.

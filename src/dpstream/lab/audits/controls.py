@@ -6,7 +6,7 @@ nothing outside the audits imports them.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,13 +22,14 @@ from dpstream.core.privacy import (
     Budget,
     CubeNoise,
     DiscreteGaussian,
+    DiscreteLaplace,
     Event,
     HistogramsNoise,
     Noise,
     PureDP,
     Randomness,
 )
-from dpstream.lab.audits.transcript_tape import SameWords, each_alone
+from dpstream.lab.audits.door import SameWords
 from dpstream.mechanisms.selector import Selector
 
 #: Noise of 2/3 of the right scale costs 3/2 of the epsilon and 9/4 of the rho.
@@ -94,6 +95,10 @@ class QuietNoise(SameWords):
         """Measure with 2/3 of the scale."""
         return self._inner.measure(exact, _quieter(noise))
 
+    def limits(self, limit: int, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Noisy limits with 2/3 of the scale."""
+        return self._inner.limits(limit, _quieter(noise), size)
+
 
 def _quieter(noise: Any) -> Any:
     if isinstance(noise, DiscreteGaussian):
@@ -102,11 +107,37 @@ def _quieter(noise: Any) -> Any:
 
 
 class LoneHistograms(SameWords):
-    """BROKEN: histograms of one joint draw get separate noise, each as if it were the only one."""
+    """BROKEN: histograms of one joint draw get separate noise, each as if it were the only one.
+
+    Args:
+        only: the law of which this is so; None: of all.
+    """
+
+    def __init__(self, inner: Randomness, only: AnyNoise | None = None) -> None:
+        super().__init__(inner)
+        self._only = only
 
     def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
         """Measure with the loss of separate histograms."""
-        return self._inner.measure(exact, each_alone(noise) if isinstance(noise, HistogramsNoise) else noise)
+        if isinstance(noise, HistogramsNoise) and self._only in (None, noise):
+            noise = _EachAlone(noise.scale, noise.sizes, noise.level)
+        return self._inner.measure(exact, noise)
+
+
+@dataclass(frozen=True)
+class _EachAlone(HistogramsNoise):
+    def norm(self, moved: NDArray[np.int64]) -> int:
+        return int(np.abs(moved).sum())
+
+
+class LoneSums(SameWords):
+    """BROKEN: sums that share a joint draw get separate noise, each as if it were the only one that a record moves."""
+
+    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+        """Measure with separate noise."""
+        return self._inner.measure(
+            exact, DiscreteLaplace(noise.scale) if isinstance(noise, CubeNoise) else noise
+        )
 
 
 class ReusedNoise(SameWords):

@@ -1,19 +1,20 @@
-"""A door that records what passes it, and the exact loss of whole streams between two runs through such doors.
+"""A door that records what passes it, and the exact loss of whole runs between two such doors.
 
-All that a stream reveals follows from its measurements, its choices and public facts. The plan's own code runs twice:
-on a stream, through a door that records the exact values and the law of each measurement and the law of each choice;
-and on another stream, through a door that gives the same noisy values and makes the same choices. Every release must
-then be the same, bit for bit, *whatever* the two streams hold: else private information reached it other than through
-the door. For neighbours the loss is known exactly, too: from the difference of the exact values and of the laws.
+All that a mechanism reveals follows from its measurements, its choices and public facts. The mechanism's own code runs
+twice: on its records, through a door that records the exact values and the law of each measurement and the law of each
+choice; and on other records, through a door that gives the same noisy values and makes the same choices. Everything
+that is released must then be the same, bit for bit, *whatever* the records are: else private information reached it
+other than through the door. For neighbours the loss is known exactly, too: from the difference of the exact values and
+of the laws.
 
-Noise that is drawn beside the door (``loose``), as counters and tests of thresholds do, is only recorded: what it
-costs is known to the audits of these parts.
+Noisy limits of tests are given again and their laws recorded: what tests cost is for the audits of the tests. Noise
+that is drawn otherwise (``loose``) makes the loss infinite.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -28,10 +29,10 @@ from dpstream.core.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
     HistogramsNoise,
+    Noise,
     PureDP,
     Randomness,
 )
-from dpstream.lab.audits.transcript_tape import joint_loss
 
 
 def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequence[NoisyCounts]) -> bool:
@@ -93,18 +94,39 @@ class _OtherTranscriptError(Exception):
     """The second stream asks for what the first one never measured or chose."""
 
 
+class SameWords(Randomness):
+    """Randomness with the random words and the choices of ``inner``; subclasses change the noise."""
+
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self._inner = inner
+
+    def choose(self, choice: Callable[[], int], law: Callable[[], Floats]) -> int:
+        """The choice of ``inner``."""
+        return self._inner.choose(choice, law)
+
+
+#: Noise that leans to one side is moved by so many standard deviations.
+_LEAN = 4
+
+
 class Door(Randomness):
     """Records measurements and choices; with a script, gives those of the script.
 
     Public random words come from a seed of their own, so that both runs have the same ones.
+
+    Args:
+        lean: the sign that all independent noise of measurements gets: rare outcomes, but possible ones. 0: as drawn.
     """
 
-    def __init__(self, seed: bytes, script: Door | None = None) -> None:
+    def __init__(self, seed: bytes, script: Door | None = None, lean: int = 0) -> None:
         super().__init__(_no_source)
         self._public, self._noise = Randomness.seeded(seed), Randomness.seeded(seed + b"noise")
-        self._choosing, self._script = False, script
+        self._choosing, self._script, self._lean = False, script, lean
         self.measured: list[Measured] = []
         self.choices: list[Choice] = []
+        #: Noisy limits of tests: the law, and the noise.
+        self.limited: list[tuple[Noise, Ints]] = []
         #: Laws that were drawn beside the door.
         self.loose: list[AnyNoise] = []
 
@@ -122,10 +144,25 @@ class Door(Randomness):
         self.loose.append(noise)
         return self._noise.draw_joint(noise)
 
+    def limits(self, limit: int, noise: Noise, size: int) -> Ints:
+        """Fresh noisy limits, or the script's."""
+        if self._script is None:
+            drawn = self._noise.draw(noise, size)
+        else:
+            given = self._script.limited[len(self.limited) :][:1]
+            if not given or given[0][0] != noise or len(given[0][1]) != size:
+                raise _OtherTranscriptError
+            drawn = given[0][1]
+        self.limited.append((noise, drawn))
+        return limit + drawn
+
     def measure(self, exact: Ints, noise: AnyNoise) -> Ints:
         """A fresh measurement, or the script's."""
         if self._script is None:
             noisy = self._noise.measure(exact, noise)
+            if self._lean and isinstance(noise, DiscreteLaplace | DiscreteGaussian):
+                far = math.ceil(_LEAN * noise.variance**0.5)
+                noisy = exact + self._lean * (np.abs(noisy - exact) + far)
         else:
             if isinstance(noise, HistogramsNoise):
                 noise.check(exact)
@@ -158,7 +195,12 @@ class Door(Randomness):
         return chosen
 
 
-def _as_it_is(randomness: Randomness) -> Randomness:
+#: What is released, part by part, by one run with this randomness.
+Run = Callable[[Randomness], Iterable[Sequence[NDArray[Any]]]]
+
+
+def as_it_is(randomness: Randomness) -> Randomness:
+    """No wrap."""
     return randomness
 
 
@@ -179,76 +221,131 @@ class Streamed(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Transcript:
-    """One run: what passed its door, and everything that each step released."""
-
-    seed: bytes
-    door: Door
-    released: list[list[NDArray[Any]]]
-
-
-def record(
-    plan: Streamed,
-    batches: Iterable[Any],
-    randomness: Randomness,
-    base: StartTable | None = None,
-    wrap: Wrap = _as_it_is,
-) -> Transcript:
-    """A random transcript of a stream.
+def stream_run(plan: Streamed, batches: Iterable[Any], base: StartTable | None = None) -> Run:
+    """A run of a stream: everything that each step releases.
 
     Args:
         base: the table that it begins with.
-        wrap: replaces the door that the plan gets (for controls).
+    """
+
+    def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
+        state = plan.start() if base is None else plan.start_from(base)  # type: ignore[attr-defined]
+        for batch in batches:
+            yield released_arrays(plan.step(state, batch, randomness))
+
+    return run
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """One run: what passed its door, and everything that was released, part by part."""
+
+    seed: bytes
+    door: Door
+    released: list[Sequence[NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of one transcript: of its measurements, and of its choices."""
+
+    measured: float
+    chosen: float
+
+    @property
+    def total(self) -> float:
+        """Of both together."""
+        return self.measured + self.chosen
+
+
+def record(run: Run, randomness: Randomness, wrap: Wrap = as_it_is, lean: int = 0) -> Transcript:
+    """A random transcript of a run.
+
+    Args:
+        wrap: replaces the door that the mechanism gets (for controls).
+        lean: see ``Door``.
     """
     seed = randomness.words(4).tobytes()
-    door = Door(seed)
-    return Transcript(seed, door, list(_releases(plan, batches, wrap(door), base)))
+    door = Door(seed, lean=lean)
+    return Transcript(seed, door, [_copied(part) for part in run(wrap(door))])
 
 
-def replay(
-    plan: Streamed,
-    first: Transcript,
-    batches: Iterable[Any],
-    base: StartTable | None = None,
-    wrap: Wrap = _as_it_is,
-) -> tuple[Transcript, str]:
-    """The run of another stream with the measurements and choices of the first one; and what it reveals all the same,
-    or an empty text."""
+def replay(run: Run, first: Transcript, wrap: Wrap = as_it_is) -> tuple[Transcript, str]:
+    """A run on other records with the measurements and choices of the first one; and what it reveals all the same, or
+    an empty text."""
     door = Door(first.seed, first.door)
-    released: list[list[NDArray[Any]]] = []
-    again = Transcript(first.seed, door, released)
+    released: list[Sequence[NDArray[Any]]] = []
+    second = Transcript(first.seed, door, released)
     try:
-        for own in _releases(plan, batches, wrap(door), base):
+        for part in run(wrap(door)):
             expected = first.released[len(released)]
-            released.append(own)
-            if len(own) != len(expected) or not all(map(np.array_equal, own, expected)):
-                return again, f"the release of step {len(released)} differs"
+            released.append(_copied(part))
+            if len(part) != len(expected) or not all(map(np.array_equal, part, expected)):
+                return second, f"the release of step {len(released)} differs"
     except _OtherTranscriptError:
-        return again, f"step {len(released) + 1} measures or chooses something else"
+        return second, f"step {len(released) + 1} measures or chooses something else"
     one, two = first.door, door
     if (
         len(one.measured) != len(two.measured)
         or len(one.choices) != len(two.choices)
+        or len(one.limited) != len(two.limited)
         or one.loose != two.loose
     ):
-        return again, "the numbers of measurements or choices differ"
-    return again, ""
+        return second, "the numbers of measurements or choices differ"
+    return second, ""
 
 
-def transcript_loss(first: Transcript, second: Transcript, *, pure: bool) -> float:
+def _copied(part: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    return [array.copy() for array in part]
+
+
+def transcript_loss(first: Transcript, second: Transcript, *, pure: bool) -> Loss:
     """The loss of one transcript of neighbours.
 
     Of each measurement the largest over all values that its noise could have had; of each choice (pure) the largest
     log-ratio of an outcome, or (zCDP) the squared range of its privacy loss, divided by 8 (Cesar, Rogers 2021).
     """
-    loss = 0.0
-    for one, other in zip(first.door.measured, second.door.measured, strict=True):
-        loss += _measured_loss(one.noise, other.exact - one.exact)
-    for here, there in zip(first.door.choices, second.door.choices, strict=True):
-        ratio = np.log(here.law) - np.log(there.law)
-        loss += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
-    return loss
+    measured = sum(
+        measured_loss(one.noise, other.exact - one.exact)
+        for one, other in zip(first.door.measured, second.door.measured, strict=True)
+    )
+    chosen = sum(
+        choice_loss(here.law, there.law, pure=pure)
+        for here, there in zip(first.door.choices, second.door.choices, strict=True)
+    )
+    return Loss(measured, chosen)
+
+
+def choice_loss(law: Floats, other: Floats, *, pure: bool) -> float:
+    """The loss of a choice with these probabilities on two neighbours (see ``transcript_loss``)."""
+    ratio = np.log(law) - np.log(other)
+    return float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
+
+
+def measured_loss(noise: AnyNoise, moved: Ints) -> float:
+    """The largest loss of one measurement whose exact values move so; infinite where no noise makes up for it."""
+    change = np.abs(moved)
+    if isinstance(noise, HistogramsNoise):
+        sums = np.add.reduceat(moved, noise.starts)
+        if (sums != (0 if noise.level else sums[0])).any():
+            return math.inf
+        return float(noise.norm(moved) / noise.scale)
+    if isinstance(noise, CubeNoise):
+        return float(change.max() / noise.scale)
+    if isinstance(noise, DiscreteLaplace):
+        return float(change.sum() / noise.scale)
+    assert isinstance(noise, DiscreteGaussian)
+    return float((change**2).sum() / (2 * noise.sigma_squared))
+
+
+def run_loss(
+    base: Run, other: Run, randomness: Randomness, *, pure: bool, wrap: Wrap = as_it_is, lean: int = 0
+) -> Loss:
+    """The largest loss of one random transcript of ``base`` against ``other``; infinite where something is revealed
+    beside the door."""
+    first = record(base, randomness, wrap, lean)
+    second, differs = replay(other, first, wrap)
+    return Loss(math.inf, 0.0) if differs or first.door.loose else transcript_loss(first, second, pure=pure)
 
 
 def stream_loss(
@@ -256,27 +353,11 @@ def stream_loss(
     base: Iterable[Any],
     neighbour: Iterable[Any],
     randomness: Randomness,
-    wrap: Wrap = _as_it_is,
+    wrap: Wrap = as_it_is,
 ) -> float:
-    """The largest loss of one random transcript of ``base`` against ``neighbour``, in the unit of the plan's budget;
-    infinite where something is revealed beside the door."""
-    first = record(plan, base, randomness, wrap=wrap)
-    second, differs = replay(plan, first, neighbour, wrap=wrap)
-    pure = isinstance(plan.budget, PureDP)
-    return math.inf if differs or first.door.loose else transcript_loss(first, second, pure=pure)
-
-
-def beside_the_door(
-    plan: Streamed,
-    base: Sequence[Any],
-    others: Iterable[Sequence[Any]],
-    randomness: Randomness,
-    wrap: Wrap = _as_it_is,
-) -> str:
-    """What streams with other records reveal though their measurements and choices are those of ``base``; empty:
-    nothing."""
-    first = record(plan, base, randomness, wrap=wrap)
-    return next((words for other in others if (words := replay(plan, first, other, wrap=wrap)[1])), "")
+    """As ``run_loss``, of a stream, in the unit of the plan's budget."""
+    runs = stream_run(plan, base), stream_run(plan, neighbour)
+    return run_loss(*runs, randomness, pure=isinstance(plan.budget, PureDP), wrap=wrap).total
 
 
 def drawn_and_published(
@@ -287,26 +368,6 @@ def drawn_and_published(
     for batch in batches:
         published += plan.step(state, batch, door).noisy_counts
     return [(one.noise, one.noisy) for one in door.measured], published
-
-
-def _measured_loss(noise: AnyNoise, moved: Ints) -> float:
-    change = np.abs(moved)
-    if isinstance(noise, HistogramsNoise):
-        return joint_loss(noise, moved)
-    if isinstance(noise, CubeNoise):
-        return float(change.max() / noise.scale)
-    if isinstance(noise, DiscreteLaplace):
-        return float(change.sum() / noise.scale)
-    assert isinstance(noise, DiscreteGaussian)
-    return float((change**2).sum() / (2 * noise.sigma_squared))
-
-
-def _releases(
-    plan: Streamed, batches: Iterable[Any], door: Randomness, base: StartTable | None
-) -> Iterable[list[NDArray[Any]]]:
-    state = plan.start() if base is None else plan.start_from(base)  # type: ignore[attr-defined]
-    for batch in batches:
-        yield released_arrays(plan.step(state, batch, door))
 
 
 def _no_source(_n: int) -> NoReturn:

@@ -1,10 +1,8 @@
 """The exact loss of private classifiers, when one record of a small database is replaced, with its label.
 
-A run releases whole numbers (its coefficients on a grid) with one draw of noise each. The running code runs with noise
-of 0, which shows the numbers before noise, and a tape records the laws of the noise. With independent discrete Laplace
-noise the largest log-ratio between two neighbours is exactly ``sum |difference| / scale``; with discrete Gaussian noise
-``rho`` is ``sum difference^2 / (2 sigma^2)``. The databases are chosen so that the bound is nearly reached: columns of
-two values, so that one record moves all coefficients alike, and strong regularisation.
+A run measures whole numbers (its coefficients on a grid) with one draw of noise each; a door shows the numbers and the
+law of the noise. The databases are chosen so that the bound is nearly reached: columns of two values, so that one
+record moves all coefficients alike, and strong regularisation.
 """
 
 from __future__ import annotations
@@ -20,20 +18,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.checks import NoiseTape
-from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Noise, PureDP, Randomness, noise_for
+from dpstream.core.privacy import ZCDP, Budget, Noise, PureDP, Randomness, noise_for
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import BBScheduler, Database
 from dpstream.families.growing.erm import ERM, ErmRun, FeatureMap, LossName
 from dpstream.families.growing.erm_stream import ClassifierPlan, ClassifierSynthesis
 from dpstream.families.growing.growing_plan import GrowingState
-from dpstream.lab.audits.door import beside_the_door, stream_loss
+from dpstream.lab.audits.door import Door, Measured, measured_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.lab.audits.growing_audit import growing_subject
+from dpstream.lab.audits.transcripts import Subject, rebuilt, transcripts_of
 
 _RECORDS = 24
-#: Streams of other records: a bit of a count is the same in all of them with a probability of 2^-8 at most.
-_OTHERS = 8
 _DOMAIN = Domain(("a", "b", "label"), (2, 2, 2))
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
 
@@ -50,13 +46,7 @@ def audit_classifiers(
             yield exact_classifier(
                 ERM(features, loss, lam=lam), budget, f"classifier {loss}, lam {lam or 'chosen'}"
             )
-    progress("streams of classifiers")
-    for budget in _BUDGETS:
-        plan = BBScheduler(ERM(features, "svm", lam=1.0), 8, gamma="1/2").calibrate(budget)
-        assert isinstance(plan, ClassifierPlan)
-        yield exact_stream(plan, f"stream of classifiers, {budget}", randomness)
-    tells = _TellsParity(plan.budget, plan.unit, plan.horizon, plan.box, plan.schedule, plan.word)
-    yield exact_stream(tells, "stream of classifiers, parity of a count", randomness, control=True)
+    yield from _STREAMS(length, randomness, progress)
     progress("controls of classifiers")
     for budget in _BUDGETS:
         quiet = _Quiet(features, "svm", lam=1.0)
@@ -76,21 +66,20 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
     databases = [np.tile(one, (_RECORDS, 1)) for one in every[::3]]
     databases.append(np.stack([every[i % len(every)] for i in range(_RECORDS)]))
     for number, records in enumerate(databases):
-        rounded, noise = [], None
+        measured = list[Measured]()
         try:
             for one in every:
                 near = records.copy()
                 near[0] = one
-                numbers, noise = _before_noise(box, budget, near)
-                rounded.append(numbers)
+                measured.append(_measured(box, budget, near))
         except AssertionError as error:
             # The solver checks the bounds that the sensitivity rests on: outside of them nothing is proved.
             worst.see(math.inf, str(error))
             break
-        assert noise is not None
-        for (i, first), (j, second) in itertools.combinations(enumerate(rounded), 2):
+        for (i, first), (j, second) in itertools.combinations(enumerate(measured), 2):
             pair = f"{every[i].tolist()} against {every[j].tolist()}"
-            worst.see(_loss(first - second, noise), f"database {number}: {pair}")
+            loss = measured_loss(first.noise, first.exact - second.exact)
+            worst.see(loss, f"database {number}: {pair}")
     return AuditFinding.exact(
         began,
         subject=f"{subject}, {'pure' if isinstance(budget, PureDP) else 'zCDP'}",
@@ -101,50 +90,29 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
     )
 
 
-def _before_noise(box: ERM, budget: Budget, records: NDArray[np.int32]) -> tuple[NDArray[np.int64], Noise]:
-    """The numbers before noise, in steps of the grid, and the law of their noise."""
-    tape = NoiseTape()
+def _measured(box: ERM, budget: Budget, records: NDArray[np.int32]) -> Measured:
+    """What a run measures: its coefficients in steps of a grid, and the law of their noise."""
+    door = Door(b"classifier")
     cells = np.ravel_multi_index(tuple(records.T), _DOMAIN.sizes)
     counts = np.bincount(cells, minlength=_DOMAIN.cells(range(len(_DOMAIN))))
-    made = box.run(budget, Database(len(records), (counts,)), tape)
-    ((noise, size),) = tape.draws
-    assert size == len(made.measured)
-    return np.rint(made.measured / box.plan(budget, len(records)).step).astype(np.int64), noise
+    box.run(budget, Database(len(records), (counts,)), door)
+    (measured,) = door.measured
+    return measured
 
 
-def _loss(difference: NDArray[np.int64], noise: Noise) -> float:
-    if isinstance(noise, DiscreteLaplace):
-        return float(Fraction(int(np.abs(difference).sum())) / noise.scale)
-    return float(Fraction(int((difference**2).sum())) / (2 * noise.sigma_squared))
+def stream_subjects() -> Iterator[Subject]:
+    """Whole streams, with both kinds of budget; then one that tells a bit of a count."""
+    for budget in _BUDGETS:
+        plan = BBScheduler(ERM(FeatureMap(_DOMAIN, "label"), "svm", lam=1.0), 8, gamma="1/2").calibrate(
+            budget
+        )
+        yield growing_subject(plan, f"stream of classifiers, {budget}", _SIZES)
+    broken = rebuilt(_TellsParity, plan)
+    yield growing_subject(broken, "stream of classifiers, parity of a count", _SIZES, control=True)
 
 
-def exact_stream(
-    plan: ClassifierPlan, subject: str, randomness: Randomness, *, control: bool = False
-) -> AuditFinding:
-    """The largest loss of a whole stream, with a record replaced in each step in turn."""
-    began, worst = time.perf_counter(), Largest()
-    steps = [np.arange(3 * size).reshape(size, 3) % 2 for size in (5, 4, 9, 1, 12)]
-    base = [EncodedBatch(_DOMAIN, codes.astype(np.int32)) for codes in steps]
-    for at, codes in enumerate(steps):
-        near = codes.copy()
-        near[0] = 1 - near[0]
-        other = [*base[:at], EncodedBatch(_DOMAIN, near.astype(np.int32)), *base[at + 1 :]]
-        worst.see(stream_loss(plan, base, other, randomness), f"a record of step {at + 1}")
-    generator = np.random.default_rng(1)
-    others = [
-        [EncodedBatch(_DOMAIN, generator.integers(0, 2, codes.shape).astype(np.int32)) for codes in steps]
-        for _ in range(_OTHERS)
-    ]
-    words = beside_the_door(plan, base, others, randomness)
-    worst.see(math.inf if words else 0.0, f"other records: {words}")
-    return AuditFinding.exact(
-        began,
-        subject=f"{subject}, transcripts",
-        claimed=plan.budget,
-        found=worst.loss,
-        control=control,
-        detail=f"most with {worst.where}",
-    )
+_SIZES = (5, 4, 9, 1, 12)
+_STREAMS = transcripts_of(stream_subjects, 1, 10)
 
 
 # Controls.

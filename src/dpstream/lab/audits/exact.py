@@ -3,9 +3,7 @@
 * Counters: their certificate (``dpstream.checks``), which runs the code on a tape of unit impulses.
 * Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores. Each score falls, stays or
   rises, starting from ties, ladders and large gaps.
-* DP-STabS: the exact log-ratio of whole transcripts of tiny streams (see ``transcripts``), with random noise and with
-  noise that leans to one side. The loss of each transcript is exact; the largest one is a lower bound on the loss of
-  the mechanism, without any probability of error.
+* DP-STabS: transcripts of tiny streams (see ``transcripts``), with random noise and with noise that leans to one side.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +21,21 @@ from numpy.typing import NDArray
 from dpstream.checks import certify
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter
 from dpstream.core.counters.forest import CalibratedForest
-from dpstream.core.privacy import ZCDP, Budget, Event, Noise, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
 from dpstream.lab.audits.controls import (
     BrokenShortTree,
+    QuietNoise,
     broken_quiet_counter,
     broken_quiet_selector,
 )
-from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
+from dpstream.lab.audits.counters_audit import calibrated_by_name
+from dpstream.lab.audits.door import Door, choice_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
-from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.lab.audits.loss_bounds import divergence_rate
+from dpstream.lab.audits.transcripts import Pair, Subject, stream_pair, transcripts_of
 from dpstream.mechanisms.selector import Selector
 
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
@@ -44,7 +45,6 @@ _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
 #: Counters that draw noise ahead have more noises than outputs, so their certificate solves a linear program per tick,
 #: which would take hours at 1,500 ticks.
 _MAX_AHEAD = 128
-_TRANSCRIPTS: dict[AuditLength, int] = {"short": 30, "long": 400}
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("0.5"))
 _UNITS = (Event(), Event("replace"))
 
@@ -68,33 +68,21 @@ def audit_exact(
         selector = Selector(budget)
         progress(f"probabilities of {selector.describe()}")
         yield exact_selector(selector, budget, f"{selector.describe()}, {_words(budget)}")
-    for subject, plan in _plans():
-        progress(subject)
-        yield from exact_transcripts(plan, _TRANSCRIPTS[length], randomness, subject)
-    yield from _controls(_TRANSCRIPTS[length], randomness, progress)
-
-
-def _controls(transcripts: int, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
     for budget in _BUDGETS:
         progress(f"controls, {_words(budget)}")
-        quiet = broken_quiet_counter(SimpleCounter().calibrate(budget, Event()))
-        yield exact_counter(
-            [(quiet, 8)], f"counter simple with 2/3 of the noise, {_words(budget)}", control=True
-        )
-        quiet = broken_quiet_counter(TreeCounter(16).calibrate(budget, Event("replace")))
-        subject = f"counter tree with 2/3 of the noise, {_words(budget)}, replace"
-        yield exact_counter([(quiet, 16)], subject, control=True)
-        short = BrokenShortTree(16).calibrate(budget, Event())
-        yield exact_counter([(short, 16)], f"counter tree, one level short, {_words(budget)}", control=True)
+        for subject, counter in _broken_counters(budget):
+            yield exact_counter([(counter, 16)], f"counter {subject}, {_words(budget)}", control=True)
         selector = broken_quiet_selector(Selector(budget))
         subject = f"{selector.describe()} with 2/3 of the noise, {_words(budget)}"
         yield exact_selector(selector, budget, subject, control=True)
-    progress("controls of DP-STabS")
-    _, plan = next(_plans())
-    loud = replace(plan, counter=broken_quiet_counter(plan.counter))
-    subject = "DP-STabS with 2/3 of the counters' noise"
-    *_, finding = exact_transcripts(loud, transcripts, randomness, subject)
-    yield replace(finding, control=True)
+    yield from _TRANSCRIPTS(length, randomness, progress)
+
+
+def _broken_counters(budget: Budget) -> Iterator[tuple[str, CalibratedCounter]]:
+    yield "simple with 2/3 of the noise", broken_quiet_counter(SimpleCounter().calibrate(budget, Event()))
+    tree = TreeCounter(16).calibrate(budget, Event("replace"))
+    yield "tree with 2/3 of the noise, replace", broken_quiet_counter(tree)
+    yield "tree, one level short", BrokenShortTree(16).calibrate(budget, Event())
 
 
 def exact_counter(
@@ -157,13 +145,15 @@ def exact_selector(
     def law(scores: Sequence[int]) -> NDArray[np.float64]:
         numerators = np.array(scores, dtype=np.int64) * scale.numerator
         denominators = np.full(len(scores), scale.denominator, dtype=np.int64)
-        return selection_probabilities(selector, numerators, denominators, scale)
+        door = Door(b"law")
+        selector.choose(numerators, denominators, range(len(scores)), scale, door)
+        return door.choices[0].law
 
     for base in _SCORES:
         before = law(base)
         for moves in itertools.product((-1, 0, 1), repeat=len(base)):
             after = law([score + move for score, move in zip(base, moves, strict=True)])
-            loss = float(np.abs(np.log(before / after)).max()) if pure else divergence_rate(before, after)
+            loss = choice_loss(before, after, pure=True) if pure else divergence_rate(before, after)
             worst.see(loss, f"scores {base} with changes {moves}")
     return AuditFinding.exact(
         began,
@@ -197,57 +187,37 @@ _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _STEPS = 4
 
 
-def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
-    """Plans for tiny streams of every kind: both relations, deletions, both readings of the paper, other counters."""
-    workload = Workload.all_k_way(_DOMAIN, 2)
-    half = Fraction(1, 2)
-    for unit in _UNITS:
-        plan = DPStabs(workload, k=2, select_share=half, iterations=5).calibrate(PureDP.of("1"), unit=unit)
-        yield f"DP-STabS, {unit.relation}", plan
-    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, deletions=True)
-    yield "DP-STabS with deletions", recipe.calibrate(PureDP.of("1"))
-    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean")
-    yield "DP-STabS, literal listing", recipe.calibrate(PureDP.of("1"))
+def dpstabs_subjects() -> Iterator[Subject]:
+    """Tiny streams of every kind: both relations, deletions, both readings of the paper, zCDP, other counters; then a
+    control."""
+    workload, half, one = Workload.all_k_way(_DOMAIN, 2), Fraction(1, 2), PureDP.of(1)
+    recipe = DPStabs(workload, k=2, select_share=half, iterations=5)
+    plan = recipe.calibrate(one)
+    yield dpstabs_subject(plan, "DP-STabS, add-remove")
+    yield dpstabs_subject(recipe.calibrate(one, unit=Event("replace")), "DP-STabS, replace")
+    yield dpstabs_subject(replace(recipe, deletions=True).calibrate(one), "DP-STabS with deletions")
+    literal = replace(recipe, past="literal", score="mean-cells")
+    yield dpstabs_subject(literal.calibrate(one), "DP-STabS, literal listing")
+    yield dpstabs_subject(recipe.calibrate(ZCDP.of("1/2")), "DP-STabS, zCDP")
     for name in ("unbounded-block", "tree"):
-        recipe = DPStabs(workload, k=3, counter=name, iterations=5)
-        yield (
-            f"DP-STabS, all measured, counter {name}",
-            recipe.calibrate(PureDP.of("1"), horizon=_STEPS),
-        )
+        every = replace(recipe, k=3, counter=name).calibrate(one, horizon=_STEPS)
+        yield dpstabs_subject(every, f"DP-STabS, all measured, counter {name}")
+    yield dpstabs_subject(plan, "DP-STabS with 2/3 of the noise", wrap=QuietNoise, control=True)
 
 
-def exact_transcripts(
-    plan: DPStabsPlan, transcripts: int, randomness: Randomness, subject: str
-) -> Iterator[AuditFinding]:
-    """The largest exact losses among random transcripts of tiny random streams over the plan's columns.
+def dpstabs_subject(plan: DPStabsPlan, name: str, **more: Any) -> Subject:
+    """Random streams over the plan's columns. A neighbour has one more record at one step (each step in turn), or
+    another record in place of one."""
 
-    The neighbour has one more record at one step (each step in turn), or another record in place of one. The first
-    finding is the whole loss against the whole budget. Where something is selected, the second finding is the loss of
-    the counters' outputs alone against their share.
-    """
-    began = time.perf_counter()
-    generator = np.random.default_rng(randomness.below(1 << 63))
-    total, noise = (0.0, 0), (0.0, 0)
-    for number in range(transcripts):
-        base, neighbour, at = _tiny_streams(plan, number, generator)
-        loss = transcript_loss(plan, base, neighbour, _Leaning(randomness, number % 3, generator))
-        total, noise = max(total, (abs(loss.total), at)), max(noise, (abs(loss.noise), at))
-    seconds = time.perf_counter() - began
-    counters = next(float(part.total) for part in plan.parts() if part.name == "measure")
-    losses = [(subject, float(plan.budget.amount), total), (f"{subject}, counters' share", counters, noise)]
-    for name, claimed, (found, at) in losses if plan.selector is not None else losses[:1]:
-        yield AuditFinding(
-            subject=f"{name}, transcripts",
-            kind="exact",
-            claimed=claimed,
-            found=found,
-            confidence=None,
-            runs=None,
-            control=False,
-            detail=f"{transcripts} transcripts of {_STEPS} steps; most with the change at step {at}",
-            seconds=seconds,
-        )
-        seconds = 0.0
+    def pairs() -> Iterator[Pair]:
+        generator = np.random.default_rng(5)
+        for number in range(2 * _STEPS * len(plan.recipe.sides)):
+            base, other, at = _tiny_streams(plan, number, generator)
+            yield stream_pair(
+                plan, f"a record of step {at}", *((base, other) if number % 2 else (other, base))
+            )
+
+    return Subject(name, plan.budget, pairs, leans=(1, -1), **more)
 
 
 def _tiny_streams(
@@ -271,25 +241,7 @@ def _tiny_streams(
     return base, batches(), at + 1
 
 
-class _Leaning(SameWords):
-    """Random noise (kind 0), positive noise (1), or noise with a fixed sign for each cell (2).
-
-    Outcomes of the last two kinds are rare, but possible, and no transcript may lose more than the budget.
-    """
-
-    def __init__(self, inner: Randomness, kind: int, generator: np.random.Generator) -> None:
-        super().__init__(inner)
-        self._kind = kind
-        self._signs = generator.choice(np.array([-1, 1]), size=64)
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Draw noise, and set its signs."""
-        drawn = super().draw(noise, size)
-        if self._kind == 0:
-            return drawn
-        signs = np.resize(self._signs, size) if self._kind == 2 else 1
-        result: NDArray[np.int64] = signs * (np.abs(drawn) + 1)
-        return result
+_TRANSCRIPTS = transcripts_of(dpstabs_subjects, 2, 40)
 
 
 def _words(budget: Budget) -> str:

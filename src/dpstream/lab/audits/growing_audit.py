@@ -7,11 +7,11 @@ all databases of a few records.
 from __future__ import annotations
 
 import itertools
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +31,9 @@ from dpstream.families.growing import (
 )
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.lab.audits.controls import LoneHistograms, QuietNoise
-from dpstream.lab.audits.door import Door, beside_the_door, stream_loss
+from dpstream.lab.audits.door import Door, as_it_is, choice_loss
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.lab.audits.transcripts import Pair, Subject, stream_pair, transcripts_of
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.mwem_pgm import MWEMPGMPlan
 from dpstream.mechanisms.selector import Selector
@@ -42,28 +43,13 @@ _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 _THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)
 
 
-@dataclass(frozen=True)
-class GrowingSubject:
-    """One plan to be audited, on a database that grows to ``steps``.
-
-    Attributes:
-        steps: the records that arrive at each step. The canary is the first record of the first or of the last step.
-        wrap: replaces the randomness that the plan gets (for controls).
-    """
-
-    name: str
-    plan: GrowingPlan
-    steps: tuple[Codes, ...]
-    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
-    control: bool = False
+#: The first run is at 8 records. Some steps end no epoch, others several. At the end most of the budget is spent.
+_SUBJECT_SIZES = [5, 4, 2, 9, 1, 12, 40, 3, 60, 100, 500]
+#: Streams of other records: a bit of a count is the same in all of them with a probability of 2^-8 at most.
+_OTHERS = 8
 
 
-def growing_subjects() -> tuple[GrowingSubject, ...]:
-    """Honest plans, then controls."""
-    return (*_honest(), *_controls())
-
-
-def arrivals(domain: Domain, sizes: list[int]) -> tuple[Codes, ...]:
+def arrivals(domain: Domain, sizes: Sequence[int]) -> tuple[Codes, ...]:
     """Invented records for steps of these sizes; nothing is random."""
     start, steps = 0, []
     for size in sizes:
@@ -73,58 +59,73 @@ def arrivals(domain: Domain, sizes: list[int]) -> tuple[Codes, ...]:
     return tuple(steps)
 
 
-#: The first run is at 8 records. Some steps end no epoch, others several. At the end most of the budget is spent.
-_SUBJECT_SIZES = [5, 4, 2, 9, 1, 12, 40, 3, 60, 100, 500]
-
-
-def _honest() -> Iterator[GrowingSubject]:
-    one, two = MWEMPGMBox(_ONE), MWEMPGMBox(_THREE, MWEMPGM(k=2))
-    few = MWEM(_THREE, 3, passes=2)
-    yield _together("scheduler around MWEM+PGM, all marginals together")
-    for name, box, workload in (
-        ("MWEM+PGM, one marginal", one, _ONE),
-        ("MWEM+PGM, two of three marginals", two, _THREE),
-        ("MWEM, three of seven cells", few, _THREE),
-        ("SmallDB", SmallDB(_ONE, size=4), _ONE),
+def growing_plans() -> dict[str, GrowingPlan]:
+    """Schedulers and improvers around each black box, by name."""
+    plans = {"scheduler around MWEM+PGM, all marginals together": _joined()}
+    for name, box in (
+        ("MWEM+PGM, one marginal", MWEMPGMBox(_ONE)),
+        ("MWEM+PGM, two of three marginals", MWEMPGMBox(_THREE, MWEMPGM(k=2))),
+        ("MWEM, three of seven cells", MWEM(_THREE, 3, passes=2)),
+        ("SmallDB", SmallDB(_ONE, size=4)),
     ):
         scheduler, improver = BBScheduler(box, 8, gamma="1/2"), BBImprover(box, 8, c="1/2")
-        steps = arrivals(workload.domain, _SUBJECT_SIZES)
-        yield GrowingSubject(f"scheduler around {name}", scheduler.calibrate(PureDP.of(2)), steps)
-        yield GrowingSubject(f"scheduler around {name}, zCDP", scheduler.calibrate(ZCDP.of(1)), steps)
-        yield GrowingSubject(f"improver around {name}, zCDP", improver.calibrate(ZCDP.of(1)), steps)
+        plans[f"scheduler around {name}"] = scheduler.calibrate(PureDP.of(2))
+        plans[f"scheduler around {name}, zCDP"] = scheduler.calibrate(ZCDP.of(1))
+        plans[f"improver around {name}, zCDP"] = improver.calibrate(ZCDP.of(1))
+    return plans
 
 
-def _controls() -> Iterator[GrowingSubject]:
-    steps = arrivals(_ONE.domain, _SUBJECT_SIZES)
-    plan = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(PureDP.of(2))
-    zcdp = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(ZCDP.of(1))
-
-    def control(
-        name: str,
-        broken: GrowingPlan,
-        wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
-    ) -> GrowingSubject:
-        return GrowingSubject(f"scheduler, {name}", broken, steps, wrap, control=True)
-
-    yield control("budgets that do not decay", _with_growth(plan, _NotDecaying))
-    yield control("a run at every step, each epoch charged once", _with_growth(plan, _EveryStep))
-    yield control("budgets of past epochs given again", _with_growth(plan, _PastAgain))
-    yield control("2/3 of the noise", plan, QuietNoise)
-    yield control("2/3 of the noise, zCDP", zcdp, QuietNoise)
-    added = replace(plan, box=MWEMPGMBox(_ONE, _AddedOnly()))
-    yield control("noise for a record that is added", added)
-    yield _together("scheduler, joint noise drawn apart", LoneHistograms, control=True)
+def _joined() -> GrowingPlan:
+    return BBScheduler(MWEMPGMBox(_THREE, MWEMPGM(k=3)), 8, gamma="1/2").calibrate(PureDP.of(2))
 
 
-def _together(
-    name: str,
-    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
-    *,
-    control: bool = False,
-) -> GrowingSubject:
-    box = MWEMPGMBox(_THREE, MWEMPGM(k=3))
-    plan = BBScheduler(box, 8, gamma="1/2").calibrate(PureDP.of(2))
-    return GrowingSubject(name, plan, arrivals(_THREE.domain, _SUBJECT_SIZES), wrap, control=control)
+def growing_subjects() -> Iterator[Subject]:
+    """All plans; then the controls."""
+    for name, plan in growing_plans().items():
+        yield growing_subject(plan, name)
+    one = MWEMPGMBox(_ONE)
+    plan, zcdp = (BBScheduler(one, 8, gamma="1/2").calibrate(budget) for budget in (PureDP.of(2), ZCDP.of(1)))
+    for name, broken, wrap in (
+        ("budgets that do not decay", _with_growth(plan, _NotDecaying), as_it_is),
+        ("a run at every step, each epoch charged once", _with_growth(plan, _EveryStep), as_it_is),
+        ("budgets of past epochs given again", _with_growth(plan, _PastAgain), as_it_is),
+        ("2/3 of the noise", plan, QuietNoise),
+        ("2/3 of the noise, zCDP", zcdp, QuietNoise),
+        ("noise for a record that is added", replace(plan, box=MWEMPGMBox(_ONE, _AddedOnly())), as_it_is),
+        ("joint noise drawn apart", _joined(), LoneHistograms),
+    ):
+        yield growing_subject(broken, f"scheduler, {name}", wrap=wrap, control=True)
+
+
+def growing_subject(
+    plan: GrowingPlan, name: str, sizes: Sequence[int] = _SUBJECT_SIZES, **more: Any
+) -> Subject:
+    """The first record of the first step or of the last one has other values; and streams of other records.
+
+    Args:
+        sizes: the records that arrive at each step.
+    """
+    steps, width = arrivals(plan.domain, sizes), np.array(plan.domain.sizes)
+
+    def batches(codes: Sequence[Codes]) -> list[EncodedBatch]:
+        return [EncodedBatch(plan.domain, step) for step in codes]
+
+    def pairs() -> Iterator[Pair]:
+        base = batches(steps)
+        for at in (0, len(steps) - 1):
+            changed = steps[at].copy()
+            changed[0] = (changed[0] + 1) % width
+            runs = base, batches([*steps[:at], changed, *steps[at + 1 :]])
+            yield stream_pair(plan, f"a record of step {at + 1}", *runs)
+            yield stream_pair(plan, f"a record of step {at + 1}", *runs[::-1])
+        generator = np.random.default_rng(1)
+        for _ in range(_OTHERS):
+            codes = [
+                generator.integers(plan.domain.sizes, size=step.shape).astype(np.int32) for step in steps
+            ]
+            yield stream_pair(plan, "other records", base, batches(codes), far=True)
+
+    return Subject(name, plan.budget, pairs, **more)
 
 
 # Broken plans.
@@ -172,68 +173,23 @@ class _AddedOnly(MWEMPGM):
         return super().calibrate(workload, budget.scaled(2), unit)
 
 
-#: Transcripts for each pair of neighbours.
-_TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
-#: Streams of other records: a bit of a count is the same in all of them with a probability of 2^-8 at most.
-_OTHERS = 8
 #: Of the exact law of SmallDB: cells, and records of the private databases and of those it chooses among.
 _CELLS, _RECORDS, _SIZES = 3, (2, 3, 5), (2, 3)
+
+
+_TRANSCRIPTS = transcripts_of(growing_subjects, 2, 30)
 
 
 def audit_growing(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
     """Schedulers and improvers around each black box, then the controls. Cost: short: about 2 s of one core."""
-    for subject in growing_subjects():
-        progress(f"control: {subject.name}" if subject.control else subject.name)
-        yield exact_growing(subject, _TRANSCRIPTS[length], randomness)
+    yield from _TRANSCRIPTS(length, randomness, progress)
     progress("SmallDB, all databases of a few records")
     workload = Workload.all_k_way(Domain(("a",), (_CELLS,)), 1)
     for budget in (PureDP.of(1), ZCDP.of("1/2")):
         yield exact_smalldb(SmallDB(workload), budget)
         yield exact_smalldb(BrokenHalfScores(workload), budget, control=True)
-
-
-def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> AuditFinding:
-    """The largest loss over transcripts, with the canary in the first step and in the last."""
-    began = time.perf_counter()
-    plan, worst = subject.plan, Largest()
-    for at in (0, len(subject.steps) - 1):
-        other = _replaced(subject.plan, subject.steps, at)
-        batches, changed = (
-            [EncodedBatch(plan.domain, codes) for codes in steps] for steps in (subject.steps, other)
-        )
-        for one, two in ((batches, changed), (changed, batches)):
-            for _ in range(-(-transcripts // 2)):
-                worst.see(stream_loss(plan, one, two, randomness, subject.wrap), f"a record of step {at + 1}")
-    generator = np.random.default_rng(1)
-    others = [
-        [
-            EncodedBatch(
-                plan.domain, generator.integers(plan.domain.sizes, size=codes.shape).astype(np.int32)
-            )
-            for codes in subject.steps
-        ]
-        for _ in range(_OTHERS)
-    ]
-    first = [EncodedBatch(plan.domain, codes) for codes in subject.steps]
-    words = beside_the_door(plan, first, others, randomness, subject.wrap)
-    worst.see(math.inf if words else 0.0, f"other records: {words}")
-    return AuditFinding.exact(
-        began,
-        subject=f"{subject.name}, transcripts",
-        claimed=plan.budget,
-        found=worst.loss,
-        control=subject.control,
-        detail=f"transcripts in both orders; most with {worst.where}",
-    )
-
-
-def _replaced(plan: GrowingPlan, steps: Sequence[Codes], at: int) -> tuple[Codes, ...]:
-    """The steps with other values in the first record of step ``at``."""
-    changed = steps[at].copy()
-    changed[0] = (changed[0] + 1) % np.array(plan.domain.sizes)
-    return (*steps[:at], changed, *steps[at + 1 :])
 
 
 def exact_smalldb(box: SmallDB, budget: Budget, *, control: bool = False) -> AuditFinding:
@@ -246,14 +202,13 @@ def exact_smalldb(box: SmallDB, budget: Budget, *, control: bool = False) -> Aud
             if sum(counts) == t:
                 door = Door(b"law")
                 own.run(budget, Database(t, (np.array(counts, np.int64),)), door)
-                laws[counts] = np.log(door.choices[0].law)
+                laws[counts] = door.choices[0].law
         for counts, place in itertools.product(laws, itertools.permutations(range(_CELLS), 2)):
             moved = list(counts)
             moved[place[0]] -= 1
             moved[place[1]] += 1
             if tuple(moved) in laws:
-                ratio = laws[counts] - laws[tuple(moved)]
-                loss = float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
+                loss = choice_loss(laws[counts], laws[tuple(moved)], pure=pure)
                 worst.see(loss, f"{counts} against {tuple(moved)}, {size} records chosen")
     return AuditFinding.exact(
         began,

@@ -1,22 +1,18 @@
 """Lower confidence bounds on a privacy loss from independent runs on two neighbouring inputs.
 
-A mechanism with (epsilon, delta) differential privacy has ``P(S) <= e^epsilon Q(S) + delta`` for every event ``S``,
-where P and Q are the distributions of its output on the two inputs, in either order. So an event whose probabilities
-are known to lie in intervals proves a lower bound::
+An event whose probabilities on the two inputs are known to lie in intervals proves a lower bound: for pure privacy
+``epsilon >= log(P(S) / Q(S))``, for zCDP ``rho >= D_a(P(S), Q(S)) / a`` for each order a, because no function of an
+output increases a Renyi divergence.
 
-    epsilon >= log((P(S) - delta) / Q(S))
-
-One part of the runs (training) chooses the event, and the other runs (held out) judge it. There is one event and one
-direction, so only two intervals can fail. Each is exact (Clopper and Pearson 1934) and has half of the error. The runs
-of one side must be independent of each other. Run ``i`` of one side may share randomness with run ``i`` of the other,
-if both sides have the same number of runs: the two errors are added (a union bound), and both runs train or both judge.
-
-No private noise is drawn here. The splits use a general-purpose generator with a public seed.
+One part of the runs (training) chooses the event, a tail of a statistic, and the other runs (held out) judge it. There
+is one event and one direction, so only two intervals can fail. Each is exact (Clopper and Pearson 1934) and has half of
+the error. The runs of one side must be independent of each other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,43 +20,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import from_extra
+from dpstream.core.privacy import Budget, PureDP
+from dpstream.lab.audits.finding import AuditFinding, Largest
 
-#: How many thresholds are tried per statistic: quantiles of the training scores.
+Floats = NDArray[np.float64]
+
+#: How many thresholds are tried: quantiles of the training scores.
 _THRESHOLDS = 256
-#: Fewer thresholds for each single column, because there are many columns.
-_THRESHOLDS_PER_COLUMN = 32
-#: Inverse strength of the ridge on standardised columns.
-_RIDGE = 0.01
-_ITERATIONS = 200
-#: A column with a smaller relative spread counts as constant.
-_STILL = 1e-12
 #: The largest error of the limits that compare events in training.
 _TRAINING_ERROR = 1e-3
+#: The part of the runs that trains.
+_TRAIN = 0.3
+_ORDERS = np.concatenate([np.linspace(1.01, 4.0, 40), np.geomspace(4.2, 64.0, 30)])
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A proved lower bound on a privacy loss.
-
-    Attributes:
-        epsilon: the bound. The probability that it exceeds the true epsilon (at this ``delta``) is at most
-            ``1 - confidence``. 0 where the runs show no loss.
-        delta: the delta of the guarantee under test; 0 for a pure one.
-        confidence: the confidence of the bound.
-        runs: the number of independent runs on the smaller side, with those for training.
-        statistic: the statistic of the event, in words.
-    """
-
-    epsilon: float
-    delta: float
-    confidence: float
-    runs: int
-    statistic: str
-
-
-def clopper_pearson(
-    successes: ArrayLike, trials: ArrayLike, alpha: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def clopper_pearson(successes: ArrayLike, trials: ArrayLike, alpha: float) -> tuple[Floats, Floats]:
     """The exact lower and upper limits of binomial probabilities. Each fails with probability at most ``alpha``.
 
     Together they are a two-sided interval of confidence ``1 - 2 alpha``. Arguments may be arrays. ``successes`` may be
@@ -94,240 +68,124 @@ def lower_bound(
     scores_b: NDArray[Any],
     *,
     confidence: float,
-    delta: float = 0.0,
+    pure: bool = True,
     train: float = 0.5,
-) -> Bound:
-    """A lower bound on epsilon from a statistic that was fixed beforehand.
+) -> float:
+    """A lower bound on epsilon, or on rho, from a statistic that was fixed beforehand; 0 where the runs show no loss.
 
-    The events are both tails of the statistic at any threshold, each taken as more likely on a or on b. The first
-    ``train`` of the runs choose one event; the others judge it.
+    The probability that it exceeds the true loss is at most ``1 - confidence``. The events are both tails of the
+    statistic at any threshold, each taken as more likely on a or on b.
 
     Args:
-        scores_a: the statistic of independent runs on one input, shape (runs,).
-        scores_b: the same on the neighbouring input.
-        confidence: the confidence of the bound, for example ``1 - 1e-6``.
-        delta: the delta of the guarantee under test.
-        train: the part of the runs that chooses the event.
+        scores_a, scores_b: the statistic of independent runs on two neighbouring inputs, shape (runs,).
+        pure: bounds epsilon; otherwise rho (zCDP).
+        train: the first runs of each side, which choose the event; the others judge it.
 
     Errors:
-        DataError: a side has fewer than four runs, or a score is not a finite number. ConfigError: confidence, delta or
-        train is not strictly between 0 and 1 (delta may be 0).
-
-    Cost: a sort, and 4 x 256 evaluations of the incomplete beta function.
+        DataError: a side has fewer than four runs, or a score is not a finite number. ConfigError: confidence or train
+        is not strictly between 0 and 1.
     """
-    a, b = _columns(scores_a[:, None], "a"), _columns(scores_b[:, None], "b")
-    split = _Split.of(len(a), len(b), confidence, delta, train)
-    event = split.best(a, b, _THRESHOLDS)
-    return split.judge(event, a[:, 0], b[:, 0], "a tail of the statistic")
+    _check_rate(confidence, "confidence")
+    _check_rate(train, "train")
+    sides = [np.asarray(scores, np.float64) for scores in (scores_a, scores_b)]
+    if min(map(len, sides)) < 4:
+        raise DataError("too few runs for a bound", where="audit", allowed="4 or more on each side")
+    if not all(np.isfinite(scores).all() for scores in sides):
+        raise DataError("a score is not a finite number", where="audit", allowed="finite numbers")
+    cuts = [min(max(1, round(train * len(scores))), len(scores) - 1) for scores in sides]
+    taught, held = ([s[:cut] for s, cut in zip(sides, cuts, strict=True)],
+                    [s[cut:] for s, cut in zip(sides, cuts, strict=True)])  # fmt: skip
+    quantiles = np.linspace(0.0, 1.0, _THRESHOLDS + 2)[1:-1]
+    thresholds = np.unique(np.quantile(np.concatenate(taught), quantiles, method="higher"))
+    alpha = (1.0 - confidence) / 2.0
+
+    def losses(scores: Sequence[Floats], at: Floats, upper: bool, on_a: bool, error: float) -> Floats:
+        counts = [np.count_nonzero(s[:, None] >= at, axis=0) for s in scores]
+        counts = counts if upper else [len(s) - count for s, count in zip(scores, counts, strict=True)]
+        (k, n), (j, m) = zip(counts, map(len, scores), strict=True)
+        (k, n), (j, m) = ((k, n), (j, m)) if on_a else ((j, m), (k, n))
+        low, high = clopper_pearson(k, n, error)[0], clopper_pearson(j, m, error)[1]
+        return _epsilon(low, high) if pure else _rho(low, high)
+
+    best = (-1.0, 0.0, True, True)
+    for upper in (True, False):
+        for on_a in (True, False):
+            # A strict confidence in training: otherwise the best of many events would be one that was lucky.
+            promised = losses(taught, thresholds, upper, on_a, min(alpha, _TRAINING_ERROR))
+            at = int(np.argmax(promised))
+            best = max(best, (float(promised[at]), float(thresholds[at]), upper, on_a))
+    _, threshold, upper, on_a = best
+    return float(losses(held, np.array([threshold]), upper, on_a, alpha)[0])
 
 
-def distinguish(
-    features_a: NDArray[Any],
-    features_b: NDArray[Any],
-    *,
+def _epsilon(low: Floats, high: Floats) -> Floats:
+    ratio = np.where(low > 0.0, np.maximum(low, 1e-300) / high, 1.0)
+    result: Floats = np.log(np.maximum(ratio, 1.0))
+    return result
+
+
+def _rho(low: Floats, high: Floats) -> Floats:
+    """The largest ``D_a(p, q) / a`` over the orders, with p at its lower limit and q at its upper limit."""
+    known = (high > 0) & (high < low) & (low < 1)
+    return np.array(
+        [
+            divergence_rate(np.array([p, 1 - p]), np.array([q, 1 - q])) if sure else 0.0
+            for p, q, sure in zip(low, high, known, strict=True)
+        ]
+    )
+
+
+def divergence_rate(p: Floats, q: Floats) -> float:
+    """The rho that two distributions on a finite set prove: the largest ``D_a(p, q) / a`` on a grid of orders ``a >
+    1``.
+
+    >>> round(divergence_rate(np.array([0.75, 0.25]), np.array([0.25, 0.75])), 4)
+    0.5483
+    """
+    log_p, log_q = np.log(p)[:, None], np.log(q)[:, None]
+    exponents = _ORDERS * log_p + (1 - _ORDERS) * log_q
+    top = exponents.max(axis=0)
+    divergences = (top + np.log(np.exp(exponents - top).sum(axis=0))) / (_ORDERS - 1)
+    return float((divergences / _ORDERS).max())
+
+
+def audit_outcomes(
+    outcomes: Callable[[Sequence[int]], NDArray[np.int64]],
+    pairs: Sequence[tuple[Sequence[int], Sequence[int], str]],
+    claimed: Budget,
+    subject: str,
     confidence: float,
-    seed: int,
-    delta: float = 0.0,
-    train: float = 0.5,
-    names: tuple[str, ...] | None = None,
-) -> Bound:
-    """A lower bound on epsilon from whole outputs, with a statistic that is learned.
+    *,
+    control: bool = False,
+) -> AuditFinding:
+    """A lower confidence bound on the loss of a mechanism with few outcomes. The pairs share the error.
 
-    The training runs compare the columns, each by itself, and a logistic regression of "a or b" on all standardised
-    columns. The regression is the mean of two, one from each half of the training runs, and each half judges the
-    regression of the other. The statistic with the best training bound is kept, with its best tail. The held-out runs
-    judge that one event.
+    The training runs order the outcomes by the ratio of their frequencies on the two inputs: the statistic.
 
     Args:
-        features_a: one row of numbers per run on one input, shape (runs, columns).
-        features_b: the same on the neighbouring input.
-        seed: the public seed of the shuffle that splits the runs.
-        names: the names of the columns, for ``Bound.statistic``.
-
-    Other arguments and errors as of ``lower_bound``. Needs scikit-learn (``dpstream[evaluate]``).
-    Cost: two regressions, and 128 evaluations of the incomplete beta function per column.
+        outcomes: gives the outcomes of many independent runs on one input, as non-negative integers.
+        pairs: pairs of neighbouring inputs, each with a name.
     """
-    a, b = _columns(features_a, "a"), _columns(features_b, "b")
-    if a.shape[1] != b.shape[1]:
-        raise DataError(
-            f"one side has {a.shape[1]} columns and the other {b.shape[1]}",
-            where="distinguish",
-            allowed="the same columns on both sides",
-        )
-    split = _Split.of(len(a), len(b), confidence, delta, train)
-    a, b = _shuffled(a, seed), _shuffled(b, seed)
-    spread = np.concatenate([a[: split.train_a], b[: split.train_b]])
-    # Columns that are constant in training cannot distinguish anything.
-    moving = np.flatnonzero(spread.std(axis=0) > _STILL * (1.0 + np.abs(spread).max(axis=0)))
-    if not len(moving):
-        return Bound(0.0, delta, confidence, min(len(a), len(b)), "nothing moves")
-    learned_a, learned_b, event = _learned(a[:, moving], b[:, moving], split)
-    single = split.best(a[:, moving], b[:, moving], _THRESHOLDS_PER_COLUMN)
-    if single.promise <= event.promise:
-        return split.judge(event, learned_a, learned_b, f"logistic regression on {len(moving)} columns")
-    column = int(moving[single.column])
-    label = names[column] if names else f"column {column}"
-    return split.judge(single, a[:, column], b[:, column], label)
-
-
-def _shuffled(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """The rows in a random order that depends on the seed only, so that runs that share randomness stay together."""
-    return table[np.random.default_rng(seed).permutation(len(table))]
-
-
-def _learned(
-    a: NDArray[np.float64], b: NDArray[np.float64], split: _Split
-) -> tuple[NDArray[np.float64], NDArray[np.float64], _Event]:
-    """The scores of all runs by the mean of two regressions, and the event with the best training bound.
-
-    For the training bound each half of the training runs is scored by the regression of the other half.
-    """
-    halves = [(slice(0, m // 2), slice(m // 2, m)) for m in (split.train_a, split.train_b)]
-    if min(split.train_a, split.train_b) < 4:
-        halves = [(slice(0, m), slice(0, m)) for m in (split.train_a, split.train_b)]
-    centre = np.concatenate([a[: split.train_a], b[: split.train_b]]).mean(axis=0)
-    a, b = a - centre, b - centre
-    weights = [_regression(a[of_a], b[of_b]) for of_a, of_b in zip(*halves, strict=True)]
-    scores_a, scores_b = (table @ np.mean(weights, axis=0) for table in (a, b))
-    crossed = [scores_a.copy(), scores_b.copy()]
-    for other in (0, 1):
-        for table, scores, half in zip((a, b), crossed, halves, strict=True):
-            scores[half[other]] = table[half[other]] @ weights[1 - other]
-    event = split.best(crossed[0][:, None], crossed[1][:, None], _THRESHOLDS)
-    return scores_a, scores_b, event
-
-
-def _regression(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weights of the columns (not standardised) in a ridge logistic regression."""
-    try:
-        from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        raise ConfigError(
-            "scikit-learn is not installed", where="audit", allowed="pip install 'dpstream[evaluate]'"
-        ) from None
-    both = np.concatenate([a, b])
-    # Standardised, so that the ridge acts alike on every column. A column that is constant here gets the weight 0.
-    deviation = both.std(axis=0)
-    deviation[deviation <= _STILL * (1.0 + np.abs(both).max(axis=0))] = np.inf
-    labels = np.repeat([1, 0], [len(a), len(b)])
-    # Newton's method needs no tuning. The solution only chooses a statistic, so a bad one costs power, never validity.
-    model = LogisticRegression(C=_RIDGE, solver="newton-cholesky", max_iter=_ITERATIONS)
-    model.fit((both - both.mean(axis=0)) / deviation, labels)
-    weights: NDArray[np.float64] = model.coef_[0] / deviation
-    return weights
-
-
-@dataclass(frozen=True)
-class _Event:
-    """``score >= threshold`` in a column, or its complement, expected to be likelier on a (or on b).
-
-    Attributes:
-        promise: its training bound on epsilon.
-    """
-
-    column: int
-    threshold: float
-    upper: bool
-    likelier_on_a: bool
-    promise: float
-
-    def count(self, scores: NDArray[np.float64]) -> int:
-        """The number of runs in which the event happened."""
-        above = int(np.count_nonzero(scores >= self.threshold))
-        return above if self.upper else len(scores) - above
-
-
-@dataclass(frozen=True)
-class _Split:
-    """The numbers of runs that train and that judge, and the guarantee under test."""
-
-    train_a: int
-    train_b: int
-    held_a: int
-    held_b: int
-    confidence: float
-    delta: float
-
-    @classmethod
-    def of(cls, runs_a: int, runs_b: int, confidence: float, delta: float, train: float) -> _Split:
-        _check_rate(confidence, "confidence")
-        _check_rate(train, "train")
-        if delta != 0:
-            _check_rate(delta, "delta")
-        if min(runs_a, runs_b) < 4:
-            raise DataError("too few runs for a bound", where="audit", allowed="4 or more on each side")
-        first, second = max(1, round(train * runs_a)), max(1, round(train * runs_b))
-        first, second = min(first, runs_a - 1), min(second, runs_b - 1)
-        return cls(first, second, runs_a - first, runs_b - second, confidence, delta)
-
-    @property
-    def alpha(self) -> float:
-        """The error of one of the two limits."""
-        return (1.0 - self.confidence) / 2.0
-
-    def best(self, a: NDArray[np.float64], b: NDArray[np.float64], thresholds: int) -> _Event:
-        """The event with the best training bound, over all columns, thresholds, tails and directions."""
-        a, b = a[: self.train_a], b[: self.train_b]
-        quantiles = np.linspace(0.0, 1.0, thresholds + 2)[1:-1]
-        found = _Event(0, 0.0, True, True, -1.0)
-        pooled = np.quantile(np.concatenate([a, b]), quantiles, axis=0, method="higher")
-        # All columns in one call, because the beta function costs more than everything else here.
-        rate_a = np.stack([_above(a[:, i], pooled[:, i]) for i in range(a.shape[1])], axis=1)
-        rate_b = np.stack([_above(b[:, i], pooled[:, i]) for i in range(b.shape[1])], axis=1)
-        for upper in (True, False):
-            pa, pb = (rate_a, rate_b) if upper else (1.0 - rate_a, 1.0 - rate_b)
-            for on_a in (True, False):
-                promises = self._promises(pa, pb, on_a)
-                row, column = np.unravel_index(int(np.argmax(promises)), promises.shape)
-                if promises[row, column] > found.promise:
-                    threshold = float(pooled[row, column])
-                    found = _Event(int(column), threshold, upper, on_a, float(promises[row, column]))
-        return found
-
-    def judge(self, event: _Event, a: NDArray[np.float64], b: NDArray[np.float64], statistic: str) -> Bound:
-        """The bound that the held-out runs prove through this event."""
-        held_a, held_b = a[self.train_a :], b[self.train_b :]
-        count_a, count_b = event.count(held_a), event.count(held_b)
-        if event.likelier_on_a:
-            epsilon = self._epsilon(count_a, self.held_a, count_b, self.held_b, self.alpha)
-        else:
-            epsilon = self._epsilon(count_b, self.held_b, count_a, self.held_a, self.alpha)
-        return Bound(float(epsilon), self.delta, self.confidence, min(len(a), len(b)), statistic)
-
-    def _promises(
-        self, p: NDArray[np.float64], q: NDArray[np.float64], likelier_on_a: bool
-    ) -> NDArray[np.float64]:
-        """Bounds from the frequencies in training, with a strict confidence of their own; otherwise the best of many
-        events would be one that was lucky."""
-        n, m, alpha = self.train_a, self.train_b, min(self.alpha, _TRAINING_ERROR)
-        if likelier_on_a:
-            return self._epsilon(p * n, n, q * m, m, alpha)
-        return self._epsilon(q * m, m, p * n, n, alpha)
-
-    def _epsilon(self, k: ArrayLike, n: int, j: ArrayLike, m: int, alpha: float) -> NDArray[np.float64]:
-        """``log((P - delta) / Q)`` with P at its lower and Q at its upper limit; 0 where it is negative."""
-        low, _ = clopper_pearson(k, n, alpha)
-        _, high = clopper_pearson(j, m, alpha)
-        kept = low - self.delta
-        ratio = np.where(kept > 0.0, np.maximum(kept, 1e-300) / high, 1.0)
-        return np.log(np.maximum(ratio, 1.0))
-
-
-def _above(scores: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The part of the scores that is at or above each threshold."""
-    ordered = np.sort(scores)
-    return 1.0 - np.searchsorted(ordered, thresholds, side="left") / len(ordered)
-
-
-def _columns(values: NDArray[Any], side: str) -> NDArray[np.float64]:
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or not np.isfinite(table).all():
-        raise DataError(
-            f"the runs of side {side} are not a table of finite numbers",
-            where="audit",
-            allowed="shape (runs, columns)",
-        )
-    return table
+    began, worst, runs = time.perf_counter(), Largest(), 0
+    for before, after, name in pairs:
+        a, b = outcomes(before), outcomes(after)
+        runs, taught = len(a), round(_TRAIN * len(a))
+        # One run is added to each, so that unseen outcomes stay finite.
+        counts = [np.bincount(side[:taught], minlength=max(a.max(), b.max()) + 1) + 1.0 for side in (a, b)]
+        ratio = np.log(counts[0] / counts[1])
+        each = 1 - (1 - confidence) / len(pairs)
+        pure = isinstance(claimed, PureDP)
+        worst.see(lower_bound(ratio[a], ratio[b], confidence=each, pure=pure, train=_TRAIN), name)
+    return AuditFinding.empirical(
+        began,
+        subject=subject,
+        claimed=claimed,
+        found=worst.loss,
+        confidence=confidence,
+        runs=runs,
+        control=control,
+        detail=f"most with {worst.where}",
+    )
 
 
 def _check_rate(value: float, name: str) -> None:

@@ -1,10 +1,8 @@
 """Audits of online points: neighbours differ in one early, middle or late point, which is moved a little or far.
 
-* Exact: the running code runs on a stream, recording its noise, and on a neighbour, with the noise that makes every
-  noisy sum the same. The shift of the noise gives the loss of the sums. The loss of the sparse counters follows from
-  the rules in use (the noise of their tests, and a certificate of the counter of segments), for each cell in which the
-  streams differ. Thresholds are out of reach, so no segment ends. If a release differs all the same, or the plan draws
-  noise that its schedule does not have, the loss is infinite.
+* Transcripts (see ``door``) of the noisy sums. Thresholds are out of reach, so no segment ends. The loss of the sparse
+  counters is added for each cell in which the streams differ: by the rules in use, the noise of their tests, and a
+  certificate of the counter of segments.
 * Empirical: the ticks at which the segments of one cell end, in many runs on two neighbours. Some runs choose an event,
   and the others judge it.
 """
@@ -12,22 +10,19 @@
 from __future__ import annotations
 
 import itertools
-import math
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Self
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.checks import certify
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Randomness
+from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.points.cells import (
     PAPER,
-    CellCounts,
     CellRule,
     PointCells,
     PointsState,
@@ -39,9 +34,10 @@ from dpstream.families.points.cells import (
 from dpstream.families.points.online import OnlineCells
 from dpstream.families.points.space import Space
 from dpstream.lab.audits.controls import ReusedNoise, broken_quiet_counter
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.loss_bounds import distinguish
-from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
+from dpstream.lab.audits.door import Run
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.loss_bounds import audit_outcomes
+from dpstream.lab.audits.transcripts import Pair, Subject, rebuilt, transcripts_of
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
 _QUIET = Fraction(2, 3)
@@ -79,11 +75,6 @@ def cube_plan(
 
 class FarPlan(OnlineCells):
     """Online points whose thresholds are out of reach, so that no segment ever ends."""
-
-    @classmethod
-    def of(cls, plan: OnlineCells) -> Self:
-        """``plan`` as a plan of this class."""
-        return cls(plan.schedule)
 
     def rule(self, depth: int, level: int) -> CellRule:
         """The honest rule with another threshold."""
@@ -165,88 +156,69 @@ _RUNS: dict[AuditLength, int] = {"short": 12_000, "long": 30_000}
 _PLACES: dict[AuditLength, int] = {"short": 4, "long": 40}
 _POINTS = 300
 _DEPTH = 7
-_SEED = 7
-
-
-@dataclass(frozen=True)
-class PointsSubject:
-    """One synthesizer to be audited exactly.
-
-    Attributes:
-        wrap: replaces the randomness that the plan gets (for controls).
-    """
-
-    name: str
-    plan: OnlineCells
-    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
-    control: bool = False
 
 
 def audit_points(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
     """The sums of whole streams exactly, and the ends of segments empirically, with their controls."""
-    for subject in points_subjects():
-        progress(subject.name)
-        yield exact_points(subject, _PLACES[length], randomness)
+    yield from transcripts_of(partial(points_subjects, _PLACES[length]), 1, 1)(length, randomness, progress)
     for name, kind, rule, control in _sampled_cells():
         progress(name)
         yield _sampled_segments(name, kind, rule, control, _RUNS[length], randomness)
 
 
-def points_subjects() -> tuple[PointsSubject, ...]:
-    """The subjects of the exact audits."""
-    return (*_honest(), *_controls())
+def points_subjects(places: int) -> Iterator[Subject]:
+    """Both variants in one, two and eight dimensions; then controls.
 
-
-def _honest() -> Iterator[PointsSubject]:
-    cases = [("default", 2, 1), *itertools.product(("paper", "default"), (1, 2, 8), (8,))]
-    for variant, dimension, epsilon in cases:
-        yield PointsSubject(
-            f"points, {variant}, d = {dimension}, epsilon {epsilon}", _far(variant, dimension, epsilon)
-        )
-
-
-def _far(variant: str, dimension: int, epsilon: int) -> FarPlan:
-    return FarPlan.of(cube_plan(dimension, variant, _DEPTH, epsilon))
-
-
-def _controls() -> Iterator[PointsSubject]:
+    Args:
+        places: random points that are moved, beside those at borders.
+    """
+    subject = partial(points_subject, places)
+    for variant, dimension, epsilon in [("default", 2, 1), *itertools.product(_VARIANTS, (1, 2, 8), (8,))]:
+        plan = far_plan(variant, dimension, epsilon)
+        yield subject(plan, f"points, {variant}, d = {dimension}, epsilon {epsilon}")
     for dimension in (1, 8):
-        plan, words = _far("default", dimension, 8), f"points, d = {dimension}"
-        yield PointsSubject(f"{words}, 2/3 of the noise", BrokenQuiet.of(plan), control=True)
-        yield PointsSubject(f"{words}, one noise for all blocks", plan, ReusedNoise, True)
-        yield PointsSubject(f"{words}, levels stored twice", BrokenTwiceStored.of(plan), control=True)
-        yield PointsSubject(f"{words}, what is read later is free", BrokenFreeHistory.of(plan), control=True)
-    late = BrokenLateLevels.of(_far("default", 8, 8))
-    yield PointsSubject("points, d = 8, late levels pay as early ones", late, control=True)
+        plan, words = far_plan("default", dimension, 8), f"points, d = {dimension}"
+        yield subject(rebuilt(BrokenQuiet, plan), f"{words}, 2/3 of the noise", control=True)
+        yield subject(plan, f"{words}, one noise for all blocks", wrap=ReusedNoise, control=True)
+        yield subject(rebuilt(BrokenTwiceStored, plan), f"{words}, levels stored twice", control=True)
+        free = rebuilt(BrokenFreeHistory, plan)
+        yield subject(free, f"{words}, what is read later is free", control=True)
+    late = rebuilt(BrokenLateLevels, far_plan("default", 8, 8))
+    yield subject(late, "points, d = 8, late levels pay as early ones", control=True)
+
+
+_VARIANTS = ("paper", "default")
+
+
+def far_plan(variant: Any, dimension: int, epsilon: int) -> FarPlan:
+    """A plan whose thresholds are out of reach."""
+    made: FarPlan = rebuilt(FarPlan, cube_plan(dimension, variant, _DEPTH, epsilon))
+    return made
 
 
 # Exact.
 
 
-def exact_points(subject: PointsSubject, places: int, randomness: Randomness) -> AuditFinding:
-    """The largest loss over streams that differ in one point, for several points and distances."""
-    began = time.perf_counter()
-    plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
-    points = generator.random((_POINTS, plan.schedule.dimension))
-    seed, first = randomness.words(4).tobytes(), Tape()
-    released = _run(plan, cube_cells(points, _DEPTH), subject.wrap(TapedNoise.apart(seed, first)))
-    worst, chosen = Largest(), _places(plan, places, generator)
-    near = [(place, 2.0**-9) for place in (0, _POINTS // 2, _POINTS - 1)]
-    for place, far in [*near, *((place, 0.5) for place in chosen)]:
-        moved = points.copy()
-        moved[place] = (moved[place] + far) % 1.0
-        loss = _loss(subject, (seed, first, released), (points, moved), place)
-        worst.see(loss, f"point {place + 1} of {_POINTS} moved by {far:.2g}")
-    return AuditFinding.exact(
-        began,
-        subject=f"{subject.name}, sums and rules",
-        claimed=float(plan.schedule.epsilon),
-        found=worst.loss,
-        control=subject.control,
-        detail=f"most with {worst.where}",
-    )
+def points_subject(places: int, plan: OnlineCells, name: str, **more: Any) -> Subject:
+    """Streams that differ in one point, for several points and distances."""
+
+    def pairs() -> Iterator[Pair]:
+        generator = np.random.default_rng(5)
+        points = generator.random((_POINTS, plan.schedule.dimension))
+        base, chosen = cube_cells(points, _DEPTH), _places(plan, places, generator)
+        run = points_run(plan, base)
+        near = [(place, 2.0**-9) for place in (0, _POINTS // 2, _POINTS - 1)]
+        for place, far in [*near, *((place, 0.5) for place in chosen)]:
+            moved = points.copy()
+            moved[place] = (moved[place] + far) % 1.0
+            other = cube_cells(moved, _DEPTH)
+            where = f"point {place + 1} of {_POINTS} moved by {far:.2g}"
+            tests = _tests_loss(plan, base, other, place)
+            yield Pair(where, run, points_run(plan, other), more=tests)
+
+    return Subject(name, PureDP(plan.schedule.epsilon), pairs, **more)
 
 
 def _places(plan: OnlineCells, most: int, generator: np.random.Generator) -> list[int]:
@@ -254,29 +226,6 @@ def _places(plan: OnlineCells, most: int, generator: np.random.Generator) -> lis
     starts = {plan.schedule.start(level) - 1 for level in range(12)}
     some = generator.permutation(_POINTS)[:most].tolist()
     return sorted({0, _POINTS // 2, _POINTS - 1, *some, *(place for place in starts if place < _POINTS)})
-
-
-def _loss(
-    subject: PointsSubject,
-    run: tuple[bytes, Tape, list[NDArray[np.generic]]],
-    streams: tuple[Floats, Floats],
-    place: int,
-) -> float:
-    """The loss of all sums of a stream against its neighbour, and the largest loss of its sparse counters."""
-    (seed, first, released), second = run, Tape()
-    second.script = first
-    base, neighbour = (cube_cells(points, _DEPTH) for points in streams)
-    moves = _moves(subject.plan, base, neighbour)
-    again = _run(subject.plan, neighbour, subject.wrap(TapedNoise.apart(seed, second, in_order(moves))))
-    same = len(released) == len(again) and all(map(np.array_equal, released, again))
-    # Another number of draws than in the schedule means that other numbers got noise, or that noise was used twice.
-    if len(first.draws) != len(moves) or not same:
-        return math.inf
-    loss = Fraction(0)
-    for (law, _), move in zip(first.draws, moves, strict=True):
-        assert isinstance(law, DiscreteLaplace)
-        loss += int(np.abs(move).sum()) / law.scale if move is not None else 0
-    return float(loss) + _tests_loss(subject.plan, base, neighbour, place)
 
 
 def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> float:
@@ -290,96 +239,18 @@ def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> f
     return loss
 
 
-def _run(plan: OnlineCells, codes: Ints, randomness: Randomness) -> list[NDArray[np.generic]]:
-    """Everything that the stream releases at several ticks, as arrays."""
-    state, released, done = plan.fresh(), list[NDArray[np.generic]](), 0
-    for end in range(len(codes) // 4, len(codes) + 1, len(codes) // 4):
-        plan.read(state, codes[done:end], randomness)
-        done = end
-        released += [one.values for one in state.measured]
-        released += [*state.stored, *state.blocks.sums, *state.blocks.newest, state.cells.counted]
-        released += [np.array(state.variance), plan.counts(state)]
-    return [array.copy() for array in released]
+def points_run(plan: OnlineCells, codes: Ints, every: int = _POINTS // 4) -> Run:
+    """Everything that the stream releases, after every so many points."""
 
+    def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
+        state = plan.fresh()
+        for first in range(0, len(codes), every):
+            plan.read(state, codes[first : first + every], randomness)
+            sums = [*state.stored, *state.blocks.sums, *state.blocks.newest, state.cells.counted]
+            measured = [one.values for one in state.measured]
+            yield [*measured, *sums, np.array(state.variance), plan.counts(state)]
 
-def drawn_and_published(
-    plan: FarPlan, codes: Ints, randomness: Randomness
-) -> tuple[list[tuple[AnyNoise, Ints]], list[CellCounts]]:
-    """Every noisy count of a stream, from the recorded noise and the points themselves, but for the noise of tests; and
-    what the stream publishes. Steps of 50 points.
-
-    Args:
-        codes: of the points' deepest cells, of depth 7.
-
-    Errors:
-        ConfigError: the stream drew more or less noise than its schedule has.
-    """
-    tape, state, published = Tape(), plan.fresh(), list[CellCounts]()
-    noise = TapedNoise(randomness, tape)
-    for first in range(0, len(codes), 50):
-        plan.read(state, codes[first : first + 50], noise)
-        published += state.measured
-    counts = _moves(plan, codes, codes[:0])
-    if len(tape.draws) != len(counts):
-        raise ConfigError("the points drew other noise than their schedule has", where="audit")
-    pairs = zip(tape.draws, counts, strict=True)
-    return [(law, exact + drawn) for (law, drawn), exact in pairs if exact is not None], published
-
-
-def _moves(plan: OnlineCells, base: Ints, neighbour: Ints) -> list[Ints | None]:
-    """The shift of each draw on the neighbour, in order; None for thresholds of segments."""
-    schedule, moves, depths, level = plan.schedule, list[Ints | None](), 0, -1
-
-    def move(depth: int, first: int, last: int) -> Ints:
-        here, there = (
-            np.bincount(codes[first - 1 : last] >> (_DEPTH - depth), minlength=1 << depth)
-            for codes in (base, neighbour)
-        )
-        return here - there
-
-    while schedule.start(level + 1) <= len(base):
-        first, last = schedule.start(level), schedule.start(level + 1) - 1
-        if not schedule.rereads_all and schedule.reread(level + 1, level):
-            depths += 1
-            if last >= first:
-                moves.append(move(level + 1, first, last))
-        level += 1
-        first, end, depth = schedule.start(level), schedule.start(level + 1) - 1, schedule.depth(level)
-        if depth > depths:
-            depths += 1
-            if schedule.rereads_all:
-                moves += _first_reads(plan, depth, move)
-        if not depth or end < first:
-            continue
-        moves += [None] * depth
-        moves += _block_moves(plan, level, len(base), move)
-    return moves
-
-
-def _first_reads(plan: OnlineCells, depth: int, move: Callable[[int, int, int], Ints]) -> list[Ints]:
-    """The shifts where a depth reads its history (d = 1): all levels at once, or one by one as in the paper."""
-    schedule = plan.schedule
-    if plan.design.history:
-        return [move(depth, 1, schedule.start(depth) - 1)]
-    spans = [(schedule.start(level), schedule.start(level + 1) - 1) for level in range(-1, depth)]
-    return [move(depth, first, last) for first, last in spans if last >= first]
-
-
-def _block_moves(
-    plan: OnlineCells, level: int, points: int, move: Callable[[int, int, int], Ints]
-) -> list[Ints]:
-    schedule, moves = plan.schedule, list[Ints]()
-    ends = schedule.block_ends(level)
-    since = [schedule.start(level)] * schedule.depth(level)
-    for number, end in enumerate(ends, start=1):
-        if end > points:
-            break
-        for depth in range(1, schedule.depth(level) + 1):
-            if number % (len(ends) // schedule.blocks(depth, level)):
-                break
-            moves.append(move(depth, since[depth - 1], end))
-            since[depth - 1] = end + 1
-    return moves
+    return run
 
 
 # Empirical.
@@ -402,24 +273,14 @@ def _sampled_segments(
     name: str, kind: type[PointCells], rule: CellRule, control: bool, runs: int, randomness: Randomness
 ) -> AuditFinding:
     """A lower bound on the loss of the ticks at which segments of one cell end, on two streams of five points."""
-    began = time.perf_counter()
     watched = type(kind.__name__, (_Watched, kind), {})
-    sides = []
-    for codes in _PAIR:
+
+    def patterns(codes: Sequence[int]) -> Ints:
         arrivals = np.array(codes, np.int64)
-        patterns = [_ends(watched, rule, arrivals, randomness) for _ in range(runs)]
-        sides.append(np.eye(1 << _TICKS)[patterns])
-    bound = distinguish(sides[0], sides[1], confidence=POINTS_CONFIDENCE, seed=_SEED)
-    return AuditFinding.empirical(
-        began,
-        subject=name,
-        claimed=2.0,
-        found=bound.epsilon,
-        confidence=POINTS_CONFIDENCE,
-        runs=runs,
-        control=control,
-        detail=f"the fourth of five points moved out of the cell; {bound.statistic}",
-    )
+        return np.array([_ends(watched, rule, arrivals, randomness) for _ in range(runs)])
+
+    pairs = [(*_PAIR, "the fourth of five points moved out of the cell")]
+    return audit_outcomes(patterns, pairs, PureDP.of(2), name, POINTS_CONFIDENCE, control=control)
 
 
 def _ends(kind: type[_Watched], rule: CellRule, arrivals: Ints, randomness: Randomness) -> int:

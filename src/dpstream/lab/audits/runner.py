@@ -23,8 +23,8 @@ from dpstream.lab.audits.growing_audit import audit_growing
 from dpstream.lab.audits.panel_audit import audit_panels
 from dpstream.lab.audits.points_audit import audit_points
 from dpstream.lab.audits.pooled_audit import audit_pooled
-from dpstream.lab.audits.selection_audit import audit_selection
-from dpstream.lab.audits.streams_audit import audit_streams
+from dpstream.lab.audits.published_audit import audit_published
+from dpstream.lab.audits.samplers_audit import audit_drawn
 from dpstream.lab.audits.turnover_audit import audit_turnover
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 #: The audits by name, the longest first, so that two processes end at about the same time.
 AUDITS: dict[str, Audit] = {
-    "streams": audit_streams,
     "counters": audit_counters,
-    "selection": audit_selection,
+    "samplers": audit_drawn,
     "exact": audit_exact,
     "panels": audit_panels,
     "census": audit_census,
@@ -45,6 +44,7 @@ AUDITS: dict[str, Audit] = {
     "schedulers": audit_growing,
     "classifiers": audit_classifiers,
     "questions": audit_asking,
+    "published": audit_published,
 }
 
 #: Audits of a configuration file, the longest first.

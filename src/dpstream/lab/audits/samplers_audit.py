@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.foreign import from_extra
 from dpstream.core.privacy import (
+    ZCDP,
     AnyNoise,
     CubeNoise,
     DiscreteGaussian,
@@ -30,10 +31,12 @@ from dpstream.core.privacy import (
     Randomness,
 )
 from dpstream.core.privacy.joint import ball_series
+from dpstream.lab.audits.aim_audit import aim_subjects
 from dpstream.lab.audits.controls import QuietNoise
-from dpstream.lab.audits.door import Choice, Door
-from dpstream.lab.audits.finding import AuditFinding, AuditProgress
-from dpstream.lab.audits.transcript_tape import SameWords
+from dpstream.lab.audits.door import Choice, Door, SameWords, record
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.points_audit import far_plan, points_run
+from dpstream.lab.audits.pooled_audit import pooled_subjects
 
 with from_extra("evaluate", "audit"):
     from scipy.stats import chi2
@@ -59,17 +62,31 @@ _VISIBLE = 0.01
 _NORMS = 20_000
 
 
-def audit_samplers(door: Door, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
-    """The laws and choices that passed a door (or were drawn beside it); then two broken samplers."""
+def audit_drawn(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
+    """The laws and choices of runs that use every kind: a pooled stream with joint draws, AIM under zCDP, points."""
+    pairs = {subject.name: next(iter(subject.pairs())) for subject in (*pooled_subjects(), *aim_subjects())}
+    names = ("pooled, headlines", "pooled, joint histograms", f"AIM, {ZCDP.of('1/2')}, event, pairs")
+    runs = [pairs[name].base for name in names] + [points_run(far_plan("default", 2, 1), np.arange(100))]
+    yield from audit_samplers([record(run, randomness).door for run in runs], randomness, progress)
+
+
+def audit_samplers(
+    doors: Sequence[Door], randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
+    """The laws and choices that passed doors (or were drawn beside them); then two broken samplers."""
     sizes: dict[AnyNoise, int] = {}
-    for one in door.measured:
-        sizes[one.noise] = max(sizes.get(one.noise, 1), len(one.exact))
-    for noise in door.loose:
-        sizes.setdefault(noise, 2)
+    for door in doors:
+        for one in door.measured:
+            sizes[one.noise] = max(sizes.get(one.noise, 1), len(one.exact))
+        for noise in [*door.loose, *(law for law, _ in door.limited)]:
+            sizes.setdefault(noise, 2)
     joint = [one for one in sizes.items() if isinstance(one[0], CubeNoise | HistogramsNoise)][:_JOINT]
     alone = [one for one in sizes.items() if isinstance(one[0], DiscreteLaplace | DiscreteGaussian)]
     laws = [*joint, *alone][: _MOST - _CHOICES]
-    chosen = sorted(door.choices, key=_entropy, reverse=True)[:_CHOICES]
+    choices = [choice for door in doors for choice in door.choices]
+    chosen = sorted(choices, key=_entropy, reverse=True)[:_CHOICES]
     seconds = _SECONDS / max(1, len(joint))
     for noise, size in laws:
         progress(f"draws of {noise.describe()}")

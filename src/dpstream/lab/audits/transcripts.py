@@ -1,181 +1,115 @@
-"""The exact privacy loss of whole DP-STabS streams, on transcripts.
+"""The audit of transcripts, which serves every family: subjects with pairs of runs, honest or broken on purpose.
 
-A transcript is everything that a stream reveals: the selected marginals and the outputs of the counters. For a stream,
-its neighbour and one transcript, the log-ratio of the transcript's probabilities is known exactly: from the
-probabilities of the selections, and from the noise that each stream needs for the same outputs. It must stay within the
-budget for every transcript.
+A family gives neighbouring inputs and its claims. Each pair is run through a door that records, in both orders of a
+loss's sign: the largest loss over all values that the noise could have had (see ``door``). The loss of each transcript
+is exact, so one above the claim is certain, and one below it is no proof.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpstream.checks import NoiseTape
-from dpstream.core.contracts import PrivateBatch, StartTable
-from dpstream.core.counters import CalibratedCounter
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
-from dpstream.families.tabular import DPStabsPlan
-from dpstream.lab.audits.door import published_lines
-from dpstream.lab.audits.transcript_tape import (
-    Tape,
-    TapedChoice,
-    TapedNoise,
-    TapedSelector,
-    in_order,
-    noise_loss,
+from dpstream.core.privacy import Budget, PureDP, Randomness
+from dpstream.lab.audits.door import (
+    Run,
+    Transcript,
+    Wrap,
+    as_it_is,
+    record,
+    replay,
+    stream_run,
+    transcript_loss,
 )
-from dpstream.mechanisms.plans import read_events
+from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress, Largest
 
 
 @dataclass(frozen=True)
-class TranscriptLoss:
-    """The log-ratio of one transcript's probabilities, on a stream over its neighbour.
+class Pair:
+    """Two runs.
 
     Attributes:
-        selections: the part of the choices.
-        noise: the part of the counters' outputs.
+        where: what is different, in words.
+        far: they are not neighbours: whatever they hold, nothing but measurements and choices may tell them apart.
+        more: a loss of the pair beside that of its transcript, such as that of tests.
     """
 
-    selections: float
-    noise: float
-
-    @property
-    def total(self) -> float:
-        """The log-ratio; its absolute value is the loss."""
-        return self.selections + self.noise
+    where: str
+    base: Run
+    other: Run
+    far: bool = field(default=False, kw_only=True)
+    more: float = field(default=0.0, kw_only=True)
 
 
-def transcript_loss(
-    plan: DPStabsPlan,
-    base: Sequence[PrivateBatch],
-    neighbour: Sequence[PrivateBatch],
-    randomness: Randomness,
-    starts: tuple[StartTable, StartTable] | None = None,
-) -> TranscriptLoss:
-    """The log-ratio of one random transcript of ``base`` against ``neighbour``.
+@dataclass(frozen=True)
+class Subject:
+    """One mechanism to be audited.
 
-    The plan's own code runs twice: on ``base``, recording choices and noise; and on ``neighbour``, with the same
-    choices and with the noise that gives the same outputs of the counters. If a release differs all the same, private
-    information reached it other than through selections and counters, and the loss is infinite.
-
-    Args:
-        plan: a plan with a pure budget and a linear counter; broken parts run as they are.
-        base, neighbour: two streams with the same number of steps; they may differ anywhere.
-        randomness: for the transcript. The claim holds for every transcript, so it may be seeded, or lean to one side.
-        starts: the tables with which the two streams begin, if they do.
-
-    Cost: two runs, and the counters' matrices.
-
-    Errors:
-        ConfigError: the budget is not pure, or a step made fewer selections because the model was full.
+    Attributes:
+        budget: what it claims.
+        pairs: makes the pairs of runs.
+        wrap: replaces the door that the mechanism gets (for controls).
+        control: whether it is broken on purpose.
+        leans: signs of all noise, besides random noise: far outcomes, in which choices differ.
     """
-    if not isinstance(plan.budget, PureDP):
-        raise ConfigError("transcripts are compared in epsilon", where="audit", allowed="a pure budget")
-    first, (one, other) = Tape(), (None, None) if starts is None else starts
-    ended = _run(plan, base, first, TapedNoise(randomness, first), one)
-    shifts = _shifts(plan, base, neighbour, [choice.chosen for choice in first.choices])
-    second = Tape(script=first)
-    again = _run(plan, neighbour, second, TapedNoise(randomness, second, in_order(shifts)), other)
-    # Compare the numbers of releases first: one stream may have released more.
-    same = len(ended) == len(again) and all(map(np.array_equal, ended, again))
-    if not same or not first.matches(second):
-        return TranscriptLoss(0.0, math.inf)
-    if not all(isinstance(law, DiscreteLaplace) for law, _ in first.draws):
-        raise ConfigError(
-            "the plan has a pure budget, but drew noise that is not Laplace",
-            where="audit",
-            allowed="discrete Laplace noise",
-        )
-    return TranscriptLoss(first.chosen_loss(second), noise_loss(first, second))
+
+    name: str
+    budget: Budget
+    pairs: Callable[[], Iterable[Pair]]
+    wrap: Wrap = as_it_is
+    control: bool = False
+    leans: Sequence[int] = ()
 
 
-def _run(
-    plan: DPStabsPlan,
-    batches: Sequence[PrivateBatch],
-    tape: Tape,
-    randomness: Randomness,
-    begin: StartTable | None,
-) -> list[NDArray[Any]]:
-    """Everything that is released: totals, the models' marginals, the counters' outputs, the packed synthesis with its
-    stated errors and measurements, and the published noisy counts."""
-    rounds = plan.recipe.rounds * len(plan.recipe.sides)
-    if plan.selector is not None:
-        plan = replace(plan, selector=TapedSelector(plan.selector.budget, tape))
-    state = plan.start() if begin is None else plan.start_from(begin)
-    released: list[NDArray[Any]] = []
-    for step, batch in enumerate(batches, 1):
-        synthesis = plan.step(state, batch, randomness)
-        released.append(np.array([synthesis.total]))
-        released.extend(synthesis.marginals(plan.cells.cliques))
-        released.extend(side.estimates.copy() for side in state.sides)
-        packed = synthesis.pack()
-        released.append(np.frombuffer(json.dumps([packed.meta, list(packed.arrays)]).encode(), np.uint8))
-        released.extend(packed.arrays.values())
-        released.append(published_lines(synthesis))
-        if plan.selector is None:
-            everything = [TapedChoice(index, 0, np.ones(1)) for index in range(plan.recipe.rounds)]
-            tape.choices += everything * len(plan.recipe.sides)
-        if len(tape.choices) != step * rounds:
-            raise ConfigError(
-                "a step made fewer selections, because the model was full",
-                where="audit",
-                allowed="a larger max_cells",
-            )
-    return released
+def stream_pair(plan: Any, where: str, base: Iterable[Any], other: Iterable[Any], **more: Any) -> Pair:
+    """A pair of streams of one plan."""
+    return Pair(where, stream_run(plan, base), stream_run(plan, other), **more)
 
 
-def _shifts(
-    plan: DPStabsPlan, base: Sequence[PrivateBatch], neighbour: Sequence[PrivateBatch], choices: list[int]
-) -> list[NDArray[np.int64]]:
-    """The shift of each noise on ``neighbour`` that gives the same outputs of the counters, draw by draw."""
-    cliques, sides = plan.cells.cliques, plan.recipe.sides
-    base, neighbour = ([_as_read(plan, batch) for batch in stream] for stream in (base, neighbour))
-    encoder = plan.counter.materialize(len(base)).encoder
-    changes = [
-        [
-            [before - after for before, after in zip(a.count(cliques, s), b.count(cliques, s), strict=True)]
-            for s in sides
-        ]
-        for a, b in zip(base, neighbour, strict=True)
-    ]
-    asked, history = [], defaultdict(list)
-    for number, choice in enumerate(choices):
-        step, within_step = divmod(number, plan.recipe.rounds * len(sides))
-        side = within_step // plan.recipe.rounds
-        asked.append((side, choice))
-        history[side, choice].append(changes[step][side][choice])
-    # Noise may be drawn ahead, so its shift depends on later changes too.
-    moved = {key: encoder[:, : len(own)] @ np.array(own) for key, own in history.items()}
-    drawn = rows_drawn(plan.counter, len(base))
-    ticks, rows = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-    result = []
-    for key in asked:
-        for count in drawn[ticks[key]]:
-            result.append(moved[key][rows[key] : rows[key] + count].ravel())
-            rows[key] += count
-        ticks[key] += 1
-    return result
+def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) -> AuditFinding:
+    """The largest loss over all pairs, and over so many random transcripts of each."""
+    began, worst, tried = time.perf_counter(), Largest(), 0
+    pure, base, first = isinstance(subject.budget, PureDP), None, dict[int, Transcript]()
+    for pair in subject.pairs():
+        if pair.base is not base:
+            base, first = pair.base, {}
+        leans = (0,) if pair.far else (*subject.leans, *[0] * transcripts)
+        for number, lean in enumerate(leans):
+            tried += 1
+            if number not in first:
+                first[number] = record(pair.base, randomness, subject.wrap, lean)
+            second, words = replay(pair.other, first[number], subject.wrap)
+            if words or first[number].door.loose:
+                loss = math.inf
+            else:
+                loss = (
+                    0.0 if pair.far else transcript_loss(first[number], second, pure=pure).total + pair.more
+                )
+            worst.see(loss, f"{pair.where}{', noise of one sign' if lean else ''}{words and f': {words}'}")
+    return AuditFinding.exact(
+        began,
+        subject=f"{subject.name}, transcripts",
+        claimed=subject.budget,
+        found=worst.loss,
+        control=subject.control,
+        detail=f"{tried} transcripts; most with {worst.where}",
+    )
 
 
-def _as_read(plan: DPStabsPlan, batch: PrivateBatch) -> PrivateBatch:
-    """The batch without what its plan leaves out."""
-    return read_events(batch, deletions=plan.recipe.deletions, cancels=plan.cancels)
+def transcripts_of(subjects: Callable[[], Iterable[Subject]], short: int, long: int) -> Audit:
+    """The audit of subjects, with so many transcripts of each pair."""
+
+    def audit(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
+        for subject in subjects():
+            progress(f"control: {subject.name}" if subject.control else subject.name)
+            yield audit_subject(subject, short if length == "short" else long, randomness)
+
+    return audit
 
 
-def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
-    """For each tick, the number of values of each draw for one cell."""
-    state, zero, sizes = counter.init(1), np.zeros(1, np.int64), []
-    for _ in range(ticks):
-        tape = NoiseTape()
-        counter.step(state, zero, tape)
-        sizes.append([size for _, size in tape.draws])
-    return sizes
+def rebuilt(kind: type[Any], made: Any, **more: Any) -> Any:
+    """The same frozen object as one of another kind, with other fields where they are given."""
+    return kind(**{one.name: getattr(made, one.name) for one in fields(made) if one.init} | more)

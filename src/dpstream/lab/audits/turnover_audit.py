@@ -1,16 +1,15 @@
-"""The exact loss of streams in which equal rows that come and go within a step cancel (docs/theory/turnover.md).
+"""Transcripts of streams in which equal rows that come and go within a step cancel (docs/theory/turnover.md).
 
-Transcripts of whole streams, as for pooled streams and DP-STabS, on neighbours that differ in an insert or a delete of
-a row that no other record is like: alone in its step, beside its own counterpart, beside several, or with its
-counterpart a step later. Around it a crowd comes and goes, most of which cancels.
+Neighbours differ in an insert or a delete of a row that no other record is like: alone in its step, beside its own
+counterpart, beside several, or with its counterpart a step later. Around it a crowd comes and goes, most of which
+cancels.
 
 Controls cancel where it is not allowed: with the step before, marginal by marginal, and under replacement.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -18,17 +17,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch
-from dpstream.core.privacy import Event, PureDP, Randomness, User
+from dpstream.core.privacy import Event, PureDP, User
 from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.families.tabular import DPStabs, DPStabsPlan, Pooled, PooledPlan
-from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.lab.audits.door import stream_loss
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.lab.audits.transcripts import transcript_loss
-from dpstream.mechanisms.table_release import ModelSynthesis
+from dpstream.lab.audits.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
+
+Batches = list[EncodedBatch]
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 #: Two rows that the crowd never has: its first and last columns are equal.
@@ -37,7 +34,6 @@ _ROW, _OTHER = (1, 2, 0), (0, 1, 1)
 _STEPS, _AT = 7, (1, 3, 4)
 #: Records that come and that leave in each step.
 _CAME, _LEFT = 160, 120
-_TRANSCRIPTS: dict[AuditLength, int] = {"short": 1, "long": 20}
 
 _SIDES = ("came", "left")
 #: One event: so many steps after the scene's step, which of the sides, which row.
@@ -82,84 +78,56 @@ _REPLACED: Sequence[_Scene] = (
 )
 
 
-def audit_turnover(
-    length: AuditLength, randomness: Randomness, progress: AuditProgress
-) -> Iterator[AuditFinding]:
-    """Pooled and DP-STabS, where come and go cancels; then the controls. Cost: short: about 10 s of a core."""
+def turnover_subjects() -> Iterator[Subject]:
+    """Pooled and DP-STabS, where come and go cancels; then the controls."""
+    half = Fraction(1, 2)
     pooled = Pooled(
-        Workload.all_k_way(_DOMAIN, 2),
-        staleness=Fraction(1, 2),
-        select_share=Fraction(1, 2),
-        deletions=True,
-        iterations=5,
+        Workload.all_k_way(_DOMAIN, 2), staleness=half, select_share=half, deletions=True, iterations=5
     )
-    runs, pure = _TRANSCRIPTS[length], pooled.calibrate(PureDP.of(1), horizon=_STEPS)
-    tabs = DPStabs(
-        pooled.workload,
-        k=2,
-        select_share=Fraction(1, 2),
-        iterations=5,
-        deletions=True,
-    )
+    pure = pooled.calibrate(PureDP.of(1), horizon=_STEPS)
+    replaced = pooled.calibrate(PureDP.of(1), unit=Event("replace"), horizon=_STEPS)
+    tabs = DPStabs(pooled.workload, k=2, select_share=half, iterations=5, deletions=True)
     for name, plan, scenes in (
         ("pooled, pure", pure, _SCENES),
         ("pooled, zCDP", pooled.calibrate(ZCDP.of("1/8"), horizon=_STEPS), _SCENES),
         ("pooled, user", pooled.calibrate(PureDP.of(1), unit=User(2), horizon=_STEPS), _USERS),
         ("dpstabs, pure", tabs.calibrate(PureDP.of(1)), _SCENES),
     ):
-        subject = f"equal rows that cancel, {name}"
-        progress(subject)
-        yield exact_turnover(plan, scenes, runs, randomness, subject)
-    for name, broken, scenes in (
-        ("with those of the step before", _as(_StepBefore, pure), _SCENES),
-        ("marginal by marginal", _as(_ByMarginal, pure), _SCENES),
-        ("under replacement", _Unchecked.of(pooled), _REPLACED),
+        yield _subject(plan, scenes, f"equal rows that cancel, {name}")
+    for name, broken, scenes, reads in (
+        ("with those of the step before", pure, _SCENES, _with_the_step_before),
+        ("marginal by marginal", pure, _SCENES, _by_marginal),
+        ("under replacement", rebuilt(_Unchecked, replaced), _REPLACED, list),
     ):
-        subject = f"equal rows that cancel {name}"
-        progress(f"control: {subject}")
-        yield exact_turnover(broken, scenes, 1, randomness, subject, control=True)
+        yield _subject(broken, scenes, f"equal rows that cancel {name}", reads, control=True)
 
 
-def exact_turnover(
+#: The short one takes about 10 s of a core.
+audit_turnover = transcripts_of(turnover_subjects, 1, 20)
+
+
+def _subject(
     plan: PooledPlan | DPStabsPlan,
     scenes: Sequence[_Scene],
-    transcripts: int,
-    randomness: Randomness,
-    subject: str,
-    *,
-    control: bool = False,
-) -> AuditFinding:
-    """The largest loss over scenes, their steps, and transcripts, in one direction and the other by turns."""
-    began, worst, tried = time.perf_counter(), Largest(), 0
-    for scene in scenes:
-        for at in _AT:
-            one, two = _streams(scene, at)
-            for _ in range(transcripts):
-                base, other = (one, two) if tried % 2 else (two, one)
-                worst.see(_loss(plan, base, other, randomness), f"{scene.name}, at step {at}")
-                tried += 1
-    return AuditFinding.exact(
-        began,
-        subject=f"{subject}, transcripts",
-        claimed=plan.budget,
-        found=worst.loss,
-        control=control,
-        detail=f"{tried} transcripts of {_STEPS} steps; most with {worst.where}",
-    )
+    name: str,
+    reads: Callable[[Batches], Batches] = list,
+    **more: Any,
+) -> Subject:
+    """All scenes at their steps, in one direction and the other by turns.
+
+    Args:
+        reads: how batches are read; a broken rule in controls.
+    """
+
+    def pairs() -> Iterator[Pair]:
+        for number, (scene, at) in enumerate((scene, at) for scene in scenes for at in _AT):
+            runs = map(reads, _streams(scene, at)[:: -1 if number % 2 else 1])
+            yield stream_pair(plan, f"{scene.name}, at step {at}", *runs)
+
+    return Subject(name, plan.budget, pairs, **more)
 
 
-def _loss(
-    plan: PooledPlan | DPStabsPlan,
-    base: list[EncodedBatch],
-    neighbour: list[EncodedBatch],
-    randomness: Randomness,
-) -> float:
-    if isinstance(plan, PooledPlan):
-        return stream_loss(plan, base, neighbour, randomness)
-    return abs(transcript_loss(plan, base, neighbour, randomness).total)
-
-
-def _streams(scene: _Scene, at: int) -> tuple[list[EncodedBatch], list[EncodedBatch]]:
+def _streams(scene: _Scene, at: int) -> list[Batches]:
     """A crowd with the common events, and with the one or the other ones besides."""
     found = []
     for own in (scene.more, scene.fewer):
@@ -173,7 +141,7 @@ def _streams(scene: _Scene, at: int) -> tuple[list[EncodedBatch], list[EncodedBa
                 crowd[number] = np.concatenate([crowd[number], np.array(here, np.int32).reshape(-1, 3)])
             stream.append(EncodedBatch(_DOMAIN, *crowd))
         found.append(stream)
-    return found[0], found[1]
+    return found
 
 
 def _crowd(generator: np.random.Generator, rows: int) -> NDArray[np.int32]:
@@ -184,28 +152,25 @@ def _crowd(generator: np.random.Generator, rows: int) -> NDArray[np.int32]:
 # Controls.
 
 
-def _rows(batch: Any, side: str) -> NDArray[np.int32]:
-    """The private rows of one side of a batch, which no mechanism gets to see."""
-    rows = batch._inserts if side == "came" else batch._deletes
-    return np.asarray(rows)
+def _rows(batch: EncodedBatch) -> list[NDArray[np.int32]]:
+    """The private rows that come and that leave, which no mechanism gets to see."""
+    return [np.asarray(rows) for rows in batch_codes(batch)]
 
 
-class _StepBefore(PooledPlan):
+def _with_the_step_before(batches: Batches) -> Batches:
     """BROKEN: a delete also cancels an equal insert that the step before has counted, and is not read."""
-
-    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
-        now = batch.without_cancelled()  # type: ignore[attr-defined]
-        came, left = _rows(now, "came"), _rows(now, "left")
-        before = getattr(state, "came_before", came[:0]).tolist()
+    read, before = Batches(), list[list[int]]()
+    for batch in batches:
+        came, left = _rows(batch.without_cancelled())
         kept = []
         for row in left.tolist():
             if row in before:
                 before.remove(row)
             else:
                 kept.append(row)
-        object.__setattr__(state, "came_before", came)
-        left = np.array(kept, np.int32).reshape(-1, left.shape[1])
-        return super().step(state, EncodedBatch(self.domain, came, left), randomness)
+        before = came.tolist()
+        read.append(EncodedBatch(_DOMAIN, came, np.array(kept, np.int32).reshape(-1, left.shape[1])))
+    return read
 
 
 class _NetOfEach(EncodedBatch):
@@ -223,12 +188,9 @@ class _NetOfEach(EncodedBatch):
         return self
 
 
-class _ByMarginal(PooledPlan):
+def _by_marginal(batches: Batches) -> Batches:
     """BROKEN: see ``_NetOfEach``."""
-
-    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
-        each = _NetOfEach(self.domain, _rows(batch, "came"), _rows(batch, "left"))
-        return super().step(state, each, randomness)
+    return [_NetOfEach(_DOMAIN, *_rows(batch)) for batch in batches]
 
 
 class _Unchecked(PooledPlan):
@@ -237,11 +199,3 @@ class _Unchecked(PooledPlan):
     @property
     def cancels(self) -> bool:
         return True
-
-    @classmethod
-    def of(cls, recipe: Pooled) -> PooledPlan:
-        return _as(cls, recipe.calibrate(PureDP.of(1), unit=Event("replace"), horizon=_STEPS))
-
-
-def _as(kind: type[PooledPlan], plan: PooledPlan) -> PooledPlan:
-    return kind(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)

@@ -9,63 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.lab.experiments.bun_figures import draw_bun_figures
 from dpstream.lab.experiments.bun_tables import answers_csv, markdown_page
 from dpstream.lab.experiments.grid import Runnable, RunWatch, run_all
 from dpstream.lab.experiments.kumar import data_folder
-from dpstream.lab.experiments.kumar_figures import require_matplotlib
 from dpstream.lab.experiments.panel_data import KNOWN_PANELS, load_panel, panel_path
 from dpstream.lab.experiments.panel_runs import CumulativeRun, WindowRun
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.tools.evaluate.private_folder import LABEL
+from dpstream.lab.experiments.settings import CHOICES, settings_page
 
 BUN_RHOS = ("0.005", "0.001", "0.05")
-#: The rho of figures for which the paper gives no other.
+#: The rho of experiments for which the paper gives no other.
 _RHO = "0.005"
 REPEATS = 1000
 QUICK_REPEATS = 50
 #: The default panels, besides the real ones that are in the data folder.
 _INVENTED = ("sipp-simulated", "all-ones")
-
-#: (what the paper leaves open, what was chosen).
-LEFT_OPEN_BY_BUN = (
-    (
-        "The SIPP panel",
-        "The authors' file could not be had. `sipp-simulated` is an invented panel of the same size (23,374 "
-        "households, 12 months, three latent kinds of household), with assumed rates: its levels say nothing about "
-        "poverty, its errors are those of any panel of that size. `dpstream datasets sipp` makes the real one from "
-        "the Census Bureau's file; `--panel FILE` runs it.",
-    ),
-    (
-        "The relation",
-        "The text protects against changing one person's sequence, with n public, and charges the squared sensitivity "
-        "1 of adding or removing a person. Under `replace` two bins change: sigma^2 = R/rho, twice the text's "
-        "variance. Under `add-remove` (n private) sigma^2 = R/(2 rho), the text's, and shares are of the released "
-        "total.",
-    ),
-    (
-        "Padding and bound",
-        "beta = 0.05 (the paper does not say which it used); both with the corrected rounding term, and the bound "
-        "two-sided (docs/theory/panel.md).",
-    ),
-    (
-        "Errors of Figures 3 and 4",
-        "The paper does not say which question is asked. Here it is the largest error of any pattern of that width, as "
-        "a share of n: what the theorem bounds. A pattern narrower than the window is a sum of bins, so its bound is "
-        "that many times the theorem's. The bound of raw answers is that of the paper's Corollary 3.1, for a share "
-        "of 1.",
-    ),
-    (
-        "Debiasing questions wider than the window",
-        "The padding is taken to be even over all patterns, which is true up to the window's width only.",
-    ),
-    (
-        "The counter of Algorithm 2",
-        "`tree, levels` is the paper's; `best, error` chooses the counter for each threshold and the "
-        "split for the least error. Lines of the table give the counters' own unbiased estimates as debiased, and the "
-        "monotone answers of the synthetic people in the column before.",
-    ),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,10 +43,9 @@ def reproduce_bun(
     repeats: int | None = None,
     quick: bool = False,
     jobs: int = 2,
-    figures: bool = True,
     watch: RunWatch | None = None,
 ) -> PanelOutcome:
-    """Run the paper's experiments on panels, and write ``runs/``, tables, ``settings.md`` and ``figures/``.
+    """Run the paper's experiments on panels, and write ``runs/``, tables and ``settings.md``.
 
     The noise is real, from the operating system. Finished runs with equal settings are not repeated (see ``run_all``).
 
@@ -100,7 +57,6 @@ def reproduce_bun(
         repeats: the number of repetitions; by default 1000, with ``quick`` 50.
         quick: by default only the invented panels, at rho 0.005.
         jobs: the number of processes.
-        figures: whether to draw figures.
         watch: is told about the progress.
 
     Errors:
@@ -111,8 +67,6 @@ def reproduce_bun(
 
     Guarantee: none; every number is computed from the panels' own truth.
     """
-    if figures:
-        require_matplotlib()
     times = repeats if repeats is not None else QUICK_REPEATS if quick else REPEATS
     if isinstance(times, bool) or not isinstance(times, int) or times < 2:
         raise ConfigError(
@@ -128,7 +82,6 @@ def reproduce_bun(
     private.write("table.md", markdown_page(runs, quick))
     private.write("settings.md", _settings(runs))
     names = ["table.csv", "table.md", "settings.md"]
-    names += draw_bun_figures(runs, private) if figures else []
     return PanelOutcome(private.path, tuple(names), tuple(runs))
 
 
@@ -156,18 +109,6 @@ def _tasks(name: str, path: Path | None, repeats: int, quick: bool) -> list[Runn
 def _settings(runs: Sequence[Mapping[str, Any]]) -> str:
     """The page ``settings.md``."""
     lines = [
-        f"**{LABEL}**",
-        "",
-        "# Settings of the reproduction",
-        "",
-        "The noise is real and its cost as stated; the errors are computed from the panels themselves.",
-        "",
-        "| The paper leaves open | Chosen here |",
-        "|---|---|",
-        *(f"| {what} | {chosen} |" for what, chosen in LEFT_OPEN_BY_BUN),
-        "",
-        "## What was run",
-        "",
         "| panel | people, periods | repetitions | plan | seconds of CPU |",
         "|---|---|---|---|---|",
     ]
@@ -177,4 +118,4 @@ def _settings(runs: Sequence[Mapping[str, Any]]) -> str:
             f"| {facts['panel']}{'' if facts['real'] else ' (invented)'} | {facts['people']:,}, {facts['periods']} "
             f"| {facts['repetitions']} | {facts['options']['plan']} | {run['cpu_seconds']:.1f} |"
         )
-    return "\n".join(lines) + "\n"
+    return settings_page("reproduction", CHOICES, "\n".join(lines) + "\n")

@@ -21,7 +21,7 @@ from dpstream.lab.experiments.offline_ceiling import Offline
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.replayed_streams import KUMAR_STREAMS, ConfigSource, KumarSource, StreamSource
 from dpstream.lab.experiments.runs import EVALUATE_EVERY, EVALUATE_LAST, Task
-from dpstream.lab.experiments.settings import settings_table
+from dpstream.lab.experiments.settings import settings_page, settings_table
 from dpstream.project import Config
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.private_folder import LABEL
@@ -118,9 +118,7 @@ class Comparison:
         lines = error_lines(results)
         private.write("table.csv", errors_csv(lines))
         private.write("table.md", self._page(lines))
-        private.write(
-            "settings.md", f"**{LABEL}**\n\n# Settings of the comparison\n\n{settings_table(results)}"
-        )
+        private.write("settings.md", settings_page("comparison", settings_table(results)))
         names = ["table.csv", "table.md", "settings.md"]
         names += draw_error_figures(results, private) if figures else []
         return ExperimentOutcome(private.path, tuple(names), tuple(lines), tuple(results))

@@ -25,7 +25,7 @@ from dpstream.lab.experiments.printed_numbers import PRINTED_IN, published_kumar
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.replayed_streams import KUMAR_STREAMS, KumarSource
 from dpstream.lab.experiments.runs import Task
-from dpstream.lab.experiments.settings import kumar_settings
+from dpstream.lab.experiments.settings import CHOICES, settings_page, settings_table
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.private_folder import LABEL
 
@@ -34,6 +34,7 @@ QUICK_STREAMS = ("Adult-ordered-bs-200", "Eviction-bi-weekly")
 QUICK_EPSILONS = ("1",)
 QUICK_STEPS = 100
 _COLUMNS = ("AvgWE", "AvgTV", "MaxWE", "AvgRelWE", "AvgL1", "MaxRelWE", "MaxL1")
+_SHORT = "This was a quick run: the first steps only, so no printed number applies."
 #: The printed relative errors stand after the L1 errors, which they resemble.
 _BESIDE = ("AvgWE", "MaxWE", "AvgL1", "MaxL1")
 
@@ -144,11 +145,12 @@ def reproduce_kumar(
     results = run_grid(tasks, private, jobs=jobs, watch=watch)
     printed = None if quick else published_kumar()
     lines = error_lines(results, printed)
-    settings = kumar_settings(results, quick=quick)
     names = ["table.csv", "table.md", "settings.md"]
     private.write("table.csv", errors_csv(lines))
     private.write("table.md", _page(lines, repeats, quick))
-    private.write("settings.md", settings)
+    private.write(
+        "settings.md", settings_page("reproduction", *[_SHORT] * quick, CHOICES, settings_table(results))
+    )
     names += draw_error_figures(results, private, printed) if figures else []
     return ExperimentOutcome(private.path, tuple(names), tuple(lines), tuple(results))
 

@@ -101,8 +101,8 @@ class Offline:
         domain = workload.domain
         if not self.is_peer:
             plan = self._plan(domain, workload, epsilon, unit)
-            model = plan.run(EncodedBatch(domain, table.rows()), "inserts", Randomness.system())
-            return model.marginals(workload.cliques)
+            run = plan.run(EncodedBatch(domain, table.rows()), "inserts", Randomness.system())
+            return run.model.marginals(workload.cliques)
         options = {key: value for key, value in self.options.items() if key != "python"}
         # Row-major, as most libraries want it.
         codes = np.ascontiguousarray(table.rows())

@@ -24,7 +24,7 @@ _COLUMNS = ("SSUID", "PNUM", "MONTHCODE", "THINCPOVT2")
 _ALLOWED = (
     f"the public use person file (pu2021.csv, or the zip with it): columns {', '.join(_COLUMNS)} between '|'"
 )
-#: The size of a block: a row has thousands of columns (about ten kilobytes), and about thirty blocks are read ahead.
+#: The size of a block: a row has thousands of columns (about ten kilobytes).
 _BLOCK_BYTES = 2**22
 #: The values of a person's month: in poverty, not in poverty, unknown.
 _UNKNOWN = -1
@@ -103,15 +103,16 @@ def write_sipp_panel(panel: SippPanel, path: str | Path) -> None:
 
 def _collect(file: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int8]]:
     """(household and person), month and poverty of every row."""
-    import pyarrow as pa
-
-    blocks: list[tuple[Any, ...]] = []
     with _opened(file) as stream:
-        try:
-            blocks += map(_columns, _batches(file, stream))
-        except pa.ArrowInvalid:
-            _refuse(file, "there are no rows, or one does not fit its columns")
-    households, persons, months, poor = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        table = _table(file, stream)
+    if any(table.column(name).null_count for name in _COLUMNS[:3]):
+        raise DataError("a row has no household, person or month", where="sipp", allowed=_ALLOWED)
+    households = np.array(table.column("SSUID").to_pylist(), dtype=np.str_)
+    persons, months = (np.array(table.column(name), dtype=np.int64) for name in _COLUMNS[1:3])
+    ratio = table.column("THINCPOVT2").to_numpy()
+    poor = np.where(np.isnan(ratio), _UNKNOWN, ratio < 1.0).astype(np.int8)
+    if not len(months):
+        _refuse(file, "there are no rows, or one does not fit its columns")
     if ((months < 1) | (months > SIPP_MONTHS)).any():
         _refuse(file, "a MONTHCODE is not one of 1 to 12")
     people = np.empty(len(months), dtype=[("household", households.dtype), ("person", np.int64)])
@@ -119,44 +120,32 @@ def _collect(file: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.in
     return people, months, poor
 
 
-def _columns(batch: Any) -> tuple[Any, ...]:
-    if any(batch.column(name).null_count for name in _COLUMNS[:3]):
-        raise DataError("a row has no household, person or month", where="sipp", allowed=_ALLOWED)
-    ratio = batch.column("THINCPOVT2").to_numpy(zero_copy_only=False)
-    poor = np.where(np.isnan(ratio), _UNKNOWN, ratio < 1.0).astype(np.int8)
-    households = np.array(batch.column("SSUID").to_pylist(), dtype=np.str_)
-    # Copies: views would keep the whole block.
-    persons, months = (np.array(batch.column(name), dtype=np.int64) for name in _COLUMNS[1:3])
-    return households, persons, months, poor
-
-
-def _batches(file: Path, stream: IO[bytes]) -> Iterator[Any]:
-    """The four columns, block by block."""
+def _table(file: Path, stream: IO[bytes]) -> Any:
+    """The four columns; a row of the file has thousands."""
     import pyarrow as pa
     import pyarrow.csv
 
-    first = stream.readline()
-    names = first.decode("utf-8-sig").strip().split("|")
+    names = stream.readline().decode("utf-8-sig").strip().split("|")
     missing = [name for name in _COLUMNS if name not in names]
     if missing:
         _refuse(file, f"the header has no column {', '.join(missing)}")
-    reader = pyarrow.csv.open_csv(
-        pa.PythonFile(stream, mode="r"),
-        read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES, use_threads=False),
-        parse_options=pyarrow.csv.ParseOptions(delimiter="|", quote_char=False),
-        convert_options=pyarrow.csv.ConvertOptions(
-            include_columns=list(_COLUMNS),
-            column_types={
-                "SSUID": pa.string(),
-                "PNUM": pa.int64(),
-                "MONTHCODE": pa.int64(),
-                "THINCPOVT2": pa.float64(),
-            },
-            null_values=["", "."],
-            strings_can_be_null=True,
-        ),
-    )
-    yield from reader
+    kinds = (pa.string(), pa.int64(), pa.int64(), pa.float64())
+    try:
+        return pyarrow.csv.read_csv(
+            pa.PythonFile(stream, mode="r"),
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=names, block_size=_BLOCK_BYTES, use_threads=False
+            ),
+            parse_options=pyarrow.csv.ParseOptions(delimiter="|", quote_char=False),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=list(_COLUMNS),
+                column_types=dict(zip(_COLUMNS, kinds, strict=True)),
+                null_values=["", "."],
+                strings_can_be_null=True,
+            ),
+        )
+    except pa.ArrowInvalid:
+        _refuse(file, "there are no rows, or one does not fit its columns")
 
 
 @contextmanager

@@ -78,18 +78,15 @@ def card_of(
 
 def held_row(db: StoreDatabase, stream: str, step: int, *, rows: bool = False) -> HeldRow | None:
     """A held step; ``rows``: with its table."""
-    columns = "step, sha256, manifest, whole, errors" + (", rows" if rows else "")
-    row = db.execute(f"SELECT {columns} FROM held WHERE stream = ? AND step = ?", (stream, step)).fetchone()
+    row = db.execute(
+        f"SELECT step, sha256, manifest, {'rows' if rows else 'NULL'}, whole, errors FROM held "
+        "WHERE stream = ? AND step = ?",
+        (stream, step),
+    ).fetchone()
     if row is None:
         return None
-    return HeldRow(
-        int(row[0]),
-        str(row[1]),
-        str(row[2]),
-        bytes(row[5]) if rows and row[5] is not None else None,
-        bool(row[3]),
-        str(row[4]),
-    )
+    number, digest, manifest, table, whole, errors = row
+    return HeldRow(number, digest, manifest, None if table is None else bytes(table), bool(whole), errors)
 
 
 def known_held(db: StoreDatabase, stream: str) -> set[tuple[int, str]]:

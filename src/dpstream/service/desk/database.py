@@ -21,7 +21,7 @@ from dpstream.stream.store.postgres import PostgresDatabase
 from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
 from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
-FORMAT = 2
+FORMAT = 1
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,22 @@ from dpstream.core.foreign import arrow_input
 from dpstream.service.desk import people as persons
 from dpstream.service.desk.board import card_of, held_row, read_facts
 from dpstream.service.desk.database import ServiceDatabase
-from dpstream.service.desk.deciding import OtherStepError, follow, looked_at, not_held
 from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions, since_added
-from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token, unix_time
+from dpstream.service.desk.facts import (
+    Card,
+    Decision,
+    Held,
+    Person,
+    Price,
+    Task,
+    Token,
+    rounded_up,
+    unix_time,
+)
 from dpstream.service.desk.people import People
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError, require
 from dpstream.service.desk.settings import Settings
-from dpstream.service.desk.tasks import add_task, read_tasks
+from dpstream.service.desk.tasks import add_task, cancel_tasks, read_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +47,10 @@ KINDS = ("approve", "reject", "withdraw")
 #: As the stream's store keeps reasons.
 _LONGEST = 200
 _MAX_STEPS = 1000
+
+
+class OtherStepError(ConfigError):
+    """Another table is held at the step now."""
 
 
 class Desk:
@@ -136,7 +150,7 @@ class Desk:
         with self.database.reading() as db:
             row = held_row(db, chosen.name, step, rows=True)
             if row is None:
-                raise not_held(step)
+                raise _not_held(step)
             given = approvals(db, chosen.name, step, row.sha256)
         table = None
         if row.rows is not None:
@@ -246,7 +260,7 @@ class Desk:
                 and (kind == "approve" or one.reason == words)
             ]
             try:
-                found = looked_at(db, chosen.name, wanted, kind, manifests)
+                found = _looked_at(db, chosen.name, wanted, kind, manifests)
             except OtherStepError:
                 raise
             except ConfigError:
@@ -257,7 +271,7 @@ class Desk:
             new = Decision(0, "", person.name, kind, chosen.name, wanted, words, found)
             decision = same[0] if same else append(db, new)
             for step in wanted:
-                follow(db, decision, step, chosen.approvals)
+                _follow(db, decision, step, chosen.approvals)
         return decision
 
     def price(self, person: Person, stream: str, question: str) -> Price:
@@ -267,11 +281,9 @@ class Desk:
             ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
         self._require(person, "price")
-        from dpstream.service.desk.questions import price_of
-
         with self.database.reading() as db:
             facts = read_facts(db, self.settings.stream(stream).name)[1]
-        return price_of(self._config(stream), _text(question, "question", needed=True), facts)
+        return _price_of(self._config(stream), _text(question, "question", needed=True), facts)
 
     def ask(self, person: Person, stream: str, question: str) -> Task:
         """Ask it; the worker answers, and the task's ``result`` is the answer. Costs what ``price`` says, at most.
@@ -419,3 +431,125 @@ def _text(given: str, what: str, *, needed: bool) -> str:
             "cannot be used", where=what, allowed=f"a line of up to {_LONGEST} printable characters"
         )
     return words
+
+
+def _looked_at(
+    db: StoreDatabase,
+    stream: str,
+    steps: tuple[int, ...],
+    kind: str,
+    seen: Mapping[int, str] | None,
+) -> dict[str, str]:
+    """The manifests of held steps; what was looked at is what is decided about.
+
+    Errors:
+        ConfigError: a step that is not held (or, to be withdrawn, not released).
+        OtherStepError: one whose manifest is not the one in ``seen``.
+    """
+    rows = {step: held_row(db, stream, step) for step in steps}
+    if kind != "withdraw":
+        for step, row in rows.items():
+            if row is None:
+                raise _not_held(step)
+            if seen is not None and seen.get(step) != row.sha256:
+                raise OtherStepError(
+                    f"step {step} is not the one that was looked at any more",
+                    where=kind,
+                    allowed="a decision after another look",
+                )
+        return {str(step): row.sha256 for step, row in rows.items() if row is not None}
+    done = int(read_facts(db, stream)[1].get("steps", 0))
+    for step, row in rows.items():
+        if row is not None or step > done:
+            raise ConfigError(
+                f"step {step} is not released",
+                where="withdraw",
+                allowed="a released step; one that is held is rejected",
+            )
+    return {}
+
+
+def _follow(db: StoreDatabase, decision: Decision, step: int, needed: int) -> None:
+    """Put into the queue what follows from a decision about one step, unless it is there (or was done) already.
+
+    Errors:
+        ConfigError: an approval of a step that was rejected.
+    """
+    stream, kind = decision.stream, decision.kind
+    what: dict[str, Any] = {"step": step}
+    if kind == "withdraw":
+        what |= {"reason": decision.reason}
+    else:
+        digest = what["manifest_sha256"] = decision.manifests[str(step)]
+    # A held step may have been decided about before: its state was restored. What was done to it then does not stand.
+    standing = [
+        one
+        for one in read_tasks(db, stream, only_open=kind != "withdraw")
+        if what.items() <= one.what.items() and one.state not in ("failed", "cancelled")
+    ]
+    if kind != "withdraw" and any(one.kind == "reject" for one in standing):
+        if kind == "approve":
+            raise ConfigError(f"step {step} was rejected", where="approve", allowed="a step that is held")
+        return
+    if any(one.kind == kind for one in standing):
+        return
+    if kind == "reject":
+        cancel_tasks(db, stream, "approve", step, "the step was rejected before the worker came to it")
+        what |= {"reason": decision.reason}
+    if kind == "approve":
+        # Somebody who may not decide any more does not count.
+        what["by"] = sorted(
+            one.person
+            for one in approvals(db, stream, step, digest)
+            if one.number == decision.number or persons.may_decide(db, one.person)
+        )
+        if len(what["by"]) < needed:
+            return
+    add_task(db, stream, kind, what, decision.person, decision.number)
+
+
+def _not_held(step: int) -> ConfigError:
+    """The error."""
+    return ConfigError(f"step {step} is not held", where="desk", allowed="a step that waits for approval")
+
+
+def _price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
+    """The price of a question.
+
+    Args:
+        facts: what the worker told of the stream; ``asked`` has ``most``, ``spent`` and ``planned``.
+
+    Errors:
+        ConfigError, SchemaError: the stream is not asked, has told nothing yet, or holds steps back; or the question
+        cannot be read.
+    """
+    plan = config.plan()
+    asks = plan.asks
+    if asks is None:
+        raise ConfigError(
+            "the stream is not asked: its releases answer questions already",
+            where="ask",
+            allowed="another stream",
+        )
+    understood = asks.read_question(question, config.schema())[1]
+    if facts.get("held"):
+        raise ConfigError(
+            "steps wait for approval, and an answer would tell of them",
+            where="ask",
+            allowed="after they are approved or rejected",
+        )
+    asked = facts.get("asked")
+    if asked is None:
+        raise ConfigError(
+            "there are no records yet, or the worker has not looked",
+            where="ask",
+            allowed="after the first step",
+        )
+    name = str(plan.budget).partition(" = ")[0]
+    most = f"{name} = {rounded_up(asked['most'])}" if Fraction(asked["most"]) else None
+    words = (
+        "An answer to a question that was asked at this step, or whose opposite was, costs nothing, and one that the "
+        "public histogram gives costs nothing more than its test. "
+    )
+    words += "The budget pays for no further test." if most is None else f"No answer costs more than {most}."
+    return Price(understood, str(asked["most"]), str(asked["spent"]), str(asked["planned"]), words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dpstream.service.desk.facts import Task, canonical, now
@@ -81,17 +82,6 @@ def rejection_waits(db: StoreDatabase, stream: str, step: int, manifest: str) ->
 
 
 def _task(row: Any) -> Task:
-    number, stream, kind, what, person, made, state, decision, result, why, ended = row
-    return Task(
-        number,
-        stream,
-        kind,
-        json.loads(what),
-        person,
-        made,
-        state,
-        decision,
-        None if result is None else json.loads(result),
-        why,
-        ended,
-    )
+    task = Task(*row)
+    result = None if row[8] is None else json.loads(row[8])
+    return replace(task, what=json.loads(row[3]), result=result)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.simulated_errors import error_steps
-from dpstream.project.statement import as_progress, newest_release, statement
+from dpstream.project.statement import newest_release, statement
 from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.fitness import fitness_of
 from dpstream.tools.evaluate.run_folder import open_folder
@@ -71,17 +71,15 @@ class Documents:
                     allowed="the configuration as it was for the run",
                 )
             fit, newest = fitness_of(releases), newest_release(releases)
-            progress = as_progress(
-                {
-                    "steps": len(folder.states),
-                    "last_period": folder.manifest["period"],
-                    "holds": folder.manifest["holds"],
-                    "made_with_test_seed": folder.manifest["made_with_test_seed"],
-                    "verdicts": [one.as_dict() for one in fit.verdicts],
-                    "unfit": fit.unfit,
-                }
-            )
-            made = statement(public, progress, date=f"{today.day} {today:%B %Y}")
+            facts = {
+                "steps": len(folder.states),
+                "last_period": folder.manifest["period"],
+                "holds": folder.manifest["holds"],
+                "made_with_test_seed": folder.manifest["made_with_test_seed"],
+                "verdicts": [verdict.as_dict() for verdict in fit.verdicts],
+                "unfit": fit.unfit,
+            }
+            made = statement(public, facts, date=f"{today.day} {today:%B %Y}")
             return statement_page(made, fit, 0 if newest is None else int(newest.manifest["rows"]))
 
         written = hashlib.sha256(config.path.read_bytes()).digest()

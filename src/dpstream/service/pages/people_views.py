@@ -10,15 +10,10 @@ from dpstream.service.desk import client_address
 from dpstream.service.pages.visits import FormError, Route, Visit, link, local_place, page
 
 if TYPE_CHECKING:
-    from dpstream.service.desk import Person
+    pass
 
 #: The pages of this module; the decorators put them here.
 ROUTES: list[Route] = []
-
-
-def _me(visit: Visit) -> Person:
-    assert visit.person is not None  # as in stream_views
-    return visit.person
 
 
 @page(ROUTES, "GET /sign-in", open=True)
@@ -77,7 +72,7 @@ def change_password(visit: Visit) -> Response:
         )
     if visit.form.get("password", "") != visit.form.get("again", ""):
         raise FormError("the two passwords differ; nothing was done", where="form", allowed="the same twice")
-    me = _me(visit)
+    me = visit.me
     known = visit.desk.sign_in(me.name, visit.form.get("present", ""), _address(visit))
     if known is None:
         raise FormError(
@@ -100,7 +95,7 @@ def people(visit: Visit) -> Response:
 
 
 def _people(visit: Visit, secret: str) -> Response:
-    me = _me(visit)
+    me = visit.me
     found, tokens = visit.desk.people(me), visit.desk.tokens(me)
     return visit.page("people.html", people=found, tokens=tokens, secret=secret)
 
@@ -108,42 +103,42 @@ def _people(visit: Visit, secret: str) -> Response:
 @page(ROUTES, "POST /people/add")
 def add_person(visit: Visit) -> Response:
     """Somebody new."""
-    visit.desk.add_person(_me(visit), visit.asked("name"), _roles(visit), visit.form.get("password") or None)
+    visit.desk.add_person(visit.me, visit.asked("name"), _roles(visit), visit.form.get("password") or None)
     return visit.to(link("/people", told="people"))
 
 
 @page(ROUTES, "POST /people/roles")
 def set_roles(visit: Visit) -> Response:
     """Other roles."""
-    visit.desk.set_roles(_me(visit), visit.asked("name"), _roles(visit))
+    visit.desk.set_roles(visit.me, visit.asked("name"), _roles(visit))
     return visit.to(link("/people", told="people"))
 
 
 @page(ROUTES, "POST /people/password")
 def set_password(visit: Visit) -> Response:
     """A first password for somebody."""
-    visit.desk.set_password(_me(visit), visit.asked("name"), visit.form.get("password", ""))
+    visit.desk.set_password(visit.me, visit.asked("name"), visit.form.get("password", ""))
     return visit.to(link("/people", told="people"))
 
 
 @page(ROUTES, "POST /people/remove")
 def remove_person(visit: Visit) -> Response:
     """Nobody any more."""
-    visit.desk.remove_person(_me(visit), visit.asked("name"))
+    visit.desk.remove_person(visit.me, visit.asked("name"))
     return visit.to(link("/people", told="people"))
 
 
 @page(ROUTES, "POST /people/token")
 def add_token(visit: Visit) -> Response:
     """A token; its secret is on this one page only."""
-    secret = visit.desk.add_token(_me(visit), visit.asked("name"), visit.asked("label"))
+    secret = visit.desk.add_token(visit.me, visit.asked("name"), visit.asked("label"))
     return _people(visit, secret)
 
 
 @page(ROUTES, "POST /people/token/remove")
 def remove_token(visit: Visit) -> Response:
     """The token is refused from now on."""
-    visit.desk.remove_token(_me(visit), visit.number("number"))
+    visit.desk.remove_token(visit.me, visit.number("number"))
     return visit.to(link("/people", told="people"))
 
 

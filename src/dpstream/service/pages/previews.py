@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import Verdict
 from dpstream.core.errors import InputError, StoreError
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.fitness import unfit_rows
 from dpstream.stream.release.released_verdicts import number_of_records
+from dpstream.stream.release.verdicts import Verdict
 from dpstream.tools.evaluate.run_folder import Accuracy
 
 if TYPE_CHECKING:

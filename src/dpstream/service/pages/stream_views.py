@@ -23,28 +23,23 @@ ROUTES: list[Route] = []
 _LINES = 200
 
 
-def _me(visit: Visit) -> Person:
-    assert visit.person is not None  # pages that are not open to everybody are asked with a person only
-    return visit.person
-
-
 @page(ROUTES, "GET /")
 def home(visit: Visit) -> Response:
     """All streams, a card each."""
-    return visit.page("home.html", cards=visit.desk.cards(_me(visit)), turn=0)
+    return visit.page("home.html", cards=visit.desk.cards(visit.me), turn=0)
 
 
 @page(ROUTES, "GET /cards")
 def cards(visit: Visit) -> Response:
     """The cards alone, for a page that refreshes itself."""
-    return visit.page("cards.html", cards=visit.desk.cards(_me(visit)), turn=visit.number("turn"))
+    return visit.page("cards.html", cards=visit.desk.cards(visit.me), turn=visit.number("turn"))
 
 
 def _of_stream(visit: Visit, kind: str = "") -> dict[str, Any]:
     """What every page of one stream shows; ``kind``: of tasks, only these."""
     name = visit.asked("stream")
-    told = [one for one in visit.desk.tasks(_me(visit), name)[::-1] if kind in ("", one.kind)]
-    return {"card": visit.desk.card(_me(visit), name), "tasks": told[:_LINES], "kind": kind, "turn": 0}
+    told = [one for one in visit.desk.tasks(visit.me, name)[::-1] if kind in ("", one.kind)]
+    return {"card": visit.desk.card(visit.me, name), "tasks": told[:_LINES], "kind": kind, "turn": 0}
 
 
 @page(ROUTES, "GET /stream")
@@ -80,14 +75,14 @@ def tasks(visit: Visit) -> Response:
 @page(ROUTES, "GET /report")
 def report(visit: Visit) -> Response:
     """The report on the releases, as a page of its own."""
-    page = visit.documents.report(visit.desk.config(_me(visit), visit.asked("stream")))
+    page = visit.documents.report(visit.desk.config(visit.me, visit.asked("stream")))
     return _sealed(page)
 
 
 @page(ROUTES, "GET /statement")
 def statement(visit: Visit) -> Response:
     """The privacy statement, as a page of its own."""
-    page = visit.documents.statement(visit.desk.config(_me(visit), visit.asked("stream")))
+    page = visit.documents.statement(visit.desk.config(visit.me, visit.asked("stream")))
     return _sealed(page)
 
 
@@ -98,14 +93,14 @@ def _sealed(page: str) -> Response:
 @page(ROUTES, "GET /ledger")
 def ledger(visit: Visit) -> Response:
     """What every step cost."""
-    told = visit.desk.ledger(_me(visit), visit.asked("stream"))
+    told = visit.desk.ledger(visit.me, visit.asked("stream"))
     return visit.page("ledger.html", ledger=told, **_of_stream(visit))
 
 
 @page(ROUTES, "GET /held")
 def held(visit: Visit) -> Response:
     """A held step beside the last released one."""
-    me, name = _me(visit), visit.asked("stream")
+    me, name = visit.me, visit.asked("stream")
     found = visit.desk.held(me, name, visit.number("step"))
     config = visit.desk.config(me, name)
     made = preview(found, config.schema(), config.output.dir)
@@ -122,7 +117,7 @@ def held(visit: Visit) -> Response:
 @page(ROUTES, "POST /decide")
 def decide(visit: Visit) -> Response:
     """Approve or reject what was looked at."""
-    me, name, step, kind = _me(visit), visit.asked("stream"), visit.number("step"), visit.asked("kind")
+    me, name, step, kind = visit.me, visit.asked("stream"), visit.number("step"), visit.asked("kind")
     if kind not in ("approve", "reject"):
         raise FormError("nothing was decided", where="form", allowed="approve or reject")
     visit.desk.decide(me, name, step, kind, visit.asked("reason"), {step: visit.asked("manifest")})
@@ -135,14 +130,14 @@ def decide(visit: Visit) -> Response:
 def _approving(visit: Visit, name: str, step: int, manifest: str = "") -> Task | None:
     """The newest task that publishes a step (with that manifest): it has all its approvals."""
     wanted = {"step": step} | ({"manifest_sha256": manifest} if manifest else {})
-    tasks = visit.desk.tasks(_me(visit), name)[::-1]
+    tasks = visit.desk.tasks(visit.me, name)[::-1]
     return next((one for one in tasks if one.kind == "approve" and wanted.items() <= one.what.items()), None)
 
 
 @page(ROUTES, "GET /withdraw")
 def withdraw(visit: Visit) -> Response:
     """Which step, and why; then what readers will see."""
-    me, name = _me(visit), visit.asked("stream")
+    me, name = visit.me, visit.asked("stream")
     visit.require("decide")
     reason = visit.asked("reason")
     step = visit.number("step") if visit.asked("step") else None
@@ -156,7 +151,7 @@ def withdraw(visit: Visit) -> Response:
 def withdrawn(visit: Visit) -> Response:
     """Withdraw it: readers are told the reason."""
     name, step = visit.asked("stream"), visit.number("step")
-    visit.desk.decide(_me(visit), name, step, "withdraw", visit.asked("reason"))
+    visit.desk.decide(visit.me, name, step, "withdraw", visit.asked("reason"))
     return visit.to(link("/stream", stream=name, told="withdraw"))
 
 
@@ -178,7 +173,7 @@ def ask(visit: Visit) -> Response:
     """A question and its price; nothing is asked yet."""
     question, name = visit.asked("question"), visit.asked("stream")
     visit.require("price")
-    price = visit.desk.price(_me(visit), name, question) if question else None
+    price = visit.desk.price(visit.me, name, question) if question else None
     return visit.page("ask.html", question=question, price=price, **_of_stream(visit, "ask"))
 
 
@@ -186,7 +181,7 @@ def ask(visit: Visit) -> Response:
 def asked(visit: Visit) -> Response:
     """Ask it."""
     name = visit.asked("stream")
-    visit.desk.ask(_me(visit), name, visit.asked("question"))
+    visit.desk.ask(visit.me, name, visit.asked("question"))
     return visit.to(link("/ask", stream=name, told="ask"))
 
 
@@ -194,7 +189,7 @@ def asked(visit: Visit) -> Response:
 def run(visit: Visit) -> Response:
     """Let the worker look at once."""
     name = visit.asked("stream")
-    visit.desk.run_now(_me(visit), name)
+    visit.desk.run_now(visit.me, name)
     return visit.to(link("/stream", stream=name, told="run"))
 
 
@@ -202,7 +197,7 @@ def run(visit: Visit) -> Response:
 def accounts(visit: Visit) -> Response:
     """Accounts with their limits, by file."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in visit.desk.accounts(_me(visit)):
+    for one in visit.desk.accounts(visit.me):
         found.setdefault(str(one["file"]), []).append(one)
     named = [(place.replace("\\", "/").rpartition("/")[2], charges) for place, charges in found.items()]
     return visit.page("accounts.html", accounts=named)
@@ -211,7 +206,7 @@ def accounts(visit: Visit) -> Response:
 @page(ROUTES, "GET /decisions")
 def decisions(visit: Visit) -> Response:
     """The decisions' log, newest first."""
-    found = visit.desk.decisions(_me(visit))
+    found = visit.desk.decisions(visit.me)
     if visit.asked("before"):
         found = [one for one in found if one.number < visit.number("before")]
     shown = found[::-1][:_LINES]

@@ -133,6 +133,12 @@ class Visit:
     session: str
     form: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def me(self) -> Person:
+        """Who it is, on pages that are not open to everybody: these are asked with a person only."""
+        assert self.person is not None
+        return self.person
+
     @cached_property
     def secure(self) -> bool:
         """Whether cookies are for https only: everywhere but on this machine itself."""

@@ -18,9 +18,8 @@ from dpstream.core.version import __version__
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.service.releases import answering, forms
 from dpstream.service.releases.access import Guard, Tokens
-from dpstream.service.releases.cursors import PATTERN, Cursor
 from dpstream.service.releases.events import News
-from dpstream.service.releases.forms import FORMS
+from dpstream.service.releases.forms import FORMS, PATTERN, Cursor
 from dpstream.service.releases.page import page
 from dpstream.service.releases.places import ReleaseFolder
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems

@@ -11,10 +11,12 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,12 +24,11 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.change_tables import ID, OP
+from dpstream.io.sinks.change_tables import ID, OP
 from dpstream.io.sinks.feed import FeedRelease, StandardOutput
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.release_reader import read_table
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, StagedFile, blocks_of, from_bytes
-from dpstream.service.releases.cursors import Cursor, waiting
 from dpstream.service.releases.places import Listing, OpenFile, ReleaseFolder
 from dpstream.service.releases.problems import Problem
 
@@ -46,6 +47,12 @@ MAX_ROWS = 5_000_000
 MAX_FILES = 64
 #: Bytes of an answer of the feed after which it ends with the step.
 MAX_FEED = 2**28
+
+
+#: What a cursor looks like, see ``Cursor``.
+PATTERN = r"^[0-9]{1,18}(~[0-9]{1,18}(-[0-9]{1,18})?(\.[0-9]{1,18}(-[0-9]{1,18})?)*)?$"
+#: Most ranges of a cursor, so that it fits into an address. The oldest are left out.
+MAX_RANGES = 200
 
 
 class Made:
@@ -105,6 +112,68 @@ class Made:
                 return None
             self._files.move_to_end(key)
             return self._files[key].again()
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a reader of the changes is: told up to ``step``, but for the ranges in ``without`` (first and last step).
+
+    ``12~3.7-9`` means: told up to step 12, but 3, 7, 8 and 9 were not published or could not be used. Nothing has to be
+    remembered for that reader, who is told of these steps when they come. A number alone is a cursor as well.
+
+    >>> str(Cursor.parse("12~7-9.3.4"))
+    '12~3-4.7-9'
+    """
+
+    step: int
+    without: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """The cursor that a text of ``PATTERN`` writes."""
+        step, *pairs = re.findall(r"(\d+)(?:-(\d+))?", text)
+        return cls(int(step[0]), _joined((int(first), int(last or first)) for first, last in pairs))
+
+    def lacks(self, step: int) -> bool:
+        """Whether it is one of the steps that were not there."""
+        return any(first <= step <= last for first, last in self.without)
+
+    def lacking(self, more: Iterable[tuple[int, int]]) -> Cursor:
+        """The same, and more steps were not there."""
+        return Cursor(self.step, _joined([*self.without, *more])[-MAX_RANGES:])
+
+    def __str__(self) -> str:
+        told = (str(first) if first == last else f"{first}-{last}" for first, last in self.without)
+        return f"{self.step}~{'.'.join(told)}" if self.without else str(self.step)
+
+
+def _waiting(listing: Listing, last: int) -> list[tuple[int, int]]:
+    """The steps up to ``last`` that may still come: not published, or a change that follows such a step."""
+    found: list[tuple[int, int]] = []
+    before, follows = 0, False
+    for step, entry in listing.entries.items():
+        if step > last:
+            break
+        if step > before + 1:
+            found.append((before + 1, step - 1))
+            follows = True
+        if entry["state"] != "change" or not entry["kept"]:
+            follows = False
+        elif follows:
+            found.append((step, step))
+        before = step
+    return [*found, (before + 1, last)] if last > before else found
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """In order, and those that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(one for one in ranges if one[0] <= one[1]):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    return tuple(joined)
 
 
 def table(
@@ -196,7 +265,7 @@ def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limi
                 continue
             told = step
             written += 1
-        after_it = str(Cursor(told).lacking([*waiting(listing, told), *left]))
+        after_it = str(Cursor(told).lacking([*_waiting(listing, told), *left]))
         out.write(f"{json.dumps({'step': told, 'event': 'next', 'after': after_it})}\n".encode())
 
     return made.get((place.name, "feed", listing.digest, after, limit), write)

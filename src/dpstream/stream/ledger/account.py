@@ -4,7 +4,6 @@ membership in it."""
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import hmac
 import os
 import secrets
@@ -21,9 +20,9 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
-from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
+from dpstream.stream.store.sealed_history import PINNED, LogEntry, SealedLog, account_pin
 from dpstream.stream.store.sqlite import DATABASE, SQLiteDatabase, create_file
-from dpstream.stream.store.store_database import file_errors
+from dpstream.stream.store.store_database import CHAIN_DEFINITIONS, file_errors, require_format
 
 # An account: what several streams on one private source cost together, in one small file of its own.
 #
@@ -40,10 +39,6 @@ _APPLICATION_ID = 0x64706163  # "dpac"
 #: How a file of SQLite begins, and where it says whose it is.
 _SQLITE, _ID_AT = b"SQLite format 3\0", 68
 _KEY_BYTES = 32
-_TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
-"""
 
 
 @dataclass(frozen=True)
@@ -93,15 +88,6 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class AccountEntry:
-    """One line of the account: what was done, and the seal of it and of everything before."""
-
-    number: int
-    content: dict[str, Any]
-    seal: bytes
-
-
-@dataclass(frozen=True)
 class AccountState:
     """An account as it follows from its entries; it holds no private value."""
 
@@ -109,12 +95,18 @@ class AccountState:
     unit: str
     limit: Limit
     charges: tuple[Charge, ...]
-    entries: tuple[AccountEntry, ...]
+    entries: tuple[LogEntry, ...]
 
     @property
     def total(self) -> Total:
         """What all charges cost together."""
         return compose(charge.charged for charge in self.charges)
+
+    @property
+    def raised(self) -> list[tuple[LogEntry, Limit]]:
+        """The entries that raised the limit, and to what."""
+        raised = (entry for entry in self.entries if entry.kind == "raise")
+        return [(entry, Limit.from_dict(parse_json(entry.detail)["limit"])) for entry in raised]
 
     def find(self, stream_id: str) -> Charge | None:
         """The charge of a stream."""
@@ -135,7 +127,7 @@ class Account:
 
     Errors (all methods):
         ConfigError: there is no account. StoreDamagedError: its entries contradict each other.
-        StoreFormatError: written by a newer version. StoreError: the disk fails, or others kept it locked.
+        StoreFormatError: in another format. StoreError: the disk fails, or others kept it locked.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -191,7 +183,6 @@ class Account:
                 raise ConfigError(f"stream {stream_id} is charged already", where=str(self.path))
             charged = self.require_room(state, facts)
             content = {
-                "kind": "charge",
                 "stream_id": stream_id,
                 "stream": facts["stream"],
                 "plan_hash": plan_hash,
@@ -203,7 +194,7 @@ class Account:
             if "base" in facts:
                 # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
                 content["begins_with"] = facts["base"]["stream_id"]
-            entry = self._append(db, state, content)
+            entry = self._append(db, state, "charge", content)
         self._write_head(entry)
         return Pin(state.account_id, entry.number, entry.seal.hex())
 
@@ -228,7 +219,7 @@ class Account:
         """
         with self._writing() as (db, state):
             state.limit.require_larger(limit)
-            entry = self._append(db, state, {"kind": "raise", "limit": limit.as_dict()})
+            entry = self._append(db, state, "raise", {"limit": limit.as_dict()})
         self._write_head(entry)
 
     def close_stream(self, stream_id: str) -> None:
@@ -247,7 +238,7 @@ class Account:
                 )
             if known.closed:
                 return
-            entry = self._append(db, state, {"kind": "close", "stream_id": stream_id})
+            entry = self._append(db, state, "close", {"stream_id": stream_id})
         self._write_head(entry)
 
     # Inside
@@ -256,7 +247,7 @@ class Account:
     def _head(self) -> Path:
         return self.path.with_name(f"{self.path.name}.head")
 
-    def _build(self, limit: Limit, unit: str) -> AccountEntry:
+    def _build(self, limit: Limit, unit: str) -> LogEntry:
         if self.path.exists() or self._head.exists():
             raise ConfigError(
                 "is there already: an account is never replaced, because its charges would be forgotten",
@@ -264,18 +255,18 @@ class Account:
                 allowed="another file, or raising the limit of this one",
             )
         key, account_id = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(16)
-        content = {"kind": "create", "unit": unit, "limit": limit.as_dict()}
-        entry = _entry(key, _first_seal(key, account_id), 1, content)
+        entries: list[LogEntry] = []
 
         def fill(db: SQLiteDatabase) -> None:
-            db.run(_TABLES)
+            db.run(CHAIN_DEFINITIONS)
             db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             db.execute(f"PRAGMA user_version = {ACCOUNT_FORMAT}")
             db.executemany("INSERT INTO meta VALUES (?, ?)", [("account_id", account_id), ("key", key)])
-            db.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, _text(entry.content), entry.seal))
+            text = _text({"unit": unit, "limit": limit.as_dict()})
+            entries.append(SealedLog(db, key, account_id).add(0, "create", text))
 
         create_file(self.path, fill)
-        return entry
+        return entries[0]
 
     @contextmanager
     def _open(self, *, read_only: bool = False) -> Iterator[SQLiteDatabase]:
@@ -321,14 +312,13 @@ class Account:
             ):
                 durable.unlink(left)
 
-    def _append(self, db: SQLiteDatabase, state: AccountState, content: dict[str, Any]) -> AccountEntry:
-        key = _meta(db, str(self.path))[1]
-        last = state.entries[-1]
+    def _append(
+        self, db: SQLiteDatabase, state: AccountState, kind: str, content: dict[str, Any]
+    ) -> LogEntry:
+        account_id, key = _meta(db, str(self.path))
         if not self._head.exists():
-            self._write_head(last)
-        entry = _entry(key, last.seal, last.number + 1, content)
-        db.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, _text(entry.content), entry.seal))
-        return entry
+            self._write_head(state.entries[-1])
+        return SealedLog(db, key, account_id).add(0, kind, _text(content))
 
     def _admit(self, state: AccountState, charged: Budget) -> None:
         state.limit.check_definition(charged)
@@ -347,15 +337,7 @@ class Account:
         head = self._read_head(where)
         _check_kind(db, where)
         account_id, key = _meta(db, where)
-        entries: list[AccountEntry] = []
-        seal = _first_seal(key, account_id)
-        for expected, (number, text, stored) in enumerate(
-            db.execute("SELECT number, content, seal FROM entries ORDER BY number"), start=1
-        ):
-            seal = _seal(key, seal, expected, text)
-            if number != expected or not hmac.compare_digest(seal, stored):
-                raise StoreDamagedError(f"entry {expected} was changed or is missing", where=where)
-            entries.append(AccountEntry(number, parse_json(text), seal))
+        entries = SealedLog(db, key, account_id).entries()
         self._check_head(head, entries, where)
         return _replay(account_id.hex(), entries, where)
 
@@ -368,7 +350,7 @@ class Account:
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError(f"{self._head.name} cannot be read", where=where) from None
 
-    def _check_head(self, head: tuple[int, bytes] | None, entries: list[AccountEntry], where: str) -> None:
+    def _check_head(self, head: tuple[int, bytes] | None, entries: list[LogEntry], where: str) -> None:
         """The witness beside the file: an account that was restored from an older copy is behind it."""
         if head is None:
             # Killed while the account was made; nothing is added before there is a head.
@@ -385,7 +367,7 @@ class Account:
         if number < 1 or not hmac.compare_digest(seal, entries[number - 1].seal):
             raise StoreDamagedError(f"{self._head.name} belongs to another account", where=where)
 
-    def _write_head(self, entry: AccountEntry) -> None:
+    def _write_head(self, entry: LogEntry) -> None:
         where = str(self.path)
         folder = self.path.absolute().parent
         with file_errors("the account's head could not be written", self.path), _only_one(folder):
@@ -409,14 +391,9 @@ def _only_one(folder: Path) -> Iterator[None]:
 def _check_kind(db: SQLiteDatabase, where: str) -> None:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if application != _APPLICATION_ID or version < 1:
+    if application != _APPLICATION_ID:
         raise StoreDamagedError("is not an account, or was cut short", where=where)
-    if version > ACCOUNT_FORMAT:
-        raise StoreFormatError(
-            f"was written in format {version} by a newer version",
-            where=where,
-            allowed=f"up to {ACCOUNT_FORMAT}",
-        )
+    require_format(int(version), where, ACCOUNT_FORMAT)
     wrong = db.verify_all()
     if wrong is not None:
         raise StoreDamagedError(wrong, where=where)
@@ -429,37 +406,23 @@ def _meta(db: SQLiteDatabase, where: str) -> tuple[bytes, bytes]:
     return meta["account_id"], meta["key"]
 
 
-def _first_seal(key: bytes, account_id: bytes) -> bytes:
-    return hmac.new(key, b"account" + account_id, hashlib.sha256).digest()
-
-
-def _seal(key: bytes, previous: bytes, number: int, text: str) -> bytes:
-    return hmac.new(
-        key, b"entry" + previous + number.to_bytes(8, "little") + text.encode(), hashlib.sha256
-    ).digest()
-
-
 def _text(content: dict[str, Any]) -> str:
     return canonical_json(content).decode()
 
 
-def _entry(key: bytes, previous: bytes, number: int, content: dict[str, Any]) -> AccountEntry:
-    timed = {**content, "time": utc_now()}
-    return AccountEntry(number, timed, _seal(key, previous, number, _text(timed)))
-
-
-def _replay(account_id: str, entries: list[AccountEntry], where: str) -> AccountState:
+def _replay(account_id: str, entries: list[LogEntry], where: str) -> AccountState:
     """The account that follows from its entries. Entries that no sequence of charges can have left are damage."""
     try:
-        if not entries or entries[0].content["kind"] != "create":
+        if not entries or entries[0].kind != "create":
             raise StoreDamagedError("the account's first entry is missing", where=where)
-        unit, limit = str(entries[0].content["unit"]), Limit.from_dict(entries[0].content["limit"])
+        made = parse_json(entries[0].detail)
+        unit, limit = str(made["unit"]), Limit.from_dict(made["limit"])
         charges: dict[str, Charge] = {}
         for entry in entries[1:]:
-            content = entry.content
-            match content["kind"]:
+            content = parse_json(entry.detail)
+            match entry.kind:
                 case "charge":
-                    charges[content["stream_id"]] = _charge_of(entry)
+                    charges[content["stream_id"]] = _charge_of(entry, content)
                 case "raise":
                     limit = Limit.from_dict(content["limit"])
                 case "close":
@@ -477,8 +440,7 @@ def _replay(account_id: str, entries: list[AccountEntry], where: str) -> Account
     return state
 
 
-def _charge_of(entry: AccountEntry) -> Charge:
-    content = entry.content
+def _charge_of(entry: LogEntry, content: dict[str, Any]) -> Charge:
     return Charge(
         entry=entry.number,
         stream_id=str(content["stream_id"]),
@@ -488,7 +450,7 @@ def _charge_of(entry: AccountEntry) -> Charge:
         whose=dict(content["whose"]),
         budget=budget_from_dict(content["budget"]),
         charged=budget_from_dict(content["charged"]),
-        time=str(content["time"]),
+        time=entry.written,
     )
 
 
@@ -623,9 +585,7 @@ class Membership:
         if not self._note.exists():
             return {}
         try:
-            stored = parse_json(read_bytes(self._note))
-            # Of one plan only, as the first versions wrote it.
-            notes = stored["starts"] if "starts" in stored else {stored["plan_hash"]: stored["stream_id"]}
+            notes = parse_json(read_bytes(self._note))["starts"]
             sound = all(len(bytes.fromhex(stream_id)) == _ID_BYTES for stream_id in notes.values())
         except (ValueError, KeyError, TypeError, AttributeError):
             sound = False

@@ -19,30 +19,26 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatErro
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
-from dpstream.io.sinks.publisher import MANIFEST, noticed, published_steps
+from dpstream.io.sinks.publisher import MANIFEST, noticed, published_steps, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account import Account, Pin
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.store.encryption import StateKey, unlock
-from dpstream.stream.store.place import backend_for, has_store, questions_path, questions_server
+from dpstream.stream.store.place import has_store, no_stream, questions_path, questions_server, viewed
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
+    POSITION,
     Head,
-    Heads,
     account_pin,
-    checked_steps,
-    first_seal,
-    head_problem,
+    history_problems,
     outside_heads,
     outside_heads_of_questions,
     read_history,
-    read_log,
+    read_latest,
     read_meta,
-    stored_seals,
-    time_problems,
 )
 from dpstream.stream.store.store_database import StoreDatabase, file_errors
-from dpstream.stream.store.stored import as_position, is_forgotten, key_of_sources, unknown_notice
+from dpstream.stream.store.stored import as_position, key_of_sources, rollback_problems
 
 #: Publication states of steps whose manifest is among the releases.
 _KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawing", "withdrawn")
@@ -54,7 +50,7 @@ class Spend:
 
     Attributes:
         definition, spent, parts: as the plan stated them; amounts exact. What one step costs a unit in it.
-        time: by the owner's clock, None for steps of older versions.
+        time: by the owner's clock.
     """
 
     step: int
@@ -66,7 +62,7 @@ class Spend:
     test_seed: bool
     batch_id: str
     publication: str
-    time: str | None
+    time: str
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,12 @@ class Ledger:
     def total(self) -> Budget:
         """What the releases so far cost one unit: the largest step's cost, because every unit is in one step, or
         because the whole budget is charged at the first one."""
-        return type(self.planned)(max((one.spent for one in self.spends), default=Fraction(0)))
+        return type(self.planned)(max((spend.spent for spend in self.spends), default=Fraction(0)))
 
     @property
     def inside(self) -> list[int]:
         """Steps whose manifest is not among the releases (yet): held for approval, or without a sink."""
-        return [one.step for one in self.spends if one.publication not in _KNOWN_TO_READERS]
+        return [spend.step for spend in self.spends if spend.publication not in _KNOWN_TO_READERS]
 
     @property
     def steps_left(self) -> int | None:
@@ -139,11 +135,9 @@ def read_source_position(
     if not has_store(Path(path), server=server):
         return None
     with _view(path, server, key) as db:
-        row = db.execute("SELECT step, source FROM position").fetchone()
-        if row is None:
-            return None
-        position = as_position(db.sealing.open_text(row[1], "position", row[0]))
-        return position, key_of_sources(read_meta(db)["key"])
+        secret = read_meta(db)["key"]
+        stored = read_latest(db, secret, POSITION)
+        return None if stored is None else (as_position(stored[1]), key_of_sources(secret))
 
 
 def verify_ledger(
@@ -169,52 +163,37 @@ def verify_ledger(
     try:
         head = Head(Path(path), outside_heads(folder)).read(str(path))
         with _view(path, server, key) as db:
-            findings, sound = _check_store(db, head)
+            meta = read_meta(db)
+            findings, sound = history_problems(db, meta, head)
             if not sound:
                 return findings
-            ledger = _ledger(db, read_meta(db))
+            ledger = _ledger(db, meta)
             findings += _check_plan(ledger) + _check_manifests(db, ledger)
         findings += _check_questions(Path(path), folder, server, key)
     except StoreDamagedError as error:
         return [error.what]
     if folder is not None:
-        states = {one.step: one.publication for one in ledger.spends}
-        findings += [
-            unknown_notice(step) for step in sorted(noticed(folder)) if is_forgotten(states.get(step))
-        ]
-        outside = {
-            one.step: one.manifest_sha256 for one in ledger.spends if one.publication in _KNOWN_TO_READERS
-        }
-        known = {one.step: one.manifest_sha256 for one in ledger.spends}
-        findings += verify_releases(folder, ledger.stream_id, known, required=outside, present=before)
+        findings += rollback_problems(
+            before, noticed(folder), {spend.step: spend.publication for spend in ledger.spends}
+        )
+        known = {spend.step: spend.manifest_sha256 for spend in ledger.spends}
+        outside = {step: digest for step, digest in known.items() if step not in ledger.inside}
+        findings += verify_releases(folder, ledger.stream_id, known, outside)
     return findings + _check_account(ledger, account)
 
 
 def verify_releases(
-    folder: Path,
-    stream_id: str,
-    known: dict[int, str],
-    *,
-    required: dict[int, str] | None = None,
-    present: set[int] | None = None,
-    later: bool = False,
+    folder: Path, stream_id: str, known: dict[int, str], required: dict[int, str]
 ) -> list[str]:
     """Compare released manifests and the catalogue with a ledger's hashes.
 
     Args:
         known: SHA-256 of the manifest of every step in the ledger.
-        required: those that have to be there; all of them by default.
-        present: steps that were there before the ledger was read; looked up by default.
-        later: whether steps after the ledger's end are fine (an export is older than the releases).
+        required: those that have to be there.
     """
-    last = max(known, default=0)
-    findings = [
-        f"step {step} is among the releases, but not in the ledger"
-        for step in sorted(published_steps(folder) if present is None else present)
-        if step not in known and not (later and step > last)
-    ]
-    for step, digest in sorted((known if required is None else required).items()):
-        path = folder / f"step-{step:06d}" / MANIFEST
+    findings: list[str] = []
+    for step, digest in sorted(required.items()):
+        path = folder / step_name(step) / MANIFEST
         if not path.is_file():
             findings.append(f"the manifest of step {step} is missing among the releases")
         elif hashlib.sha256(read_bytes(path)).hexdigest() != digest:
@@ -227,33 +206,12 @@ def verify_releases(
 
 @contextmanager
 def _view(path: str | Path, server: PostgresServer | None, key: StateKey | None) -> Iterator[StoreDatabase]:
-    """One consistent look at a store."""
-    db = backend_for(Path(path), server).look()
-    if db is None:
-        raise ConfigError(
-            "there is no stream", where=str(path), allowed="a state directory that dpstream run made"
-        )
-    try:
-        with db.errors():
-            db.begin(read_only=True)
-            db.verify_structure()
-            unlock(db, key)
-            yield db
-    finally:
-        db.close()
-
-
-def _check_store(db: StoreDatabase, head: Heads | None) -> tuple[list[str], bool]:
-    """What is wrong with seals, witnesses and rows, and whether the seals of the steps are right."""
-    meta = read_meta(db)
-    findings = _check_chain(db, meta)
-    wrong = head_problem(head, *stored_seals(db, first_seal(meta)))
-    about_head = [] if wrong is None else [wrong]
-    if findings:
-        return findings + about_head, False
-    findings = about_head + _check_rows(db)
-    read_log(db, meta["key"])
-    return findings + time_problems(db, meta), True
+    """One consistent look at a store with its key."""
+    with viewed(Path(path), server) as db:
+        if db is None:
+            raise no_stream(str(path))
+        unlock(db, key)
+        yield db
 
 
 def _check_questions(
@@ -267,16 +225,15 @@ def _check_questions(
         left = heads is not None or any(witness.exists() for witness in head.outside)
         return ["the store of the questions is gone, and its witness is there"] if left else []
     with _view(path, questions_server(server), key) as db:
-        return [f"the questions: {finding}" for finding in _check_store(db, heads)[0]]
+        return [f"the questions: {finding}" for finding in history_problems(db, read_meta(db), heads)[0]]
 
 
 def _ledger(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
-    times = {int(step): str(text) for step, text in db.execute("SELECT step, committed FROM times")}
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
         rows = db.execute(
-            "SELECT l.step, definition, spent, parts, manifest, manifest_sha256, test_seed, batch_id, publication "
-            "FROM ledger l JOIN steps s ON s.step = l.step ORDER BY l.step"
+            "SELECT step, definition, spent, parts, manifest, manifest_sha256, test_seed, batch_id, publication, "
+            "committed FROM steps ORDER BY step"
         )
         spends = tuple(
             Spend(
@@ -289,44 +246,15 @@ def _ledger(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
                 test_seed=bool(test_seed),
                 batch_id=batch_id,
                 publication=publication,
-                time=times.get(step),
+                time=time,
             )
-            for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication in rows
+            for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication, time in rows
         )
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
         raise StoreDamagedError("the plan or the ledger cannot be read", where=db.where) from None
     remembered = account_pin(meta, db.where)
     pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
-
-
-def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
-    """Check every row against the stored seal before it, so that one changed row does not hide the others."""
-    if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
-        return ["what the stream is pinned to, or its key, is missing"]
-    findings, expected = [], 1
-    for step, _, _, fits in checked_steps(db, meta):
-        findings += [f"step {lost} is missing in the store" for lost in range(expected, step)]
-        expected = step + 1
-        if not fits:
-            what = "or what the stream is pinned to " if step == 1 else ""
-            findings.append(f"the record of step {step} {what}was changed")
-    return findings
-
-
-def _check_rows(db: StoreDatabase) -> list[str]:
-    findings = []
-    steps = {step for (step,) in db.execute("SELECT step FROM steps")}
-    spends = {step for (step,) in db.execute("SELECT step FROM ledger")}
-    findings += [f"step {step} is in the ledger only" for step in sorted(spends - steps)]
-    state = [step for (step,) in db.execute("SELECT step FROM state")]
-    last = max(steps, default=0)
-    if state != [last]:
-        findings.append(f"the state does not stand at step {last}, where the ledger ends")
-    reserved = db.execute("SELECT step FROM reservation").fetchone()
-    if reserved is not None and reserved[0] != last + 1:
-        findings.append("a reservation does not follow the last step")
-    return findings
 
 
 def _check_plan(ledger: Ledger) -> list[str]:
@@ -531,7 +459,13 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
                 "there are no releases", where=str(folder), allowed="the folder of a stream's releases"
             )
         required = {step: digest for step, digest in known.items() if step not in inside}
-        findings += verify_releases(folder, stream_id, known, required=required, later=True)
+        last = max(known, default=0)
+        findings += [
+            f"step {step} is among the releases, but not in the ledger"
+            for step in sorted(published_steps(folder))
+            if step not in known and step <= last
+        ]
+        findings += verify_releases(folder, stream_id, known, required)
     symbol = "epsilon" if definition == "pure" else "rho"
     return CheckedExport(
         tuple(findings), name, len(spends), f"{symbol} = {total}", f"{symbol} = {amount}", end.get("previous")

@@ -12,16 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.contracts.expectations import MarginalError
-from dpstream.core.contracts.verdicts import (
-    MODELLED,
-    NOT_KNOWN,
-    PREDICTED,
-    SIMULATED,
-    Verdict,
-    as_of,
-    is_unfit,
-    verdicts_from,
-)
 from dpstream.core.errors import DataError, InputError, StoreError
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks import read_catalogue, read_manifest
@@ -35,6 +25,16 @@ from dpstream.io.sinks.simulated_errors import (
 )
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
+from dpstream.stream.release.verdicts import (
+    MODELLED,
+    NOT_KNOWN,
+    PREDICTED,
+    SIMULATED,
+    Verdict,
+    as_of,
+    is_unfit,
+    verdicts_from,
+)
 
 #: A number of records within so many of its standard errors of none may be noise alone.
 _FROM_NONE = 2.0

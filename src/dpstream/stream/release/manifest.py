@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record, User
-from dpstream.core.tables.change_tables import ID, LABEL
 from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.core.version import __version__
+from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
-from dpstream.stream.declared import counted_records, shown_public, shown_source
+from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts, when_measured
 
@@ -83,8 +83,8 @@ def build_manifest(
         },
         "unit": _unit(plan),
         "relation": plan.unit.relation,
-        "declared_public": shown_public(pinned),
-        "source": shown_source(pinned),
+        "declared_public": pinned["declared_public"],
+        "source": pinned["source"],
         "spent": _spent(plan),
         "mechanism": {"name": plan.name, "options": pinned["options"], "parts": pinned["parts"]},
         "horizon": plan.horizon,
@@ -283,7 +283,7 @@ def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed
 # What a released file says about itself wherever it goes: that it is synthetic, and under which guarantee.
 #
 # Parquet files carry it in their metadata, under ``dpstream``; beside a CSV file lies ``table.csv-metadata.json`` (W3C,
-# CSV on the Web). Tables of steps that were made before there were labels are made again without one.
+# CSV on the Web).
 
 Label = dict[str, Any]
 

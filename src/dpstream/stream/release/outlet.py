@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, StoreError
-from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks import catalogue
+from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.feed import FeedRelease
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
 from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
@@ -25,7 +25,7 @@ from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import file_errors
-from dpstream.stream.store.stored import is_forgotten, unknown_notice
+from dpstream.stream.store.stored import rollback_problems
 
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
@@ -225,28 +225,22 @@ class ReleasePublisher:
         last_step = self._store.last_step
         with file_errors("the releases could not be read", self._where):
             published = sorted(sink.published(self._stream_id).items())
-            told = sorted(noticed(self._where))
+            told = noticed(self._where)
+        hashes = {step: digest for step, _, digest in self._store.publications(1, last_step)}
+        states = {step: state for step, state, _ in self._store.publications(1, last_step)}
+        for problem in rollback_problems([step for step, _ in published], told, states):
+            raise StoreDamagedError(
+                f"{problem}, and continuing would spend the budget twice",
+                where=str(self._where),
+                allowed="the newest state, or a new stream with its own releases directory",
+            )
         for step, digest in published:
-            committed = self._store.find(step=step)
-            if committed is None:
-                raise StoreDamagedError(
-                    f"step {step} is published, but the ledger ends at step {last_step}: "
-                    "the state was rolled back, and continuing would spend the budget twice",
-                    where=str(self._where),
-                    allowed="the newest state, or a new stream with its own releases directory",
-                )
-            if hashlib.sha256(committed.manifest).hexdigest() != digest:
+            if hashes[step] != digest:
                 raise StoreDamagedError(
                     f"the published manifest of step {step} is not the committed one",
                     where=str(self._where),
                     allowed="moving the step away (from the folder and the database), and running again, which "
                     "publishes it from the store",
-                )
-        for step in told:
-            committed = self._store.find(step=step)
-            if is_forgotten(None if committed is None else committed.publication):
-                raise StoreDamagedError(
-                    unknown_notice(step), where=str(self._where), allowed="the newest state"
                 )
         return {step for step, _ in published}
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Codes
-from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
+from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -219,17 +219,10 @@ def pack_segments(segments: tuple[Segment, ...]) -> dict[str, NDArray[Any]]:
     }
 
 
-def unpack_segments(arrays: dict[str, NDArray[Any]], number: int | None) -> tuple[Segment, ...]:
-    """The inverse of ``pack_segments``.
-
-    Args:
-        number: of segments; None for a table that was stored whole, before there were segments.
-    """
-    if number is None:
-        none = np.zeros(0, dtype=np.int64)
-        return (Segment(none, arrays["ids"].astype(np.int64), arrays["codes"], arrays["table"]),)
+def unpack_segments(arrays: dict[str, NDArray[Any]], number: int) -> tuple[Segment, ...]:
+    """The inverse of ``pack_segments``, for this number of segments."""
     names = ("gone", "ids", "codes", "table")
-    return tuple(Segment(*(arrays[f"{one}/{name}"] for name in names)) for one in range(number))
+    return tuple(Segment(*(arrays[f"{place}/{name}"] for name in names)) for place in range(number))
 
 
 def _followed(rows: Rows, segment: Segment) -> Rows:
@@ -303,9 +296,9 @@ class PersistentRecords:
 
     @classmethod
     def unpack(cls, packed: Packed) -> PersistentRecords:
-        """The inverse of ``pack``; also of what versions before segments have packed."""
+        """The inverse of ``pack``."""
         try:
-            segments = unpack_segments(packed.arrays, packed.meta.get("segments"))
+            segments = unpack_segments(packed.arrays, int(packed.meta["segments"]))
             next_id = int(packed.meta["next_id"])
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("the records of the last release cannot be read", where="state") from None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.tables.change_tables import ID, OP, content_sha256
+from dpstream.io.sinks.change_tables import ID, OP, content_sha256
 from dpstream.stream.release.persistent_records import Succession
 
 RecordKind = Literal["fresh", "persistent"]
@@ -140,7 +140,7 @@ def record_facts(succession: Succession, step: int, may_change: Sequence[str]) -
     """What the manifest says about persistent records; all of it follows from released tables.
 
     Args:
-        may_change: see ``Publishing``; none leaves the facts as they were before there were updates.
+        may_change: see ``Publishing``.
     """
     updates = {"updates": succession.updates, "may_change": list(may_change)} if may_change else {}
     return {

@@ -290,20 +290,6 @@ class Release:
         drawn = PicturedRelease(self.manifest, self.table(), self._schema, self._published(), self._folder)
         return draw_release(drawn, columns)
 
-    @property
-    def classifier(self) -> Any:
-        """The ``LinearClassifier`` of a stream whose black box is ``erm``: it predicts for codes and raw tables.
-
-        Errors:
-            ConfigError: a release of another mechanism, or a step whose model was dropped.
-        """
-        predictor = self._model.predictor
-        if predictor is None:
-            raise ConfigError(
-                "the release is no classifier", where="release", allowed='a stream with black_box = "erm"'
-            )
-        return predictor
-
     def answer(self, question: Any) -> Answer:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
 

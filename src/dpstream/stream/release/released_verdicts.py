@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis, SyntheticTable
 from dpstream.core.contracts.expectations import with_columns
-from dpstream.core.contracts.verdicts import (
+from dpstream.core.privacy.unit import Individual, Record
+from dpstream.core.schema.numeric import average_ends
+from dpstream.stream.release.verdicts import (
     EXACT,
     MODELLED,
     NOT_KNOWN,
@@ -21,8 +23,6 @@ from dpstream.core.contracts.verdicts import (
     verdicts,
     verdicts_from,
 )
-from dpstream.core.privacy.unit import Individual, Record
-from dpstream.core.schema.numeric import average_ends
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

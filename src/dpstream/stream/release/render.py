@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
-from dpstream.core.tables.change_tables import content_sha256
+from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
@@ -304,7 +304,7 @@ class RemadeFiles:
             )
         label = facts.get("label")
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
-        return drawing(synthesis, self._schema_of(label), rows, seed, facts.get(DRAWN), label)
+        return drawing(synthesis, self._schema, rows, seed, facts.get(DRAWN), label)
 
     def whole(self, step: int) -> dict[str, bytes]:
         """The files of the table that a step's changes led to; its manifest has the hash of the content.
@@ -339,7 +339,7 @@ class RemadeFiles:
         self._step, self._files, self._table = step, {}, None
         if synthesis is not None:
             rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
-            schema = self._schema_of(label)
+            schema = self._schema
             if self._sink.draws_tables:
                 self._files = {DRAWN_TABLE: drawn_table(step, rows, seed, facts.get(DRAWN))}
                 return
@@ -375,7 +375,7 @@ class RemadeFiles:
             return
         before = records_before(records, self._synthesis_of, step)
         rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
-        schema, may_change = self._schema_of(label), told.get("may_change", ())
+        schema, may_change = self._schema, told.get("may_change", ())
         made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
         if before is None and content_sha256(made.records.with_ids) != told["content_sha256"]:
             return  # what it follows from was dropped
@@ -384,10 +384,6 @@ class RemadeFiles:
         self._files = self._sink.render(labelled(self._table, label))
         if made.changes is not None:
             self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
-
-    def _schema_of(self, label: Label | None) -> Schema:
-        """Before there were labels, real numbers were released with all their digits."""
-        return self._schema if label is not None else replace(self._schema, exact=True)
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, Budget, PureDP
-from dpstream.core.schema.folding import Group, fold, groups_of
 from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.io.sinks.simulated_errors import simulated_errors
 from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.folding import Group, fold, groups_of
 from dpstream.stream.release.pictures import INK, PALETTE, QUIET, Picture, dress, figure, plain_text
 
 if TYPE_CHECKING:

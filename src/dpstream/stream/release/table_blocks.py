@@ -23,7 +23,7 @@ from dpstream.stream.store.store_database import UNSEALED, Sealing
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-#: A larger table is drawn in blocks of so many rows; a smaller one at once, as all tables once were.
+#: A larger table is drawn in blocks of so many rows; a smaller one at once.
 BLOCK = 2**18
 
 

@@ -1,113 +1,66 @@
 """A whole store as one portable file, for copies and for moves between databases.
 
-Layout: ``DPSTORE`` and a line feed, then frames: a length (uint64, little endian) and a container of JSON and
-arrays (``container.py``, checksummed). The first frame says formats and steps, the last one holds the SHA-256
-of all bytes before it. Every frame between holds rows of one table. An archive is as secret as the store;
-that of an encrypted store holds the same encrypted values, and is taken in with the same key.
+An archive is a SQLite store with the same tables and the same rows, which refuses to be opened as a stream: where
+others say that they were moved, it says what it is (``copy``, ``moving``, or ``taken`` and by which import). It is as
+secret as the store; that of an encrypted store holds the same encrypted values, and is taken in with the same key.
+Everything in it is checked when it is taken in, as ``dpstream store check`` does.
 
 A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
 where the witness in the state directory says that it is the newest there is.
 
-An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, appends
-it to the archive as one more frame, and only then makes the store. Whoever finds another number in the archive than in
-the head file refuses. A stop in between leaves the number in the head file, and the same import goes on with it.
+An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, then in
+the archive, and only then makes the store. Whoever finds another number in the archive than in the head file refuses. A
+stop in between leaves the number in the head file, and the same import goes on with it.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import os
 import secrets
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from dpstream.core import durable
-from dpstream.core.contracts import Packed
-from dpstream.core.errors import (
-    ConfigError,
-    StoreDamagedError,
-    StoreError,
-    StoreFormatError,
-    StoreLockedError,
-)
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
 from dpstream.stream.identity import require_same_plan
-from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.lock import StateDirectory
-from dpstream.stream.store.place import backend_for, is_moved
+from dpstream.stream.store.place import backend_for, is_moved, locked_store
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     LEFT,
+    MOVED,
     Head,
     SealedHistory,
+    SealedLog,
+    forget_latest,
     read_history,
     read_meta,
+    read_open,
     stored_plan,
-    write_log,
+    write_open,
 )
-from dpstream.stream.store.sqlite import DATABASE
+from dpstream.stream.store.sqlite import DATABASE, SQLiteDatabase, create_file
 from dpstream.stream.store.store import Store, note_restored
 from dpstream.stream.store.store_database import (
-    STORE_FORMAT,
     STORE_TABLES,
     StoreBackend,
     StoreDatabase,
     create_tables,
     file_errors,
-    require_format,
 )
-from dpstream.stream.store.users import read_shards
+from dpstream.stream.store.upkeep import stored_problems
+from dpstream.stream.store.users import read_shards, user_folder
 
-_FORMAT = 1
-_MAGIC = b"DPSTORE\n"
-_LENGTH = struct.Struct("<Q")
-_ROWS = 500
-_BYTES = 8 * 2**20
 #: In the head file of a place that a stream left, instead of the number of an import.
 _LEFT = "moved away"
-#: The tables of an archive. ``moved`` stays behind: it says something about the place, not about the stream.
-_TABLES = tuple(name for name in STORE_TABLES if name != "moved")
-#: Where a row of its own belongs to each step, and may be large.
+#: What an archive says of itself; after the last word stands the number of its import.
+_COPY, _MOVING, _TAKEN = b"copy", b"moving", b"taken "
+#: Tables with a row, or some, of their own for each step, which may be large.
 _BY_STEP = ("steps", "files")
-
-
-@contextmanager
-def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[StoreDatabase, str]]:
-    """Lock an existing store, and give it with its place: not unlocked, moved or not.
-
-    Errors:
-        ConfigError: there is none. StoreLockedError: a stream has it open.
-    """
-    if not path.is_dir():
-        raise ConfigError(
-            "there is no stream", where=str(path), allowed="a state directory that dpstream run made"
-        )
-    directory = StateDirectory(path, database=DATABASE)
-    backend: StoreBackend | None = None
-    try:
-        backend = backend_for(directory.path, server)
-        if not backend.exists():
-            raise ConfigError(
-                "there is no stream", where=backend.where, allowed="a state directory that dpstream run made"
-            )
-        db = backend.connect()
-        try:
-            with db.errors():
-                db.verify_structure()
-                yield db, backend.where
-        finally:
-            db.close()
-    finally:
-        if backend is not None:
-            backend.close()
-        directory.close()
+_MAGIC = b"SQLite format 3\0"
 
 
 def export_store(
@@ -133,7 +86,8 @@ def export_store(
         raise ConfigError("there is a file already", where=str(out), allowed="another name")
     with locked_store(path, server) as (db, where):
         unlock(db, key)
-        if read_shards(db) is not None:
+        meta = read_meta(db)
+        if read_shards(db, meta["key"]) is not None:
             raise ConfigError(
                 "the counters of users (or the present records) are files beside the store, which an archive does not "
                 "hold",
@@ -144,7 +98,6 @@ def export_store(
         moved = is_moved(db)
         if moved and not move:
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
-        meta = read_meta(db)
         history = read_history(db, meta, where)
         witness = Head(path, outside)
         witness.check(history, where)
@@ -155,10 +108,18 @@ def export_store(
         db.begin()
         try:
             if move and not moved:
-                entry = write_log(db, meta["key"], history.last_step, LEFT)
-                db.execute("INSERT INTO moved VALUES (1, ?)", (history.last_step,))
+                noted = SealedLog(db, meta["key"]).add(history.last_step, LEFT)
+                entry = noted.number, noted.seal
+                write_open(db, MOVED, history.last_step, b"")
+
+            def fill(archive: StoreDatabase) -> None:
+                create_tables(archive)
+                _copy(db, archive, history.last_step)
+                write_open(archive, MOVED, history.last_step, _MOVING if move else _COPY)
+
             with file_errors("the archive could not be written", out):
-                _write_archive(db, temporary, history.last_step, moving=move)
+                create_file(temporary, fill)
+                _close_whole(SQLiteDatabase(temporary))
             durable.commit(db)
         except BaseException:
             db.rollback()
@@ -172,43 +133,16 @@ def export_store(
     return history.last_step
 
 
-def _write_archive(db: StoreDatabase, path: Path, last_step: int, *, moving: bool) -> None:
-    """Write all rows of a store to ``path`` (0600); they are on the disk when this returns."""
-    durable.unlink(path)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        total = hashlib.sha256()
-
-        def put(data: bytes) -> None:
-            total.update(data)
-            durable.write(descriptor, data)
-
-        put(_MAGIC)
-        head = {"archive": _FORMAT, "format": STORE_FORMAT, "moving": moving, "last_step": last_step}
-        put(_frame(Packed(head, {})))
-        for table in _TABLES:
-            for packed in _pack_table(db, table, last_step):
-                put(_frame(packed))
-        durable.write(descriptor, _frame(Packed({"sha256": total.hexdigest()}, {})))
-        durable.sync_file(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def archived_plan(archive: Path) -> dict[str, Any]:
     """The plan that an archive's stream is pinned to, as the archive says it; ``import_store`` checks the rest.
 
     Errors:
-        ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: by a newer version.
+        ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: in another format.
     """
-    where = str(archive)
-    with file_errors("the archive could not be read", archive), archive.open("rb") as file:
-        _verified(file, where)
-        for packed, _ in _frames(file, where):
-            if packed.meta.get("table") == "meta":
-                meta = {str(key): value for key, value in (_row(row, packed) for row in packed.meta["rows"])}
-                return stored_plan(meta, {}, where)
-    raise StoreDamagedError("the stream's plan is missing", where=where)
+    with _opened(archive), _archived(archive) as db:
+        return stored_plan(
+            {str(key): value for key, value in db.execute("SELECT key, value FROM meta")}, db.where
+        )
 
 
 def import_store(
@@ -231,11 +165,12 @@ def import_store(
         ConfigError: a stream is there already, another plan, an archive whose source may still go on, one that was
             taken in before, or that cannot be marked.
         StoreDamagedError: the archive was changed or cut short, or is older than the witness in ``path``.
-        StoreFormatError: written by a newer version. StoreLockedError: another import has the archive.
+        StoreFormatError: in another format. StoreLockedError: another import has the archive.
     """
-    with file_errors("the archive could not be read", archive), _opened(archive) as file:
-        verified = _verified(file, str(archive))
-        if verified.moving and verified.taken is None and not file.writable():
+    with _opened(archive) as writable:
+        with _archived(archive) as db:
+            kind = read_open(db, MOVED) or b""
+        if kind == _MOVING and not writable:
             raise ConfigError(
                 "the archive cannot be marked as taken in, and a second import would make two streams of one",
                 where=str(archive),
@@ -250,20 +185,20 @@ def import_store(
 
             def fill(db: StoreDatabase) -> None:
                 create_tables(db)
-                _insert_all(db, file, str(archive))
-                unlock(db, key)
-                meta = read_meta(db)
-                history = read_history(db, meta, str(archive))
-                require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
-                number = _allow_import(history, before, witness, verified, str(archive))
+                with _archived(archive) as source:
+                    (last,) = source.execute("SELECT coalesce(max(step), 0) FROM steps").fetchone()
+                    _copy(source, db, last)
+                forget_latest(db, MOVED)
+                history = _checked(db, key, facts, directory.path, str(archive))
+                number = _allow_import(history, before, witness, kind, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
-                last, entry = history.last_step, len(history.log) - 1
+                entry = len(history.log) - 1
                 witness.write((last, history.seals[last]), (entry, history.log[entry]), importing=number)
                 if number is None:
-                    note_restored(db, meta["key"], last + 1)
-                elif verified.taken is None:
-                    _mark_taken(file, verified.end, number)
+                    note_restored(db, read_meta(db)["key"], last + 1)
+                elif kind == _MOVING:
+                    _mark_taken(archive, last, number)
 
             backend.create(fill)
         finally:
@@ -274,143 +209,95 @@ def import_store(
         return store.last_step
 
 
-def _pack_table(db: StoreDatabase, table: str, last_step: int) -> Iterator[Packed]:
-    if table in _BY_STEP:
-        rows: Iterator[Any] = (
-            row
-            for step in range(1, last_step + 1)
-            for row in db.execute(f"SELECT * FROM {table} WHERE step = ?", (step,)).fetchall()
-        )
-    else:
-        rows = iter(db.execute(f"SELECT * FROM {table} ORDER BY 1"))
-    columns = [item[0] for item in db.execute(f"SELECT * FROM {table} LIMIT 0").description]
-    packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
-    for row in rows:
-        values: list[Any] = []
-        for value in row:
-            if isinstance(value, bytes):
-                name = str(len(packed.arrays))
-                packed.arrays[name] = np.frombuffer(value, np.uint8)
-                values.append({"bytes": name})
-                size += len(value)
-            else:
-                values.append(value)
-        packed.meta["rows"].append(values)
-        if size > _BYTES or len(packed.meta["rows"]) >= _ROWS:
-            yield packed
-            packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
-    if packed.meta["rows"]:
-        yield packed
+def _copy(source: StoreDatabase, target: StoreDatabase, last_step: int) -> None:
+    """All rows of a store, sealed as they are, inside the callers' transactions."""
+    for table in STORE_TABLES:
+        cursor = source.execute(f"SELECT * FROM {table} LIMIT 0")
+        names = ", ".join(item[0] for item in cursor.description)
+        marks = ", ".join("?" * len(cursor.description))
+        steps = range(1, last_step + 1) if table in _BY_STEP else (None,)
+        for step in steps:
+            which = ("", ()) if step is None else (" WHERE step = ?", (step,))
+            rows = source.execute(f"SELECT {names} FROM {table}{which[0]}", which[1]).fetchall()
+            target.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
 
 
-class _CutShort(StoreDamagedError):
-    """The file ends in the middle of a frame."""
-
-
-def _frame(packed: Packed) -> bytes:
-    data = container.dump(packed)
-    return _LENGTH.pack(len(data)) + data
-
-
-def _frames(file: BinaryIO, where: str) -> Iterator[tuple[Packed, str]]:
-    """Every frame, with the SHA-256 (in hexadecimal) of all bytes before it."""
-    file.seek(0)
-    total = hashlib.sha256(file.read(len(_MAGIC)))
-    while length := file.read(_LENGTH.size):
-        size = _LENGTH.unpack(length)[0] if len(length) == _LENGTH.size else None
-        data = b"" if size is None or size > os.fstat(file.fileno()).st_size else file.read(size)
-        if len(data) != size:
-            raise _CutShort("the archive was cut short", where=where)
-        yield container.load(data, where=where), total.hexdigest()
-        total.update(length + data)
-
-
-@dataclass(frozen=True)
-class _ArchiveFacts:
-    """What an archive says of itself: its first frame, where its rows end, and the number of its import."""
-
-    head: dict[str, Any]
-    end: int
-    taken: str | None
-
-    @property
-    def moving(self) -> bool:
-        return bool(self.head["moving"])
+def _checked(
+    db: StoreDatabase, key: StateKey | None, facts: dict[str, Any], path: Path, where: str
+) -> SealedHistory:
+    """The history of a store that was just copied from an archive, once everything in it was checked."""
+    unlock(db, key)
+    meta = read_meta(db)
+    history = read_history(db, meta, where)
+    require_same_plan(stored_plan(meta, where), facts, where)
+    for problem in stored_problems(db, meta["key"], history.last_step, user_folder(path, meta)):
+        raise StoreDamagedError(f"the archive was changed: {problem}", where=where)
+    return history
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[BinaryIO]:
-    """Open the archive for one import at a time (the kernel gives the lock up when the process dies); for reading
-    only, where it cannot be written."""
-    try:
-        file: BinaryIO = archive.open("r+b")
-    except OSError:
-        file = archive.open("rb")
-    with file:
+def _opened(archive: Path) -> Iterator[bool]:
+    """Keep an archive to one import at a time (the kernel gives the lock up when the process dies); gives whether it
+    can be written."""
+    with file_errors("the archive could not be read", archive):
         try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
-        yield file
+            file: BinaryIO = archive.open("r+b")
+        except OSError:
+            file = archive.open("rb")
+        # Open until no connection is: the first descriptor that is closed takes the locks of all others along.
+        with file:
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise _no_archive(archive)
+            yield file.writable()
 
 
-def _mark_taken(file: BinaryIO, end: int, number: str) -> None:
-    """Append the number of the import, durably, after removing what an interrupted import left there."""
-    descriptor = file.fileno()
-    os.ftruncate(descriptor, end)
-    os.lseek(descriptor, end, os.SEEK_SET)
-    durable.write(descriptor, _frame(Packed({"taken": number}, {})))
-    durable.sync_file(descriptor)
-
-
-def _verified(file: BinaryIO, where: str) -> _ArchiveFacts:
-    """Check the whole file, and give its first frame and the mark of an import."""
-    if file.read(len(_MAGIC)) != _MAGIC:
-        raise ConfigError(
-            "is not an archive of a store", where=where, allowed="a file of dpstream store export"
-        )
-    head: dict[str, Any] = {}
-    end: int | None = None
-    taken: str | None = None
+@contextmanager
+def _archived(archive: Path) -> Iterator[SQLiteDatabase]:
+    """An archive whose pages, format and tables are sound."""
+    db = SQLiteDatabase(archive, read_only=True)
     try:
-        for packed, before in _frames(file, where):
-            if end is not None and taken is None and set(packed.meta) == {"taken"}:
-                taken = str(packed.meta["taken"])
-                continue
-            if end is not None or ("sha256" in packed.meta and packed.meta["sha256"] != before):
-                raise StoreDamagedError("the archive was changed", where=where)
-            head = head or dict(packed.meta)
-            end = file.tell() if "sha256" in packed.meta else None
-    except _CutShort:
-        # Behind the end: an import that stopped while it marked the archive, before it made anything.
-        if end is None or taken is not None:
-            raise
-    if end is None:
-        raise StoreDamagedError("the archive was cut short", where=where)
-    if head.get("archive") != _FORMAT or not isinstance(head.get("format"), int):
-        raise StoreFormatError(
-            "the archive was written by another version", where=where, allowed=f"format {_FORMAT}"
-        )
-    require_format(head["format"], where)
-    return _ArchiveFacts(head, end, taken)
+        with db.errors():
+            db.verify_structure()
+            # What an import that was stopped wrote may not be in the file yet.
+            aside = archive.with_name(f"{archive.name}-wal").exists()
+            whole = aside or archive.stat().st_size == db.size()
+            wrong = db.verify_all() if whole else "its size is another one"
+            if wrong is not None:
+                raise StoreDamagedError(f"the archive was changed or cut short: {wrong}", where=db.where)
+            if not read_open(db, MOVED):
+                raise _no_archive(archive)
+            yield db
+    finally:
+        db.close()
 
 
-def _insert_all(db: StoreDatabase, file: BinaryIO, where: str) -> None:
-    for packed, _ in _frames(file, where):
-        if "sha256" in packed.meta:
-            return  # an import that was stopped may have written behind the end
-        if "table" not in packed.meta:
-            continue
-        table, columns = packed.meta["table"], packed.meta["columns"]
-        if table not in _TABLES or not all(name.isidentifier() for name in columns):
-            raise StoreDamagedError("the archive holds something that is no table of a store", where=where)
-        marks = ", ".join("?" * len(columns))
-        rows = [_row(values, packed) for values in packed.meta["rows"]]
-        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+def _no_archive(archive: Path) -> ConfigError:
+    return ConfigError(
+        "is not an archive of a store", where=str(archive), allowed="a file of dpstream store export"
+    )
 
 
-def _row(values: Sequence[Any], packed: Packed) -> list[Any]:
-    return [packed.arrays[v["bytes"]].tobytes() if isinstance(v, dict) else v for v in values]
+def _mark_taken(archive: Path, step: int, number: str) -> None:
+    """Write the number of the import into the archive, durably."""
+    db = SQLiteDatabase(archive)
+    with db.errors():
+        db.begin()
+        write_open(db, MOVED, step, _TAKEN + number.encode())
+        durable.commit(db)
+        _close_whole(db)
+
+
+def _close_whole(db: SQLiteDatabase) -> None:
+    """Close an archive so that it is one file, which can be read from where nothing can be written."""
+    try:
+        with db.errors():
+            db.execute("PRAGMA journal_mode = DELETE")
+    finally:
+        db.close()
 
 
 def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory | None:
@@ -434,7 +321,7 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
 
 
 def _allow_import(
-    history: SealedHistory, before: SealedHistory | None, witness: Head, archive: _ArchiveFacts, where: str
+    history: SealedHistory, before: SealedHistory | None, witness: Head, kind: bytes, where: str
 ) -> str | None:
     """Refuse what would make two streams of one, or a stream that forgets steps.
 
@@ -446,17 +333,20 @@ def _allow_import(
             where=where,
             allowed="the newest archive of the same stream",
         )
+    if kind not in (_COPY, _MOVING) and not kind.startswith(_TAKEN):
+        raise StoreDamagedError("the archive was changed: nothing says whether it moved", where=where)
+    moving, taken = kind != _COPY, kind.removeprefix(_TAKEN).decode() if kind.startswith(_TAKEN) else None
     known = witness.read(where)
     noted = None if known is None else known.importing
-    if known is not None and (archive.moving or noted != _LEFT):
+    if known is not None and (moving or noted != _LEFT):
         witness.check(history, where)
-    if archive.moving and archive.taken in (None, noted):
+    if moving and taken in (None, noted):
         return secrets.token_hex(16) if noted in (None, _LEFT) else noted
     # A store was lost here at this very step: none that was moved away, and none that an import has yet to make.
     lost = known is not None and (known.seal, known.entry_seal) == (history.seals[-1], history.log[-1])
     if before is None and noted is None and lost:
         return None
-    if archive.moving:
+    if moving:
         raise ConfigError(
             "this archive was taken in already: a second import would make two streams of one, and spend the "
             "budget twice",

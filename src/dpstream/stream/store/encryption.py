@@ -31,6 +31,14 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.stream.store.sealed_history import (
+    ENCRYPTION,
+    POSITION,
+    RESERVED_POSITION,
+    forget_latest,
+    read_open,
+    write_open,
+)
 from dpstream.stream.store.store_database import (
     UNSEALED,
     RowKey,
@@ -42,13 +50,14 @@ from dpstream.stream.store.store_database import (
 
 _PREFIX = "dpstream-key-1:"
 _KEY_BYTES = 32
-_CIPHER = "AES-256-GCM"
 _MAGIC = b"dpE1"
 _SALT, _NONCE, _TAG = 16, 12, 16
 _HEAD = len(_MAGIC) + _SALT + _NONCE
 _VALUES = 2**20
 _KEPT = 1000
 _END = b"\x80"
+#: How far a source was read takes this many bytes at least: the number of digits counts records.
+_LEAST = {POSITION: 1024, RESERVED_POSITION: 1024}
 
 
 @dataclass(frozen=True)
@@ -169,13 +178,13 @@ class Cipher(Sealing):
         self._subkeys: dict[bytes, Any] = {}
         self._salt, self._left = b"", 0
 
-    def seal(self, data: bytes, kind: str, *place: RowKey, least: int = 0) -> bytes:
+    def seal(self, data: bytes, kind: str, *place: RowKey) -> bytes:
         """The encrypted value; another one at every call."""
         if self._left == 0:
             self._salt, self._left = secrets.token_bytes(_SALT), _VALUES
         self._left -= 1
         nonce = os.urandom(_NONCE)
-        padded = (data + _END).ljust(_padded(max(len(data) + 1, least)), b"\0")
+        padded = (data + _END).ljust(_padded(max(len(data) + 1, _LEAST.get(kind, 0))), b"\0")
         body = self._subkey(self._salt).encrypt(nonce, padded, self._bound_to(kind, place))
         return b"".join((_MAGIC, self._salt, nonce, body))
 
@@ -219,8 +228,8 @@ def sealing_for(key: StateKey | None, stream_id: bytes, where: str) -> Sealing:
 
 def key_name(db: StoreDatabase) -> str | None:
     """The name of the key that a store is encrypted with; None where it is not."""
-    row = db.execute("SELECT key_name FROM encryption").fetchone()
-    return None if row is None else str(row[0])
+    name = read_open(db, ENCRYPTION)
+    return None if name is None else name.decode()
 
 
 def unlock(db: StoreDatabase, key: StateKey | None) -> None:
@@ -256,9 +265,9 @@ def unlock(db: StoreDatabase, key: StateKey | None) -> None:
 
 def mark(db: StoreDatabase, sealing: Sealing) -> None:
     """Note in the store which key it is encrypted with, inside the caller's transaction."""
-    db.execute("DELETE FROM encryption")
+    forget_latest(db, ENCRYPTION)
     if sealing.name is not None:
-        db.execute("INSERT INTO encryption (id, cipher, key_name) VALUES (1, ?, ?)", (_CIPHER, sealing.name))
+        write_open(db, ENCRYPTION, 0, sealing.name.encode())
 
 
 def _padded(size: int) -> int:

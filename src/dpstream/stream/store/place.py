@@ -1,13 +1,17 @@
-"""Which database a state directory stands for, and stores that were moved away from where they are."""
+"""Which database a state directory stands for; stores that are looked at, locked, or were moved away."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError, StoreError
+from dpstream.stream.store.lock import StateDirectory
 from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
-from dpstream.stream.store.sqlite import SQLiteBackend
+from dpstream.stream.store.sealed_history import MOVED, read_open
+from dpstream.stream.store.sqlite import DATABASE, SQLiteBackend
 from dpstream.stream.store.store_database import StoreBackend, StoreDatabase
 
 
@@ -38,6 +42,60 @@ def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     return PostgresBackend(server)
 
 
+def no_stream(where: str) -> ConfigError:
+    """There is no store where one is needed."""
+    return ConfigError("there is no stream", where=where, allowed="a state directory that dpstream run made")
+
+
+@contextmanager
+def viewed(path: Path, server: PostgresServer | None) -> Iterator[StoreDatabase | None]:
+    """One consistent look at a store, whatever a running stream commits meanwhile, without its lock and without its
+    key; None where there is no store. Changes nothing.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: it cannot be read. StoreError: the server cannot be reached.
+    """
+    db = backend_for(path, server).look()
+    if db is None:
+        yield None
+        return
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            db.verify_structure()
+            yield db
+    finally:
+        db.close()
+
+
+@contextmanager
+def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[StoreDatabase, str]]:
+    """Lock an existing store, and give it with its place: not unlocked, moved or not.
+
+    Errors:
+        ConfigError: there is none. StoreLockedError: a stream has it open.
+    """
+    if not path.is_dir():
+        raise no_stream(str(path))
+    directory = StateDirectory(path, database=DATABASE)
+    backend: StoreBackend | None = None
+    try:
+        backend = backend_for(directory.path, server)
+        if not backend.exists():
+            raise no_stream(backend.where)
+        db = backend.connect()
+        try:
+            with db.errors():
+                db.verify_structure()
+                yield db, backend.where
+        finally:
+            db.close()
+    finally:
+        if backend is not None:
+            backend.close()
+        directory.close()
+
+
 def questions_path(state: Path) -> Path:
     """Where the questions of the stream in ``state`` are kept; as secret as the state."""
     return state.with_name(f"{state.name}-questions")
@@ -50,7 +108,7 @@ def questions_server(server: PostgresServer | None) -> PostgresServer | None:
 
 def is_moved(db: StoreDatabase) -> bool:
     """Whether the stream of this store goes on elsewhere."""
-    return db.execute("SELECT 1 FROM moved").fetchone() is not None
+    return read_open(db, MOVED) is not None
 
 
 def refuse_moved(db: StoreDatabase, where: str) -> None:

@@ -1,7 +1,8 @@
 """The sealed history of a store, and the witness that is kept beside it.
 
 Every step's row is sealed (HMAC-SHA256, a key of the store's own) over its columns and the seal before it: a
-row that was changed, is missing or was taken from another store breaks the chain.
+row that was changed, is missing or was taken from another store breaks the chain. The log is such a chain, too; what
+there is once (``latest``) is sealed by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, damaged_store, file_errors
@@ -29,15 +31,24 @@ QUESTIONS = "questions.json"
 #: that the old ones are gone from the database's files.
 BEGUN, FAILED, DISCARDED, LEFT = "begun", "failed", "discarded", "left"
 RESEALED, CLEANED = "resealed", "cleaned"
-#: What the key of the users' counters is derived for.
+#: Stands where the kind of a failure stands, in a store that a copy replaced.
+RESTORED = "a restored copy"
+#: What a key is derived for: that of the users' counters.
 COUNTERS = b"user counters"
+#: What there is once in a store (``latest``): the reserved step, and how far the source was read for it; the same of
+#: the last step, the packed state after it, and what the rows of users and of present records add up to.
+RESERVATION, RESERVED_POSITION, POSITION = "reservation", "reserved position", "position"
+STATE_ROW, USER_SUM, PRESENT_SUM = "state", "user sum", "present sum"
+#: And what is read without the key: the name of the key that seals the values; that the stream goes on elsewhere.
+ENCRYPTION, MOVED = "encryption", "moved"
+_AHEAD = (RESERVATION, RESERVED_POSITION)
+_AT_LAST = (POSITION, STATE_ROW, USER_SUM, PRESENT_SUM)
+_OPEN = (ENCRYPTION, MOVED)
 _KEY_BYTES = 32
 #: Under the first name a store remembers a charge in an account from its start on. A charge that came later stands
 #: under the second one, with a seal of its own: the first seal of the chain covers what was there at the start.
 PINNED, PINNED_LATER = "account", "account later"
 _SEAL_BYTES = 32
-#: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
-_LATER_FACTS = ("declared_public", "source")
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ def read_meta(db: StoreDatabase) -> dict[str, bytes]:
 
 
 def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> SealedHistory:
-    """Seals, ledger, state, reservation: everything that opening has to trust, over small columns.
+    """Seals of steps, log, reservation: everything that opening has to trust, over small columns.
 
     Errors:
         StoreDamagedError: says at which step it does not hold together.
@@ -77,53 +88,28 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
             raise damaged_store(f"the record of step {expected} was changed or is missing", where)
         seals.append(seal)
         used_test_seed |= test_seed
-    log = [b"", *(bytes(seal) for *_, seal in read_log(db, meta["key"]))]
-    history = SealedHistory(seals, log, used_test_seed)
-    (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
-    state = db.execute("SELECT step FROM state").fetchall()
-    if ledger_rows != history.last_step or state != [(history.last_step,)]:
-        raise damaged_store("ledger, steps and state end at different steps", where)
-    reserved = db.execute("SELECT step FROM reservation").fetchone()
-    if reserved is not None and reserved[0] != history.last_step + 1:
-        raise damaged_store("a reservation does not follow the last step", where)
-    for row in db.execute("SELECT step, batch_id, content, seal FROM reservation").fetchall():
-        content = db.sealing.open(row[2], "reservation", row[0])
-        _require_seal(meta["key"], "reservation", (row[0], row[1], content), row[3], where)
-    for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
-        for step, source, seal in db.execute(f"SELECT step, source, seal FROM {table}").fetchall():
-            text = db.sealing.open_text(source, kind, step)
-            _require_seal(meta["key"], table, (step, text), seal, where)
-    return history
-
-
-def row_seal(key: bytes, table: str, *columns: int | str | bytes) -> bytes:
-    """The seal of the only row of a table: of what it says, before it is encrypted."""
-    return _seal(key, table.encode(), columns)
-
-
-def _require_seal(
-    key: bytes, table: str, columns: tuple[int | str | bytes, ...], seal: bytes, where: str
-) -> None:
-    if not hmac.compare_digest(row_seal(key, table, *columns), seal):
-        raise damaged_store(f"the {table.replace('_', ' ')} was changed", where)
+    log = [b"", *(entry.seal for entry in SealedLog(db, meta["key"]).entries())]
+    for problem in latest_problems(db, meta["key"], len(seals) - 1):
+        raise damaged_store(problem, where)
+    return SealedHistory(seals, log, used_test_seed)
 
 
 def checked_steps(db: StoreDatabase, meta: dict[str, bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
     """Each step in order: its number, its stored seal, whether its noise was predictable, and whether its row fits the
     seal, given the stored seal of the step before it (True where that step is missing)."""
     rows = db.execute(
-        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
-        "definition, spent, parts FROM steps s LEFT JOIN ledger l ON l.step = s.step ORDER BY s.step"
+        "SELECT step, seal, batch_id, content, manifest, manifest_sha256, test_seed, definition, spent, parts, "
+        "committed FROM steps ORDER BY step"
     )
-    seals = {0: first_seal(meta)}
-    for step, batch_id, content, *columns, stored, definition, spent, parts in rows:
-        seals[step], fits = bytes(stored), True
-        if step - 1 in seals:
+    before: tuple[int, bytes] = 0, first_seal(meta)
+    for step, stored, batch_id, content, *columns in rows:
+        seal, fits = bytes(stored), True
+        if step - 1 == before[0]:
             opened = db.sealing.open(content, "content", step)
-            before = seals.pop(step - 1)
-            seal = step_seal(meta["key"], before, step, batch_id, opened, *columns, definition, spent, parts)
-            fits = hmac.compare_digest(seal, seals[step])
-        yield step, seals[step], bool(columns[-1]), fits
+            wanted = step_seal(meta["key"], before[1], step, batch_id, opened, *columns)
+            fits = hmac.compare_digest(wanted, seal)
+        before = step, seal
+        yield step, seal, bool(columns[2]), fits
 
 
 def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
@@ -131,22 +117,79 @@ def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -
     return _seal(key, b"step" + previous, columns)
 
 
-def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> dict[str, Any]:
-    """The facts that the store is pinned to, as this version would have written them."""
+# What there is once.
+
+
+def write_latest(db: StoreDatabase, key: bytes, name: str, step: int, value: bytes) -> None:
+    """Write or replace a value of a step, inside the caller's transaction; its seal is of what it says, before it is
+    encrypted."""
+    forget_latest(db, name)
+    row = (name, step, _seal(key, name.encode(), (step, value)), db.sealing.seal(value, name, step))
+    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", row)
+
+
+def read_latest(db: StoreDatabase, key: bytes, name: str) -> tuple[int, bytes] | None:
+    """The step of a value, and the value; None where there is none.
+
+    Errors:
+        StoreDamagedError: it was changed.
+    """
+    row = db.execute("SELECT step, seal, value FROM latest WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    step, seal, stored = row
+    value = db.sealing.open(bytes(stored), name, step)
+    if not hmac.compare_digest(_seal(key, name.encode(), (step, value)), bytes(seal)):
+        raise damaged_store(f"the {name} was changed", db.where)
+    return int(step), value
+
+
+def forget_latest(db: StoreDatabase, name: str) -> None:
+    """Remove a value, inside the caller's transaction."""
+    db.execute("DELETE FROM latest WHERE name = ?", (name,))
+
+
+def write_open(db: StoreDatabase, name: str, step: int, value: bytes) -> None:
+    """As ``write_latest``, of what is read without the key."""
+    forget_latest(db, name)
+    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", (name, step, b"", value))
+
+
+def read_open(db: StoreDatabase, name: str) -> bytes | None:
+    """What ``write_open`` wrote; None where it wrote nothing."""
+    row = db.execute("SELECT value FROM latest WHERE name = ?", (name,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def sealed_names(db: StoreDatabase) -> list[tuple[str, int]]:
+    """The names of the values that are sealed, with their steps."""
+    rows = db.execute("SELECT name, step FROM latest ORDER BY name").fetchall()
+    return [(str(name), int(step)) for name, step in rows if name not in _OPEN]
+
+
+def latest_problems(db: StoreDatabase, key: bytes, last_step: int) -> Iterator[str]:
+    """What is wrong with these values, in a sentence each. The state may be large, and is checked when it is read."""
+    names = dict(sealed_names(db))
+    for name, step in names.items():
+        if name not in (*_AHEAD, *_AT_LAST):
+            yield f"there is a value of the unknown name {name!r}"
+        elif step != last_step + (name in _AHEAD):
+            yield f"the {name} is that of step {step}, and the ledger ends at step {last_step}"
+        elif name != STATE_ROW:
+            try:
+                read_latest(db, key, name)
+            except StoreDamagedError as error:
+                yield error.what
+    if STATE_ROW not in names:
+        yield "the state is missing"
+
+
+def stored_plan(meta: dict[str, bytes], where: str) -> dict[str, Any]:
+    """The facts that the store is pinned to."""
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
     except (KeyError, ValueError):
         raise damaged_store("the stream's plan cannot be read", where) from None
-    return as_written_now(facts, given)
-
-
-def as_written_now(facts: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Facts that a stream is pinned to, as this version would have written them; ``given``: those of now."""
-    facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
-    schema, now = facts.get("schema", {}), given.get("schema", {})
-    if "constraints" in schema and schema.get("fingerprint") == now.get("fingerprint"):
-        # The first versions pinned the bytes of the files; the fingerprint pins what they say.
-        facts["schema"] = {**schema, "constraints": now["constraints"]}
     return facts
 
 
@@ -169,52 +212,63 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
     return pin
 
 
-def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
-    """The seal of a step's time: of the step's own seal and the text."""
-    return hmac.new(key, b"time" + seal + committed.encode(), hashlib.sha256).digest()
+# The log.
 
 
-def time_problems(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
-    """What is wrong with the times of the steps, in a sentence each."""
-    seals, _ = stored_seals(db)
-    rows = db.execute("SELECT step, committed, seal FROM times ORDER BY step").fetchall()
-    lost = seals.keys() - {0} - {step for step, _, _ in rows}
-    findings = [f"the time of step {step} is missing" for step in sorted(lost)]
-    for step, text, seal in rows:
-        if step not in seals:
-            findings.append(f"the time of step {step} belongs to no step")
-        elif not hmac.compare_digest(time_seal(meta["key"], seals[step], text), bytes(seal)):
-            findings.append(f"the time of step {step} was changed")
-    return findings
+@dataclass(frozen=True)
+class LogEntry:
+    """An entry of a log, and the seal of it and of everything before."""
+
+    number: int
+    step: int
+    kind: str
+    detail: str
+    written: str
+    seal: bytes
 
 
-def write_log(db: StoreDatabase, key: bytes, step: int, kind: str, detail: str = "") -> tuple[int, bytes]:
-    """Add an entry to the log, inside the caller's transaction; gives its number and its seal."""
-    last = db.execute("SELECT id, seal FROM log ORDER BY id DESC LIMIT 1").fetchone()
-    number, before = (0, b"") if last is None else last
-    columns = (number + 1, step, kind, detail, utc_now())
-    seal = _seal(key, b"log" + bytes(before), columns)
-    db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
-    return number + 1, seal
+class SealedLog:
+    """The entries of a table ``log``: each is sealed over the one before it, and nothing is ever changed.
 
-
-def read_log(db: StoreDatabase, key: bytes) -> list[tuple[int, int, str, str, str, bytes]]:
-    """Every entry: number, step, kind, detail, time and seal.
-
-    Errors:
-        StoreDamagedError: an entry was changed or is missing.
+    Args:
+        key: a secret one of the database's own.
+        first: what the first entry is sealed over.
     """
-    rows: list[Any] = db.execute(
-        "SELECT id, step, kind, detail, written, seal FROM log ORDER BY id"
-    ).fetchall()
-    before = b""
-    for expected, (*columns, seal) in enumerate(rows, start=1):
-        if columns[0] != expected or not hmac.compare_digest(_seal(key, b"log" + before, columns), seal):
-            raise damaged_store(
-                f"the log of decisions and failures was changed at entry {expected}", db.where
-            )
-        before = bytes(seal)
-    return rows
+
+    def __init__(self, db: StoreDatabase, key: bytes, first: bytes = b"") -> None:
+        self._db, self._key, self._first = db, key, first
+
+    def add(self, step: int, kind: str, detail: str = "") -> LogEntry:
+        """Write the next entry, inside the caller's transaction."""
+        last = self._db.execute("SELECT id, seal FROM log ORDER BY id DESC LIMIT 1").fetchone()
+        number, before = (0, self._first) if last is None else last
+        columns = (int(number) + 1, step, kind, detail, utc_now())
+        self._db.execute(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
+            (*columns, seal := self._seal(bytes(before), columns)),
+        )
+        return LogEntry(*columns, seal)
+
+    def entries(self) -> list[LogEntry]:
+        """All of them, in their order.
+
+        Errors:
+            StoreDamagedError: an entry was changed or is missing.
+        """
+        rows = self._db.execute(
+            "SELECT id, step, kind, detail, written, seal FROM log ORDER BY id"
+        ).fetchall()
+        before, entries = self._first, list[LogEntry]()
+        for expected, (*columns, seal) in enumerate(rows, start=1):
+            if columns[0] != expected or not hmac.compare_digest(self._seal(before, columns), bytes(seal)):
+                raise damaged_store(f"entry {expected} of the log was changed or is missing", self._db.where)
+            before = bytes(seal)
+            number, step, kind, detail, written = columns
+            entries.append(LogEntry(number, step, kind, detail, written, before))
+        return entries
+
+    def _seal(self, before: bytes, columns: Iterable[int | str]) -> bytes:
+        return _seal(self._key, b"log" + before, columns)
 
 
 def undecided_failure(db: StoreDatabase) -> str | None:
@@ -239,6 +293,9 @@ def _seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None])
 def utc_now() -> str:
     """The clock's time for people. Nothing else depends on it: a moved clock changes what is printed only."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# The witnesses.
 
 
 @dataclass(frozen=True)
@@ -339,7 +396,7 @@ class Head:
         """Replace them. Not ``lasting``, for a step that the releases themselves will witness: only in the state, and a
         loss of power may bring back the one before, as a kill just before this call leaves it."""
         facts = {
-            "format": 2,
+            "format": 1,
             "step": step[0],
             "entry": entry[0],
             "seal": step[1].hex(),
@@ -444,11 +501,37 @@ def is_unspent(db: StoreDatabase) -> bool:
     is given up or discarded.
     """
     known = {str(key) for (key,) in db.execute("SELECT key FROM meta").fetchall()}
-    if known & {PINNED, PINNED_LATER}:
+    latest = {str(name) for (name,) in db.execute("SELECT name FROM latest").fetchall()}
+    if known & {PINNED, PINNED_LATER} or latest - {STATE_ROW, ENCRYPTION}:
         return False
-    first = ("meta", "state", "encryption")  # what every store has from its start on
-    others = [name for name in STORE_TABLES if name not in first]
+    others = [name for name in STORE_TABLES if name not in ("meta", "latest")]
     return all(not db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall() for name in others)
+
+
+def history_problems(
+    db: StoreDatabase, meta: dict[str, bytes], heads: Heads | None
+) -> tuple[list[str], bool]:
+    """What is wrong with seals, witnesses and the values that there are once, in a sentence each, and whether the seals
+    of the steps are right. One changed row does not hide the others."""
+    if len(meta.get("key", b"")) != _KEY_BYTES or not {"plan", "stream_id"} <= set(meta):
+        return ["what the stream is pinned to, or its key, is missing"], False
+    problems, last = list[str](), 0
+    for step, _, _, fits in checked_steps(db, meta):
+        problems += [f"step {lost} is missing in the store" for lost in range(last + 1, step)]
+        last = step
+        if not fits:
+            what = "or what the stream is pinned to " if step == 1 else ""
+            problems.append(f"the record of step {step} {what}was changed")
+    sound = not problems
+    wrong = head_problem(heads, *stored_seals(db, first_seal(meta)))
+    problems += [] if wrong is None else [wrong]
+    if sound:
+        problems += latest_problems(db, meta["key"], last)
+    try:
+        SealedLog(db, meta["key"]).entries()
+    except StoreDamagedError as error:
+        problems.append(error.what)
+    return problems, sound
 
 
 def derive(key: bytes, purpose: bytes) -> bytes:

@@ -38,21 +38,7 @@ _SIDES = ("", "-wal", "-shm", "-journal")
 #: A store up to this size is looked through whole at every opening; a larger one in its small tables, while
 #: the rows that opening reads are under the seals and ``dpstream store check`` looks at every page.
 _WHOLE = 64 * 2**20
-_SMALL_TABLES = (
-    "meta",
-    "reservation",
-    "ledger",
-    "state",
-    "log",
-    "position",
-    "moved",
-    "times",
-    "encryption",
-    "reserved_position",
-    "present_sum",
-    "state_parts",
-)
-
+_SMALL_TABLES = ("meta", "latest", "log", "state_parts")
 
 #: What SQLite's codes say of the surroundings, in our words: its own texts may quote what they stumbled over.
 _SURROUNDINGS = {
@@ -149,7 +135,7 @@ class SQLiteDatabase:
         (version,) = self.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID or version < 1:
             raise damaged_store("is not a stream's store, or was cut short", self.where)
-        wrong = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
+        wrong = self.verify_all() if self.size() <= _WHOLE else self._verify_small()
         if wrong is not None:
             raise damaged_store(wrong, self.where)
         require_format(version, self.where)
@@ -203,7 +189,8 @@ class SQLiteDatabase:
                 f"SQLite writes with synchronous={synchronous}", where=self.where, allowed="FULL (2)"
             )
 
-    def _size(self) -> int:
+    def size(self) -> int:
+        """Bytes of all pages."""
         (pages,) = self.execute("PRAGMA page_count").fetchone()
         (page,) = self.execute("PRAGMA page_size").fetchone()
         return int(pages) * int(page)

@@ -1,6 +1,6 @@
 """What a step is in the store: reserved, computed, committed, in the ledger; and its packed state, in parts.
 
-What is public in a state and stays the same from step to step is written once. The row of ``state`` holds a container
+What is public in a state and stays the same from step to step is written once. The value ``state`` is a container
 (``container.py``) with everything that is small or private, and names the large public arrays, which are rows of
 ``state_parts``. The name of a part is a keyed hash of its content, so it tells whether the part was changed. A step
 writes the parts that are not there and deletes those that nothing names any more, inside its transaction.
@@ -23,14 +23,15 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
 from dpstream.stream.store.present_rows import PresentChange
-from dpstream.stream.store.store_database import StoreDatabase
+from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, write_latest
+from dpstream.stream.store.store_database import StoreDatabase, damaged_store, put_values
 
 #: What the key of the names is derived for.
 STATE = b"parts of the state"
-#: Smaller arrays stay in the row of ``state``, in bytes.
+#: Smaller arrays stay in the value ``state``, in bytes.
 _LEAST = 512
 _NAMES = "parts/"
-_KIND = "state part"
+_PARTS = "state_parts"
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +39,7 @@ class PackedState:
     """A state that is ready to be written.
 
     Attributes:
-        head: the container of the row of ``state``.
+        head: the container of the value ``state``.
         parts: by their names; as many bytes are made of them as are written.
     """
 
@@ -59,59 +60,67 @@ def split_state(packed: Packed, key: bytes) -> PackedState:
     return PackedState(container.dump(Packed(meta, rest)), parts)
 
 
-def write_state(db: StoreDatabase, step: int, state: PackedState) -> bool:
-    """Write the state after a step, inside the caller's transaction; False where the one before it is not there.
+def write_state(db: StoreDatabase, key: bytes, step: int, state: PackedState) -> None:
+    """Write the state after a step, inside the caller's transaction.
 
-    Cost: the bytes of the row of ``state`` and of the parts that are new.
+    Args:
+        key: of the store.
+
+    Errors:
+        StoreDamagedError: the state of the step before is not there.
+
+    Cost: the bytes of the head and of the parts that are new.
     """
-    there = {bytes(name) for (name,) in db.execute("SELECT name FROM state_parts").fetchall()}
+    before = db.execute("SELECT step FROM latest WHERE name = ?", (STATE_ROW,)).fetchone()
+    if before is None or before[0] != step - 1:
+        raise damaged_store("the stored state does not belong to the step before this one", db.where)
+    there = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
     for name in sorted(there - state.parts.keys()):
-        db.execute("DELETE FROM state_parts WHERE name = ?", (name,))
+        db.execute("DELETE FROM state_parts WHERE key = ?", (name,))
     for name in sorted(state.parts.keys() - there):
-        data = container.dump(Packed({}, {"part": state.parts[name]}))
-        db.execute("INSERT INTO state_parts VALUES (?, ?)", (name, db.sealing.seal(data, _KIND, name)))
-    head = db.sealing.seal(state.head, "state", step)
-    updated = db.execute("UPDATE state SET step = ?, packed = ? WHERE step = ?", (step, head, step - 1))
-    return updated.rowcount == 1
+        put_values(db, _PARTS, [name], [container.dump(Packed({}, {"part": state.parts[name]}))])
+    write_latest(db, key, STATE_ROW, step, state.head)
 
 
-def read_state(db: StoreDatabase, step: int, key: bytes) -> Packed:
-    """The state after a step.
+def read_state(db: StoreDatabase, key: bytes) -> Packed:
+    """The state after the last step.
 
     Errors:
         StoreDamagedError: it, or a part of it, was changed or lost. StoreFormatError: written by another version.
     """
-    head, names = _head(db, step)
+    head, names = _head(db, key)
     if not names:
         return head
-    parts = {array: _part(db, name, key) for array, name in names.items()}
+    parts = {array: _part(db, name, derive(key, STATE)) for array, name in names.items()}
     return Packed(head.meta["state"], {**head.arrays, **parts})
 
 
-def verify_state(db: StoreDatabase, step: int, key: bytes) -> str | None:
+def verify_state(db: StoreDatabase, key: bytes) -> str | None:
     """What is wrong with the state; None if nothing is."""
     try:
-        read_state(db, step, key)
-        named = set(_head(db, step)[1].values())
+        read_state(db, key)
+        named = set(_head(db, key)[1].values())
     except StoreError as error:
         return error.what
-    stored = {bytes(name) for (name,) in db.execute("SELECT name FROM state_parts").fetchall()}
+    stored = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
     return "there are parts of the state that it does not name" if stored - named else None
 
 
-def _head(db: StoreDatabase, step: int) -> tuple[Packed, dict[str, bytes]]:
-    """What the row of ``state`` holds, and the names of the parts beside it."""
-    (data,) = db.execute("SELECT packed FROM state").fetchone()
-    head = container.load(db.sealing.open(bytes(data), "state", step), where=f"{db.where} (state)")
+def _head(db: StoreDatabase, key: bytes) -> tuple[Packed, dict[str, bytes]]:
+    """What the value ``state`` holds, and the names of the parts beside it."""
+    stored = read_latest(db, key, STATE_ROW)
+    if stored is None:
+        raise damaged_store("the state is missing", db.where)
+    head = container.load(stored[1], where=f"{db.where} (state)")
     return head, {array: bytes.fromhex(name) for array, name in head.meta.get(_NAMES, {}).items()}
 
 
 def _part(db: StoreDatabase, name: bytes, key: bytes) -> NDArray[Any]:
     where = f"{db.where} (state)"
-    row = db.execute("SELECT packed FROM state_parts WHERE name = ?", (name,)).fetchone()
+    row = db.execute("SELECT value FROM state_parts WHERE key = ?", (name,)).fetchone()
     if row is None:
         raise StoreDamagedError("a part of the state is missing", where=where)
-    part = container.load(db.sealing.open(bytes(row[0]), _KIND, name), where=where).arrays.get("part")
+    part = container.load(db.sealing.open(bytes(row[0]), _PARTS, name), where=where).arrays.get("part")
     if part is None or not hmac.compare_digest(_name_of(part, key), name):
         raise StoreDamagedError("a part of the state was changed", where=where)
     return part
@@ -123,10 +132,6 @@ def _name_of(array: NDArray[Any], key: bytes) -> bytes:
     mac = hmac.new(key, repr(sorted(entry.items())).encode(), hashlib.sha256)
     mac.update(block)
     return mac.digest()
-
-
-#: Stands where the kind of a failure stands, in a store that a copy replaced.
-RESTORED = "a restored copy"
 
 
 @dataclass(frozen=True)

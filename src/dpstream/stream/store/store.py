@@ -24,29 +24,33 @@ from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.present_rows import PRESENT, PresentChange, write_present
+from dpstream.stream.store.present_rows import PresentChange, write_present
 from dpstream.stream.store.sealed_history import (
     BEGUN,
-    COUNTERS,
     DISCARDED,
     FAILED,
     PINNED_LATER,
+    POSITION,
+    RESERVATION,
+    RESERVED_POSITION,
+    RESTORED,
+    STATE_ROW,
     Head,
+    SealedLog,
+    forget_latest,
     is_unspent,
     read_history,
     read_meta,
-    row_seal,
     sealed_pin,
     step_seal,
     stored_plan,
-    time_seal,
     undecided_failure,
     utc_now,
-    write_log,
+    write_latest,
 )
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
-from dpstream.stream.store.step_rows import RESTORED, Prepared, Reservation, write_state
+from dpstream.stream.store.step_rows import Prepared, Reservation, write_state
 from dpstream.stream.store.store_database import (
     Sealing,
     StoreDatabase,
@@ -56,9 +60,6 @@ from dpstream.stream.store.store_database import (
 )
 from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.store.users import problem_of_files, read_shards, verify_events, write_events
-
-#: How far a source was read takes this many bytes at least: the number of digits counts records.
-POSITION = 1024
 
 
 class Store(StoreReader):
@@ -150,14 +151,17 @@ class Store(StoreReader):
     ) -> Callable[[StoreDatabase], None]:
         """What writes the rows that a store holds before its first step."""
         given, state = genesis()
-        sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
-        key = sealing.seal(secrets.token_bytes(32), "key")
-        meta = {**given, "plan": canonical_json(facts), "key": key}
+        sealing, key = (
+            sealing_for(self._key, given["stream_id"], self._backend.where),
+            secrets.token_bytes(32),
+        )
+        meta = {**given, "plan": canonical_json(facts), "key": sealing.seal(key, "key")}
 
         def fill(db: StoreDatabase) -> None:
+            db.sealing = sealing
             mark(db, sealing)
             db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
-            db.execute("INSERT INTO state VALUES (1, 0, ?)", (sealing.seal(state, "state", 0),))
+            write_latest(db, key, STATE_ROW, 0, state)
 
         return fill
 
@@ -169,8 +173,7 @@ class Store(StoreReader):
         # The head names the plan before. Without one, a store without steps opens under either.
         self._head.forget()
         with self._transaction() as db:
-            for table in ("meta", "state"):
-                db.execute(f"DELETE FROM {table}")
+            db.execute("DELETE FROM meta")
             fill(db)
         warnings.warn(
             f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew with "
@@ -197,8 +200,8 @@ class Store(StoreReader):
             unlock(self._database, self._key)
             self.meta = read_meta(self._database)
             history = read_history(self._database, self.meta, where)
-            wrong = verify_events(self._database, history.last_step, self.derived_key(COUNTERS))
-            shards = read_shards(self._database)
+            wrong = verify_events(self._database, self.meta["key"])
+            shards = read_shards(self._database, self.meta["key"])
             if wrong is None and shards is not None:
                 step = history.last_step
                 wrong = problem_of_files(self.user_folder, shards, step, everything=False)
@@ -208,7 +211,7 @@ class Store(StoreReader):
         self._last_entry = (len(history.log) - 1, history.log[-1])
         #: Whether any step was made with predictable noise: its traces stay in the state.
         self.used_test_seed = history.used_test_seed
-        pinned = stored_plan(self.meta, facts, where)
+        pinned = stored_plan(self.meta, where)
         if genesis is not None and not is_same_plan(pinned, facts):
             with self._database.errors():
                 unspent = is_unspent(self._database)
@@ -241,7 +244,7 @@ class Store(StoreReader):
             if self.user_folder.is_dir():
                 self._users.take(self.user_folder)
                 with self._reading() as db:
-                    sweep_files(self.user_folder, read_shards(db))
+                    sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
         with file_errors("files that wait to be published could not be removed", self.path):
             if not self.staging.names():
                 return
@@ -269,26 +272,16 @@ class Store(StoreReader):
     def reserve(self, reservation: Reservation, position: str | None = None) -> None:
         """Commit the intent, and how far the source was read for it. Reserving the same step again replaces
         nothing: see ``release_reservation``."""
+        step, key = reservation.step, self.meta["key"]
+        intent = {"batch_id": reservation.batch_id, "content": reservation.content.hex()}
         with self._transaction() as db:
-            db.execute(
-                "INSERT INTO reservation VALUES (1, ?, ?, ?, ?)",
-                (
-                    reservation.step,
-                    reservation.batch_id,
-                    db.sealing.seal(reservation.content, "reservation", reservation.step),
-                    self._row_seal(
-                        "reservation", reservation.step, reservation.batch_id, reservation.content
-                    ),
-                ),
-            )
-            if reservation.step == 1 and self._last_entry[0] == 0:
+            if self.reservation() is not None:
+                raise self._damaged(f"step {step} is reserved already")
+            write_latest(db, key, RESERVATION, step, canonical_json(intent))
+            if step == 1 and self._last_entry[0] == 0:
                 self._note(db, 1, BEGUN)
             if position is not None:
-                place = db.sealing.seal_text(position, "reserved position", reservation.step, least=POSITION)
-                seal = self._row_seal("reserved_position", reservation.step, position)
-                db.execute(
-                    "INSERT INTO reserved_position VALUES (1, ?, ?, ?)", (reservation.step, place, seal)
-                )
+                write_latest(db, key, RESERVED_POSITION, step, position.encode())
 
     def release_reservation(self) -> None:
         """Forget an intent whose result never left the process; failed attempts at it count as decided."""
@@ -311,12 +304,10 @@ class Store(StoreReader):
         held = prepared.reservation
         step = held.step
         flag = int(prepared.test_seed)
-        parts = prepared.parts.decode()
-        digest = hashlib.sha256(prepared.manifest).hexdigest()
-        columns = (step, held.batch_id, held.content, prepared.manifest, digest, flag)
-        seal = step_seal(
-            self.meta["key"], self._last_seal, *columns, prepared.definition, prepared.spent, parts
-        )
+        key, digest = self.meta["key"], hashlib.sha256(prepared.manifest).hexdigest()
+        cost = (prepared.definition, prepared.spent, prepared.parts.decode(), utc_now())
+        sealed = (step, held.batch_id, held.content, prepared.manifest, digest, flag, *cost)
+        seal = step_seal(key, self._last_seal, *sealed)
 
         def remember() -> None:
             self.last_step, self._last_seal, self.witnessed = step, seal, False
@@ -324,40 +315,29 @@ class Store(StoreReader):
 
         with self._transaction(remember) as db:
             db.execute(
-                "INSERT INTO ledger VALUES (?, ?, ?, ?)", (step, prepared.definition, prepared.spent, parts)
-            )
-            db.execute(
-                "INSERT INTO steps (step, batch_id, content, manifest, manifest_sha256, test_seed, "
-                "publication, synthesis, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO steps (step, batch_id, content, manifest, manifest_sha256, test_seed, definition, spent, "
+                "parts, committed, publication, synthesis, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *columns[:2],
+                    *sealed[:2],
                     db.sealing.seal(held.content, "content", step),
-                    *columns[3:],
+                    *sealed[3:],
                     prepared.publication,
                     db.sealing.seal(prepared.synthesis, "synthesis", step),
                     seal,
                 ),
             )
-            at = utc_now()
-            db.execute(
-                "INSERT INTO times VALUES (?, ?, ?)", (step, at, time_seal(self.meta["key"], seal, at))
-            )
             for name, data in prepared.files.items():
                 self._insert_file(db, step, name, data)
-            if not write_state(db, step, prepared.state):
-                raise self._damaged("the stored state does not belong to the step before this one")
+            write_state(db, key, step, prepared.state)
             _forget_reservation(db)
-            db.execute("DELETE FROM position")
+            forget_latest(db, POSITION)
             if prepared.position is not None:
-                place = db.sealing.seal_text(prepared.position, "position", step, least=POSITION)
-                sealed = self._row_seal("position", step, prepared.position)
-                db.execute("INSERT INTO position VALUES (1, ?, ?, ?)", (step, place, sealed))
-            if prepared.users is not None:
-                write_events(db, step, prepared.users, self.derived_key(COUNTERS))
-            if isinstance(prepared.keyed, PresentChange):
-                write_present(db, step, prepared.keyed, self.derived_key(PRESENT))
-            elif prepared.keyed is not None:
-                write_events(db, step, prepared.keyed, self.derived_key(COUNTERS))
+                write_latest(db, key, POSITION, step, prepared.position.encode())
+            for changes in (prepared.users, prepared.keyed):
+                if isinstance(changes, PresentChange):
+                    write_present(db, key, step, changes)
+                elif changes is not None:
+                    write_events(db, key, step, changes)
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 
@@ -467,12 +447,10 @@ class Store(StoreReader):
                     db.rollback()
                 raise
 
-    def _row_seal(self, table: str, *columns: int | str | bytes) -> bytes:
-        return row_seal(self.meta["key"], table, *columns)
-
     def _note(self, db: StoreDatabase, step: int, kind: str, detail: str = "") -> None:
         """Add an entry to the log; a transaction that fails afterwards takes it back."""
-        self._noted = write_log(db, self.meta["key"], step, kind, detail)
+        entry = SealedLog(db, self.meta["key"]).add(step, kind, detail)
+        self._noted = entry.number, entry.seal
 
     def _insert_file(self, db: StoreDatabase, step: int, name: str, content: Content) -> None:
         """Of a staged file only its name and hash."""
@@ -494,11 +472,11 @@ def _drop_bytes(db: StoreDatabase, step: int) -> None:
 
 
 def _forget_reservation(db: StoreDatabase) -> None:
-    db.execute("DELETE FROM reservation")
-    db.execute("DELETE FROM reserved_position")
+    forget_latest(db, RESERVATION)
+    forget_latest(db, RESERVED_POSITION)
 
 
 def note_restored(db: StoreDatabase, key: bytes, step: int) -> None:
     """Note that a copy replaces a lost store, which alone knew whether ``step`` was begun, or failed after it drew."""
     if undecided_failure(db) is None:
-        write_log(db, key, step, FAILED, RESTORED)
+        SealedLog(db, key).add(step, FAILED, RESTORED)

@@ -6,7 +6,6 @@ and their seals are the same in both, so that a store can be moved from one to t
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -30,8 +29,8 @@ class Sealing:
 
     name: str | None = None
 
-    def seal(self, data: bytes, kind: str, *place: RowKey, least: int = 0) -> bytes:
-        """A value as it is stored, for this kind of value in this row; padded to at least ``least`` bytes."""
+    def seal(self, data: bytes, kind: str, *place: RowKey) -> bytes:
+        """A value as it is stored, for this kind of value in this row."""
         return data
 
     def open(self, data: bytes, kind: str, *place: RowKey) -> bytes:
@@ -42,112 +41,56 @@ class Sealing:
         """
         return data
 
-    # Columns that cannot hold bytes.
-
-    def seal_text(self, text: str, kind: str, *place: RowKey, least: int = 0) -> str:
-        """``seal`` for a column of texts."""
-        if self.name is None:
-            return text
-        return base64.b64encode(self.seal(text.encode(), kind, *place, least=least)).decode()
-
-    def open_text(self, text: str, kind: str, *place: RowKey) -> str:
-        """The inverse of ``seal_text``."""
-        if self.name is None:
-            return text
-        try:
-            data = base64.b64decode(text, validate=True)
-        except ValueError:
-            data = b""
-        return self.open(data, kind, *place).decode()
-
-    def seal_count(self, count: int, kind: str, *place: RowKey) -> tuple[int, bytes | None]:
-        """``seal`` for a column of numbers, and for the column of bytes beside it."""
-        if self.name is None:
-            return count, None
-        return 0, self.seal(count.to_bytes(8, "little"), kind, *place)
-
-    def open_count(self, count: int, sealed: bytes | None, kind: str, *place: RowKey) -> int:
-        """The inverse of ``seal_count``."""
-        if (self.name is None) != (sealed is None):
-            raise StoreDamagedError(f"a value ({kind}) is encrypted and others are not")
-        return count if sealed is None else int.from_bytes(self.open(bytes(sealed), kind, *place), "little")
-
 
 #: The sealing of stores that are not encrypted.
 UNSEALED = Sealing()
 
 
-#: A store of another format is refused.
-STORE_FORMAT = 13
+#: A store of another format is refused. ``tests/streams/data`` holds a store of this one.
+STORE_FORMAT = 1
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
 #
-# ``log``: what people decided, what failed, and moves; only added to, each row sealed over the row before it
-# (``sealed_history.py``).
-# ``moved``: a row says that the stream goes on elsewhere. A table of its own: the seals cover every row of ``meta``.
-# ``times``: for people only, and sealed one by one: nothing else depends on a clock.
-# ``position``, ``reserved_position``: how far the source was read for the last step, and for the reserved one.
-# ``users``: only with the unit ``user``. ``contribution``: what its rows add up to after ``step``.
-# ``encryption``: a row where the store is encrypted. ``sealed``: in an encrypted store what the columns of numbers
-# would say (``users.events``, ``contribution.dropped``), which are 0 there.
-# ``present``, ``departed``, ``present_sum``: only with the unit ``record`` (``present_rows.py``): the records that are
-# present, the keys that left where none may come back, and what the rows of both add up to after ``step``.
-# ``state_parts``: large public arrays of the state, by a keyed hash of their content (``step_rows.py``).
+# ``latest``: what there is once in a store, by its name (``sealed_history.py``).
+# ``steps``: every committed step, sealed over the step before it. ``committed`` is for people only.
+# ``log``: what people decided, what failed, and moves; only added to, each row sealed over the row before it.
 # ``files``: a file of a step that waits to be published may have no bytes here (``staging.py``).
-DEFINITIONS = """
+# ``users``: only with the unit ``user``: the events admitted of each (``users.py``).
+# ``present``, ``departed``: only with the unit ``record``: the records that are present, and the keys that left where
+# none may come back (``present_rows.py``).
+# ``state_parts``: large public arrays of the state, by a keyed hash of their content (``step_rows.py``).
+CHAIN_DEFINITIONS = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE reservation (
-  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, batch_id TEXT NOT NULL, content BLOB NOT NULL,
+CREATE TABLE log (
+  id INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL, written TEXT NOT NULL,
   seal BLOB NOT NULL
 ) STRICT;
-CREATE TABLE ledger (
-  step INTEGER PRIMARY KEY, definition TEXT NOT NULL, spent TEXT NOT NULL, parts TEXT NOT NULL
+"""
+DEFINITIONS = f"""{CHAIN_DEFINITIONS}CREATE TABLE latest (
+  name TEXT PRIMARY KEY, step INTEGER NOT NULL, seal BLOB NOT NULL, value BLOB NOT NULL
 ) STRICT;
 CREATE TABLE steps (
-  step INTEGER PRIMARY KEY REFERENCES ledger (step),
-  batch_id TEXT NOT NULL UNIQUE, content BLOB NOT NULL, test_seed INTEGER NOT NULL, publication TEXT NOT NULL,
-  manifest_sha256 TEXT NOT NULL, seal BLOB NOT NULL, manifest BLOB NOT NULL, synthesis BLOB
+  step INTEGER PRIMARY KEY, batch_id TEXT NOT NULL UNIQUE, content BLOB NOT NULL, test_seed INTEGER NOT NULL,
+  publication TEXT NOT NULL, manifest_sha256 TEXT NOT NULL, definition TEXT NOT NULL, spent TEXT NOT NULL,
+  committed TEXT NOT NULL, seal BLOB NOT NULL, parts TEXT NOT NULL, manifest BLOB NOT NULL, synthesis BLOB
 ) STRICT;
 CREATE INDEX steps_by_publication ON steps (publication, step);
 CREATE TABLE files (
   step INTEGER NOT NULL REFERENCES steps (step), name TEXT NOT NULL, sha256 TEXT NOT NULL, bytes BLOB,
   PRIMARY KEY (step, name)
 ) STRICT;
-CREATE TABLE state (
-  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, packed BLOB NOT NULL
-) STRICT;
-CREATE TABLE log (
-  id INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL, written TEXT NOT NULL,
-  seal BLOB NOT NULL
-) STRICT;
-CREATE TABLE moved (id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL) STRICT;
-CREATE TABLE times (step INTEGER PRIMARY KEY, committed TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
-CREATE TABLE position (
-  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, source TEXT NOT NULL, seal BLOB NOT NULL
-) STRICT;
-CREATE TABLE reserved_position (
-  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, source TEXT NOT NULL, seal BLOB NOT NULL
-) STRICT;
-CREATE TABLE users (
-  id BLOB PRIMARY KEY, events INTEGER NOT NULL, sealed BLOB
-) STRICT, WITHOUT ROWID;
-CREATE TABLE contribution (
-  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, checksum BLOB NOT NULL, dropped INTEGER NOT NULL,
-  sealed BLOB, seal BLOB NOT NULL
-) STRICT;
-CREATE TABLE encryption (
-  id INTEGER PRIMARY KEY CHECK (id = 1), cipher TEXT NOT NULL, key_name TEXT NOT NULL
-) STRICT;
-CREATE TABLE present (key BLOB PRIMARY KEY, record BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE users (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE present (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE departed (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
-CREATE TABLE present_sum (
-  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, checksum BLOB NOT NULL
-) STRICT;
-CREATE TABLE state_parts (name BLOB PRIMARY KEY, packed BLOB NOT NULL) STRICT;
+CREATE TABLE state_parts (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT;
 """
 #: Its tables, in an order that references allow.
 STORE_TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", DEFINITIONS))
+#: Those of single sealed values, by a key.
+VALUE_TABLES = ("users", "present", "state_parts")
+#: Keys of one query (SQLite takes 32,766 parameters, PostgreSQL 65,535), and rows that are in memory at a time.
+_CHUNK, _PAGE = 10_000, 50_000
 
 
 class StoredRows(Protocol):
@@ -282,19 +225,75 @@ def create_tables(db: StoreDatabase) -> None:
     db.set_format(STORE_FORMAT)
 
 
-def require_format(version: int, where: str) -> None:
+def require_format(version: int, where: str, known: int | None = None) -> None:
     """Refuse what another version wrote.
 
     Errors:
-        StoreFormatError: it is in another format.
+        StoreFormatError: it is not in the format ``known`` (by default, that of stores).
     """
-    if version != STORE_FORMAT:
-        age = "a newer" if version > STORE_FORMAT else "an older"
+    known = STORE_FORMAT if known is None else known
+    if version != known:
+        age = "a newer" if version > known else "an older"
         raise StoreFormatError(
             f"was written in format {version} by {age} version",
             where=where,
-            allowed=f"format {STORE_FORMAT}: that version of the program, or a new stream",
+            allowed=f"format {known}: that version of the program, or a new stream",
         )
+
+
+# The tables of values by a key, which may be as many as there are users.
+
+
+def put_values(db: StoreDatabase, table: str, keys: list[bytes], values: list[bytes]) -> None:
+    """Write each value, new or changed, sealed for its key."""
+    for start in range(0, len(keys), _PAGE):
+        some, data = keys[start : start + _PAGE], values[start : start + _PAGE]
+        if db.sealing.name is not None:
+            data = [db.sealing.seal(value, table, key) for key, value in zip(some, data, strict=True)]
+        changed = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        db.insert(table, {"key": some, "value": data}, changed)
+
+
+def opened_values(db: StoreDatabase, table: str, rows: list[Any]) -> list[bytes]:
+    """The values of rows of key and sealed value."""
+    if db.sealing.name is None:
+        return [value for _, value in rows]
+    return [db.sealing.open(bytes(value), table, bytes(key)) for key, value in rows]
+
+
+def value_pages(db: StoreDatabase, table: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """All keys and values in the order of the keys, ``_PAGE`` at a time."""
+    for rows in _pages(db, table, "key, value"):
+        yield [key for key, _ in rows], opened_values(db, table, rows)
+
+
+def key_pages(db: StoreDatabase, table: str) -> Iterator[list[bytes]]:
+    """All keys in their order, ``_PAGE`` at a time."""
+    for rows in _pages(db, table, "key"):
+        yield [key for (key,) in rows]
+
+
+def reseal_values(db: StoreDatabase, table: str, new: Sealing) -> None:
+    """Every value sealed anew, inside the caller's transaction."""
+    for keys, values in value_pages(db, table):
+        pairs = [(bytes(key), value) for key, value in zip(keys, values, strict=True)]
+        sealed = [(new.seal(value, table, key), key) for key, value in pairs]
+        db.executemany(f"UPDATE {table} SET value = ? WHERE key = ?", sealed)
+
+
+def key_chunks(keys: list[bytes]) -> Iterator[tuple[list[bytes], str]]:
+    """Some keys at a time, each with the marks of as many parameters."""
+    for start in range(0, len(keys), _CHUNK):
+        part = keys[start : start + _CHUNK]
+        yield part, ", ".join("?" * len(part))
+
+
+def _pages(db: StoreDatabase, table: str, columns: str) -> Iterator[list[Any]]:
+    last, after = b"", ">="
+    query = f"SELECT {columns} FROM {table} WHERE key {{}} ? ORDER BY key LIMIT {_PAGE}"
+    while rows := db.execute(query.format(after), (last,)).fetchall():
+        yield rows
+        last, after = bytes(rows[-1][0]), ">"
 
 
 def damaged_store(what: str, where: str) -> StoreDamagedError:

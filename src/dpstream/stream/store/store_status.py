@@ -8,12 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.io.sinks.publisher import Differences, noticed, published_steps
-from dpstream.stream.release.sink import Sink
-from dpstream.stream.store.place import backend_for, is_moved, questions_path, questions_server
+from dpstream.core.errors import StoreDamagedError
+from dpstream.io.sinks.publisher import noticed, published_steps
+from dpstream.stream.store.place import is_moved, no_stream, questions_path, questions_server, viewed
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
+    RESERVATION,
+    RESTORED,
     Head,
     head_problem,
     is_unspent,
@@ -22,14 +23,13 @@ from dpstream.stream.store.sealed_history import (
     stored_seals,
     undecided_failure,
 )
-from dpstream.stream.store.step_rows import RESTORED, Decision
-from dpstream.stream.store.store_database import StoreDatabase, file_errors
+from dpstream.stream.store.step_rows import Decision
+from dpstream.stream.store.store_database import file_errors
 from dpstream.stream.store.stored import (
-    is_forgotten,
     largest_cost,
-    published_files,
+    publication_states,
     read_decisions,
-    unknown_notice,
+    rollback_problems,
 )
 
 
@@ -75,40 +75,30 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         ConfigError: there is no stream. StoreDamagedError, StoreFormatError: the store cannot be read.
         StoreError: the server cannot be reached.
     """
-    backend = backend_for(Path(path), server)
-    db = backend.look()
-    if db is None:
-        raise ConfigError(
-            "there is no stream", where=str(path), allowed="a state directory that dpstream run made"
-        )
     try:
-        with db.errors():
-            db.begin(read_only=True)  # one consistent view, whatever a running stream commits meanwhile
-            db.verify_structure()
-            plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
-            spent = largest_cost(db)
-            (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
-            unpublished, held, withdrawing, withdrawn, rejected = (
-                _in_publication(db, state)
-                for state in ("pending", "held", "withdrawing", "withdrawn", "rejected")
-            )
-            reserved = db.execute("SELECT step FROM reservation").fetchone()
-            failed = undecided_failure(db)
+        with viewed(Path(path), server) as db:
+            if db is None:
+                raise no_stream(str(path))
+            states = publication_states(db)
+            (plan,) = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
+            reserved = db.execute("SELECT step FROM latest WHERE name = ?", (RESERVATION,)).fetchone()
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
+            facts, spent, failed = json.loads(plan), largest_cost(db), undecided_failure(db)
             unspent, decided = is_unspent(db), read_decisions(db)
-            facts = json.loads(plan[0])
     except (ValueError, TypeError):
-        raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
-    finally:
-        db.close()
+        raise StoreDamagedError("the plan or the ledger cannot be read", where=str(path)) from None
+
+    def in_state(*publications: str) -> tuple[int, ...]:
+        return tuple(step for step, state in states.items() if state in publications)
+
     return StreamStatus(
         plan=facts,
-        last_step=last,
+        last_step=max(states, default=0),
         spent=spent,
-        unpublished=unpublished,
-        held=held,
-        withdrawn=tuple(sorted({*withdrawing, *withdrawn})),
-        rejected=rejected,
+        unpublished=in_state("pending"),
+        held=in_state("held"),
+        withdrawn=in_state("withdrawing", "withdrawn"),
+        rejected=in_state("rejected"),
         reserved=None if reserved is None else reserved[0],
         failed=None if failed == RESTORED else failed,
         restored=failed == RESTORED,
@@ -118,40 +108,17 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
     )
 
 
-def compare_releases(
-    path: str | Path, sink: Sink, *, server: PostgresServer | None = None, deep: bool = False
-) -> tuple[dict[int, dict[str, str]], Differences]:
-    """Every published step with the SHA-256 of its files as the store knows them, and what of them is missing or
-    changed, or is there although it was withdrawn. Changes nothing and needs no lock.
-
-    Args:
-        deep: read everything, and not only the last few steps.
-
-    Errors:
-        Those of ``read_status``. StoreError: a place of releases cannot be read.
-    """
-    before: Differences = {}
-    for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
-        committed, withdrawn = _published(Path(path), server)
-        with file_errors("the releases could not be read", sink.directory):
-            differences = sink.compare(committed, deep=deep, withdrawn=withdrawn)
-        if not differences or differences == before:
-            break
-        before = differences
-    return committed, differences
-
-
-def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None = None) -> str | None:
+def wrong_state(path: str | Path, releases: Path, *, server: PostgresServer | None = None) -> str | None:
     """What the witnesses (``head.json``, that among the releases, and the releases) know and the state in ``path`` does
     not, or that it was moved away; None where it is the newest. Changes nothing, needs neither the lock nor the key.
 
     Errors:
         Those of ``read_status``. StoreError: a place of releases cannot be read.
     """
-    state, releases = Path(path), sink.directory
+    state = Path(path)
     # Before the view of the store: what is written meanwhile is ahead of that view.
     with file_errors("the releases could not be read", releases):
-        there, told = published_steps(releases), noticed(releases)
+        there, withdrawn = published_steps(releases), noticed(releases)
     try:
         wrong, states = _compare_heads(Head(state, outside_heads(releases)), state, server)
         if states is None:
@@ -163,14 +130,9 @@ def wrong_state(path: str | Path, sink: Sink, *, server: PostgresServer | None =
             wrong, _ = _compare_heads(Head(asked, outside), asked, questions_server(server))
     except StoreDamagedError as error:
         return error.what
-    last = max(states, default=0)
-    findings = [] if wrong is None else [wrong]
-    findings += [
-        f"step {step} is published, but the ledger ends at step {last}: the state was rolled back"
-        for step in sorted(there - states.keys())
-    ]
-    findings += [unknown_notice(step) for step in sorted(told) if is_forgotten(states.get(step))]
-    return findings[0] if findings else None
+    problems = [] if wrong is None else [wrong]
+    problems += rollback_problems(there, withdrawn, states)
+    return problems[0] if problems else None
 
 
 def _compare_heads(
@@ -179,38 +141,10 @@ def _compare_heads(
     """What is wrong with the store of ``path`` by its witnesses; its steps with their publication states, None where
     there is no store."""
     heads = head.read(str(path))
-    db = backend_for(path, server).look()
-    if db is None:
-        left = heads is not None or any(witness.exists() for witness in head.outside)
-        return (f"the store of {path.name} is gone, and its witness is there" if left else None), None
-    try:
-        with db.errors():
-            db.begin(read_only=True)
-            db.verify_structure()
-            if is_moved(db):
-                return "this stream was moved away, and goes on elsewhere", {}
-            wrong = head_problem(heads, *stored_seals(db))
-            return wrong, dict(db.execute("SELECT step, publication FROM steps").fetchall())
-    finally:
-        db.close()
-
-
-def _published(
-    path: Path, server: PostgresServer | None
-) -> tuple[dict[int, dict[str, str]], tuple[int, ...]]:
-    """The files of published steps, and the steps that were withdrawn."""
-    db = backend_for(path, server).look()
-    if db is None:
-        return {}, ()
-    try:
-        with db.errors():
-            db.begin(read_only=True)
-            db.verify_structure()
-            return published_files(db), _in_publication(db, "withdrawn")
-    finally:
-        db.close()
-
-
-def _in_publication(db: StoreDatabase, state: str) -> tuple[int, ...]:
-    rows = db.execute(f"SELECT step FROM steps WHERE publication = '{state}' ORDER BY step")
-    return tuple(step for (step,) in rows)
+    with viewed(path, server) as db:
+        if db is None:
+            left = heads is not None or any(witness.exists() for witness in head.outside)
+            return (f"the store of {path.name} is gone, and its witness is there" if left else None), None
+        if is_moved(db):
+            return "this stream was moved away, and goes on elsewhere", {}
+        return head_problem(heads, *stored_seals(db)), publication_states(db)

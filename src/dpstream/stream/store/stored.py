@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -17,9 +17,17 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import CounterShards, Packed
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MANIFEST, NOTICE
-from dpstream.stream.store.present_rows import PRESENT, any_departed, read_present
-from dpstream.stream.store.sealed_history import derive, undecided_failure
-from dpstream.stream.store.step_rows import STATE, Decision, Reservation, Step, read_state
+from dpstream.stream.store.present_rows import any_departed, read_present
+from dpstream.stream.store.sealed_history import (
+    POSITION,
+    RESERVATION,
+    RESERVED_POSITION,
+    USER_SUM,
+    derive,
+    read_latest,
+    undecided_failure,
+)
+from dpstream.stream.store.step_rows import Decision, Reservation, Step, read_state
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
 from dpstream.stream.store.users import dropped, read_events, read_shards, user_folder
 
@@ -39,7 +47,7 @@ class StoreReader:
     _database: StoreDatabase | None
 
     def fingerprint(self, parts: list[bytes]) -> bytes:
-        """Keyed hash (HMAC-SHA256) of a question, or of a batch by the rule of formats 1 to 8."""
+        """Keyed hash (HMAC-SHA256) of a question."""
         mac = hmac.new(self.meta["key"], b"batch", hashlib.sha256)
         for part in parts:
             mac.update(len(part).to_bytes(8, "little"))
@@ -57,21 +65,16 @@ class StoreReader:
 
     def reservation(self) -> Reservation | None:
         """The intent that has no committed step yet."""
-        with self._reading() as db:
-            row = db.execute("SELECT step, batch_id, content FROM reservation").fetchone()
-            if row is None:
-                return None
-            step, batch_id, content = row
-            return Reservation(step, batch_id, db.sealing.open(content, "reservation", step))
+        stored = self._latest(RESERVATION)
+        if stored is None:
+            return None
+        intent = json.loads(stored[1])
+        return Reservation(stored[0], intent["batch_id"], bytes.fromhex(intent["content"]))
 
     def reserved_position(self) -> tuple[int, dict[str, int]] | None:
         """The reserved step, and how far the source was read for it; None where nothing is known of that."""
-        with self._reading() as db:
-            row = db.execute("SELECT step, source FROM reserved_position").fetchone()
-            if row is None:
-                return None
-            text = db.sealing.open_text(row[1], "reserved position", row[0])
-        return row[0], as_position(text)
+        stored = self._latest(RESERVED_POSITION)
+        return None if stored is None else (stored[0], as_position(stored[1]))
 
     def undecided_failure(self) -> str | None:
         """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until that is
@@ -114,13 +117,8 @@ class StoreReader:
     def last_in_publication(self, *states: str) -> int:
         """The last step in one of these publication states; 0 where there is none. One look at the index for each."""
         with self._reading() as db:
-            rows = (
-                db.execute(
-                    "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?", (one,)
-                ).fetchone()
-                for one in states
-            )
-            return max(int(step) for (step,) in rows)
+            query = "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?"
+            return max(int(db.execute(query, (state,)).fetchone()[0]) for state in states)
 
     def files(self, step: int) -> dict[str, bytes | None]:
         """The released bytes of a step that is not published yet, checked against their hashes; None for files that
@@ -172,18 +170,16 @@ class StoreReader:
             StoreDamagedError: it was changed, or lost in part.
         """
         with self._reading() as db:
-            return read_state(db, self.last_step, self.derived_key(STATE))
+            return read_state(db, self.meta["key"])
 
     def position(self) -> dict[str, int] | None:
         """How far the source was read for the last step; None before the first."""
-        with self._reading() as db:
-            row = db.execute("SELECT step, source FROM position").fetchone()
-            if row is None and self.last_step == 0:
-                return None
-            if row is None or row[0] != self.last_step:
-                raise self._damaged(f"the source's position at step {self.last_step} is missing")
-            source = db.sealing.open_text(row[1], "position", self.last_step)
-        return as_position(source)
+        stored = self._latest(POSITION)
+        if stored is None and self.last_step == 0:
+            return None
+        if stored is None or stored[0] != self.last_step:
+            raise self._damaged(f"the source's position at step {self.last_step} is missing")
+        return as_position(stored[1])
 
     def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
         """Events admitted so far of some users, by their keyed hashes.
@@ -191,14 +187,9 @@ class StoreReader:
         Errors:
             ConfigError: the counters are files.
         """
+        if self._shards(counted=True) is not None:
+            raise _files_and_rows("the counters of this stream's users", self._where, are_files=True)
         with self._reading() as db:
-            self._require_counters(db)
-            if read_shards(db) is not None:
-                raise ConfigError(
-                    "the counters of this stream's users are files, which Spark's executors read and write",
-                    where=self._where,
-                    allowed="records of Spark at every step, as at the first one; or a new stream for other records",
-                )
             return read_events(db, ids)
 
     def counter_files(self) -> tuple[Path, CounterShards | None]:
@@ -207,16 +198,9 @@ class StoreReader:
         Errors:
             ConfigError: the counters are rows.
         """
-        with self._reading() as db:
-            self._require_counters(db)
-            shards = read_shards(db)
+        shards = self._shards(counted=True)
         if self.last_step and shards is None:
-            raise ConfigError(
-                "the counters of this stream's users are in its store, where Spark's executors do not read them",
-                where=self._where,
-                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
-                "a new stream for records of Spark",
-            )
+            raise _files_and_rows("the counters of this stream's users", self._where, are_files=False)
         return self.user_folder, shards
 
     @property
@@ -225,24 +209,16 @@ class StoreReader:
         leads to one of many."""
         return user_folder(self.path, self.meta)
 
-    def _require_counters(self, db: StoreDatabase) -> None:
-        if self.last_step and db.execute("SELECT 1 FROM contribution").fetchone() is None:
-            raise self._damaged("the counters of users are missing")
-
     def present(self, domain: Domain) -> PresentTable:
         """The keyed records that are present. Private.
 
         Errors:
             StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
+        if self._shards() is not None:
+            raise _files_and_rows("the present records of this stream", self._where, are_files=True)
         with self._reading() as db:
-            if read_shards(db) is not None:
-                raise ConfigError(
-                    "the present records of this stream are files, which Spark's executors read and write",
-                    where=self._where,
-                    allowed="records of Spark at every step, as at the first one; or a new stream for other records",
-                )
-            return read_present(db, domain, self.last_step, self.derived_key(PRESENT))
+            return read_present(db, self.meta["key"], domain, self.last_step)
 
     def present_files(self) -> tuple[Path, CounterShards | None]:
         """The folder of the files of present records, which may not be there, and those files; None before the first
@@ -251,16 +227,17 @@ class StoreReader:
         Errors:
             ConfigError: the present records are rows.
         """
-        with self._reading() as db:
-            shards = read_shards(db)
+        shards = self._shards()
         if self.last_step and shards is None:
-            raise ConfigError(
-                "the present records of this stream are in its store, where Spark's executors do not read them",
-                where=self._where,
-                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
-                "a new stream for records of Spark",
-            )
+            raise _files_and_rows("the present records of this stream", self._where, are_files=False)
         return self.user_folder, shards
+
+    def _shards(self, *, counted: bool = False) -> CounterShards | None:
+        """The files that the store names; of ``counted`` users something must be there after the first step."""
+        with self._reading() as db:
+            if counted and self.last_step and read_latest(db, self.meta["key"], USER_SUM) is None:
+                raise self._damaged("the counters of users are missing")
+            return read_shards(db, self.meta["key"])
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
         """Whether a record with one of these hashed keys left before, where such keys are kept."""
@@ -270,7 +247,7 @@ class StoreReader:
     def dropped_events(self) -> int:
         """Events left out so far, because their users had reached the bound. Private."""
         with self._reading() as db:
-            return dropped(db)
+            return dropped(db, self.meta["key"])
 
     def synthesis(self, step: int) -> bytes | None:
         """The packed synthesis of a step; None where the keep policy dropped it."""
@@ -281,7 +258,7 @@ class StoreReader:
     def ledger(self) -> list[tuple[int, str, str, str]]:
         """(step, definition, spent, parts) of every step; amounts are exact text."""
         with self._reading() as db:
-            return db.execute("SELECT step, definition, spent, parts FROM ledger ORDER BY step").fetchall()
+            return db.execute("SELECT step, definition, spent, parts FROM steps ORDER BY step").fetchall()
 
     def largest_cost(self) -> Fraction:
         """What the dearest step cost; 0 before the first."""
@@ -317,6 +294,10 @@ class StoreReader:
         with db.errors():
             yield db
 
+    def _latest(self, name: str) -> tuple[int, bytes] | None:
+        with self._reading() as db:
+            return read_latest(db, self.meta["key"], name)
+
     def _file(self, db: StoreDatabase, step: int, name: str, digest: str, sealed: bytes | None) -> bytes:
         """The bytes of a released file, checked against their hash."""
         data = None if sealed is None else db.sealing.open(sealed, "file", step, name)
@@ -329,8 +310,8 @@ class StoreReader:
 
 
 def largest_cost(db: StoreDatabase) -> Fraction:
-    """What the dearest step in the ledger cost; 0 before the first."""
-    amounts = (Fraction(amount) for (amount,) in db.execute("SELECT DISTINCT spent FROM ledger"))
+    """What the dearest step cost; 0 before the first."""
+    amounts = (Fraction(amount) for (amount,) in db.execute("SELECT DISTINCT spent FROM steps"))
     return max(amounts, default=Fraction(0))
 
 
@@ -352,17 +333,32 @@ def read_decisions(db: StoreDatabase) -> list[Decision]:
     return [Decision(*row) for row in rows.fetchall()]
 
 
-def is_forgotten(publication: str | None) -> bool:
-    """Whether a store takes a step for published (or does not know it) whose withdrawal is public."""
-    return publication not in ("withdrawing", "withdrawn")
+def rollback_problems(
+    published: Collection[int], withdrawn: Collection[int], states: Mapping[int, str]
+) -> list[str]:
+    """What readers know and the store does not, in a sentence each: the state was rolled back.
 
-
-def unknown_notice(step: int) -> str:
-    """What is wrong where readers know of a withdrawal, and the store does not."""
-    return (
+    Args:
+        published: steps that readers have. withdrawn: those of which they have a notice.
+        states: the publication state of each committed step.
+    """
+    last = max(states, default=0)
+    problems = [
+        f"step {step} is published, but the ledger ends at step {last}: the state was rolled back"
+        for step in sorted(set(published) - states.keys())
+    ]
+    problems += [
         f"step {step} was withdrawn ({NOTICE} is in its folder), and the store does not know it: the state was rolled "
         "back"
-    )
+        for step in sorted(withdrawn)
+        if states.get(step) not in ("withdrawing", "withdrawn")
+    ]
+    return problems
+
+
+def publication_states(db: StoreDatabase) -> dict[int, str]:
+    """The publication state of each committed step."""
+    return dict(db.execute("SELECT step, publication FROM steps ORDER BY step").fetchall())
 
 
 def key_of_sources(key: bytes) -> bytes:
@@ -370,6 +366,22 @@ def key_of_sources(key: bytes) -> bytes:
     return derive(key, b"source files")
 
 
-def as_position(text: str) -> dict[str, int]:
+def as_position(text: bytes) -> dict[str, int]:
     """A position as the store keeps it."""
     return {str(name): int(value) for name, value in json.loads(text).items()}
+
+
+def _files_and_rows(what: str, where: str, *, are_files: bool) -> ConfigError:
+    """Counters or records are where this batch cannot be compared with them."""
+    if are_files:
+        return ConfigError(
+            f"{what} are files, which Spark's executors read and write",
+            where=where,
+            allowed="records of Spark at every step, as at the first one; or a new stream for other records",
+        )
+    return ConfigError(
+        f"{what} are in its store, where Spark's executors do not read them",
+        where=where,
+        allowed="records of files, databases or frames of this process at every step, as at the first one; or "
+        "a new stream for records of Spark",
+    )

@@ -4,51 +4,56 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, compare_files
 from dpstream.stream.store import container
-from dpstream.stream.store.archive import locked_store
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
 from dpstream.stream.store.place import (
     backend_for,
     has_store,
     is_moved,
+    locked_store,
+    no_stream,
     questions_path,
     questions_server,
     refuse_moved,
+    viewed,
 )
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.present_rows import PRESENT, reseal_present, verify_present
+from dpstream.stream.store.present_rows import verify_present
 from dpstream.stream.store.sealed_history import (
     CLEANED,
-    COUNTERS,
     HEAD,
     RESEALED,
     Head,
     Heads,
-    derive,
-    head_problem,
+    SealedLog,
+    history_problems,
     is_half_rekeyed,
     outside_heads,
     outside_heads_of_questions,
     read_history,
     read_meta,
-    stored_seals,
-    time_problems,
-    write_log,
+    sealed_names,
 )
 from dpstream.stream.store.staging import Staging
-from dpstream.stream.store.step_rows import STATE, verify_state
-from dpstream.stream.store.store import POSITION, staged_files
-from dpstream.stream.store.store_database import STORE_FORMAT, Sealing, StoreDatabase, file_errors
-from dpstream.stream.store.stored import is_forgotten, unknown_notice
-from dpstream.stream.store.users import dropped, problem_of_files, read_shards, user_folder, verify_events
+from dpstream.stream.store.step_rows import verify_state
+from dpstream.stream.store.store import staged_files
+from dpstream.stream.store.store_database import (
+    STORE_FORMAT,
+    VALUE_TABLES,
+    Sealing,
+    StoreDatabase,
+    file_errors,
+    reseal_values,
+)
+from dpstream.stream.store.stored import publication_states, rollback_problems
+from dpstream.stream.store.users import problem_of_files, read_shards, user_folder, verify_events
 
 _STEP = re.compile(r"step-(\d{6,})")
 
@@ -109,52 +114,30 @@ def _check_one(
 ) -> CheckedStore:
     published = _published(releases)
     head, problems = Head(path, outside), []
-    before: Heads | None = None
+    heads: Heads | None = None
     try:
-        before = head.read(str(head.path))
+        heads = head.read(str(head.path))
     except StoreDamagedError as error:
         problems.append(str(error))
-    backend = backend_for(path, server)
+    version, steps, moved = None, None, False
     try:
-        db = backend.look()
-    except StoreDamagedError as error:
-        return CheckedStore(None, None, False, None, (*problems, str(error)))
-    if db is None:
-        if not head.path.exists():
-            raise ConfigError(
-                "there is no stream", where=backend.where, allowed="a state directory that dpstream run made"
-            )
-        return CheckedStore(
-            None, None, False, None, (f"{backend.where}: the store is gone, and its head.json is there",)
-        )
-    version, history, moved = None, None, False
-    try:
-        with db.errors():
-            db.begin(read_only=True)
-            db.verify_structure()
+        with viewed(path, server) as db:
+            if db is None and not head.path.exists():
+                raise no_stream(backend_for(path, server).where)
+            if db is None:
+                raise StoreDamagedError("the store is gone, and its head.json is there", where=str(path))
             version = STORE_FORMAT
             unlock(db, key)
-            broken = db.verify_all()
-            problems += [] if broken is None else [f"{backend.where}: {broken}"]
-            moved = is_moved(db)
-            meta = read_meta(db)
-            history = read_history(db, meta, backend.where)
-            wrong = head_problem(before, *stored_seals(db, history.seals[0]))
-            problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
-            problems += time_problems(db, meta)
-            if is_half_rekeyed(db):
-                problems.append(
-                    f"{backend.where}: dpstream store rekey was stopped: values under the key before, or under none, "
-                    "may still be in the database's files; run the same command once more"
-                )
-            problems += _stored_problems(db, meta["key"], history.last_step)
-            problems += _last_problems(db, meta["key"], history.last_step, user_folder(path, meta))
-            problems += _published_problems(db, published, releases)
+            moved, meta = is_moved(db), read_meta(db)
+            wrong, sound = history_problems(db, meta, heads)
+            wrong += [broken] if (broken := db.verify_all()) is not None else []
+            if sound:
+                steps = max(publication_states(db), default=0)
+                wrong += stored_problems(db, meta["key"], steps, user_folder(path, meta))
+                wrong += _published_problems(db, published, releases)
+            problems += [f"{db.where}: {problem}" for problem in wrong]
     except StoreDamagedError as error:
         problems.append(str(error))
-    finally:
-        db.close()
-    steps = None if history is None else history.last_step
     return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
 
 
@@ -180,17 +163,27 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
     return hashes
 
 
-def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]:
-    """Check the packed state, the models, and the released bytes that wait, against their checksums."""
+def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -> list[str]:
+    """Check everything that no seal of a step covers, against checksums: the packed state, the models, the released
+    bytes that wait, the log of a rekeying, users' counters (rows or files) and present records.
+
+    Args:
+        users: the folder of the files.
+    """
     problems: list[str] = []
-
-    def look(packed: bytes, where: str, kind: str, step: int) -> None:
-        try:
-            container.load(db.sealing.open(packed, kind, step), where=where)
-        except StoreError as error:
-            problems.append(str(error))
-
-    wrong = verify_state(db, last_step, derive(key, STATE))
+    if is_half_rekeyed(db):
+        problems.append(
+            "dpstream store rekey was stopped: values under the key before, or under none, may still be in the "
+            "database's files; run the same command once more"
+        )
+    try:
+        shards = read_shards(db, key)
+        files = None if shards is None else problem_of_files(users, shards, last_step, everything=True)
+        found = (verify_events(db, key), files, verify_present(db, key))
+        problems += [problem for problem in found if problem is not None]
+    except StoreDamagedError as error:
+        problems.append(error.what)
+    wrong = verify_state(db, key)
     problems += [] if wrong is None else [f"the stored state: {wrong}"]
     before = ""
     for step in range(1, last_step + 1):
@@ -215,7 +208,10 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
         if hashlib.sha256(manifest).hexdigest() != digest:
             problems.append(f"the stored manifest of step {step} was changed")
         if packed is not None:
-            look(packed, f"the stored model of step {step}", "synthesis", step)
+            try:
+                container.load(db.sealing.open(packed, "synthesis", step), where="store")
+            except StoreError as error:
+                problems.append(f"the stored model of step {step}: {error.what}")
         for name, wanted, data in db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)):
             try:
                 opened = None if data is None else db.sealing.open(data, "file", step, name)
@@ -226,55 +222,44 @@ def _stored_problems(db: StoreDatabase, key: bytes, last_step: int) -> list[str]
     return problems
 
 
-def _last_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -> list[str]:
-    """Check what belongs to the last step: users' counters, and all files of them, and present records."""
-    try:
-        wrong = verify_events(db, last_step, derive(key, COUNTERS))
-        shards = read_shards(db)
-        if wrong is None and shards is not None:
-            wrong = problem_of_files(users, shards, last_step, everything=True)
-        wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
-        dropped(db)
-    except StoreDamagedError as error:
-        wrong = str(error)
-    return [] if wrong is None else [f"{db.where}: {wrong}"]
-
-
 def _published_problems(
     db: StoreDatabase, published: dict[int, dict[str, str]], releases: Path | None
 ) -> list[str]:
+    """How the released files differ from the committed ones."""
     if releases is None:
         return []
-    problems: list[str] = []
-    rows = db.execute("SELECT step, publication, manifest_sha256 FROM steps ORDER BY step").fetchall()
-    states = {step: (publication, digest) for step, publication, digest in rows}
-    problems += [
-        f"step {step} is published, and the store does not know it: the store was rolled back"
-        for step in sorted(published.keys() - states.keys())
-    ]
-    for step, (publication, digest) in states.items():
+    states = publication_states(db)
+    hashes = dict(db.execute("SELECT step, manifest_sha256 FROM steps").fetchall())
+    told = [step for step, files in published.items() if NOTICE in files]
+    problems = rollback_problems(published, told, states)
+    committed: dict[int, dict[str, str]] = {}
+    for step, state in states.items():
         files = published.get(step)
-        if files is None:
+        wanted = dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
+        wanted[MANIFEST] = hashes[step]
+        if state == "published":
             # Looked at again: it may have been published since.
-            if publication == "published" and not (releases / f"step-{step:06d}").is_dir():
-                problems.append(f"the release of step {step} is missing in {releases}")
-            continue
-        wanted = {MANIFEST: digest}
-        wanted |= dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
-        for name in sorted(wanted):
-            if name not in files:
-                if publication == "published" or (name == MEASUREMENTS and publication in _STAYED):
-                    problems.append(f"{name} of step {step} is missing in {releases}")
-            elif files[name] != wanted[name]:
-                problems.append(f"the published {name} of step {step} is not the committed one")
-        if NOTICE in files and is_forgotten(publication):
-            problems.append(unknown_notice(step))
-        if publication == "withdrawn":
-            problems += [
-                f"{name} is in the folder of step {step}, which was withdrawn: move it away"
-                for name in sorted(files.keys() - STAYING)
-            ]
-    return problems
+            if files is not None or not (releases / f"step-{step:06d}").is_dir():
+                committed[step] = wanted
+        elif files is not None:
+            stays = {MEASUREMENTS} if state in _STAYED else set()
+            committed[step] = {name: digest for name, digest in wanted.items() if name in {*files, *stays}}
+    differences = compare_files(
+        committed,
+        lambda step: published.get(step, {}),
+        lambda step, name: published[step][name],
+        deep=True,
+        withdrawn=[step for step, state in states.items() if state == "withdrawn"],
+    )
+    words = {
+        "missing": "{name} of step {step} is missing in {releases}",
+        "changed": "the published {name} of step {step} is not the committed one",
+        "withdrawn": "{name} is in the folder of step {step}, which was withdrawn: move it away",
+    }
+    return problems + [
+        words[how].format(name=name, step=step, releases=releases)
+        for (step, name), how in sorted(differences.items())
+    ]
 
 
 # Another key for a store, or its first one, or none: every sealed value is written anew, in one transaction.
@@ -283,20 +268,10 @@ def _published_problems(
 
 #: Table, column of bytes, kind, and the columns that name the row.
 _VALUES = (
-    ("reservation", "content", "reservation", ("step",)),
     ("steps", "content", "content", ("step",)),
     ("steps", "synthesis", "synthesis", ("step",)),
     ("files", "bytes", "file", ("step", "name")),
-    ("state", "packed", "state", ("step",)),
-    ("contribution", "checksum", "checksum", ("step",)),
-    ("present_sum", "checksum", "present sum", ("step",)),
-    ("state_parts", "packed", "state part", ("name",)),
 )
-#: Table, kind, column of numbers (``sealed`` beside it), and the column that names the row.
-_COUNTS = (("contribution", "dropped", "dropped", "step"), ("users", "events", "events", "id"))
-#: Table and kind.
-_POSITIONS = (("position", "position"), ("reserved_position", "reserved position"))
-_ROWS = 5000
 
 
 def stored_key(path: Path, *, server: PostgresServer | None = None) -> str | None:
@@ -340,7 +315,7 @@ def rekey_store(
                 _reseal(db, fresh)
                 mark(db, fresh)
                 # Until the old values are gone from the database's files, every check says that they are not.
-                write_log(db, meta["key"], last_step, RESEALED)
+                SealedLog(db, meta["key"]).add(last_step, RESEALED)
                 durable.commit(db)
             except BaseException:
                 db.rollback()
@@ -351,7 +326,7 @@ def rekey_store(
         if is_half_rekeyed(db):
             db.begin()
             try:
-                write_log(db, meta["key"], last_step, CLEANED)
+                SealedLog(db, meta["key"]).add(last_step, CLEANED)
                 durable.commit(db)
             except BaseException:
                 db.rollback()
@@ -371,21 +346,9 @@ def _reseal(db: StoreDatabase, new: Sealing) -> None:
             (data,) = db.execute(f"SELECT {column} FROM {table} WHERE {row_is}", place).fetchone()
             sealed = new.seal(old.open(data, kind, *place), kind, *place)
             db.execute(f"UPDATE {table} SET {column} = ? WHERE {row_is}", (sealed, *place))
-    reseal_present(db, new)
-    for table, kind in _POSITIONS:
-        for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
-            text = new.seal_text(old.open_text(source, kind, step), kind, step, least=POSITION)
-            db.execute(f"UPDATE {table} SET source = ? WHERE step = ?", (text, step))
-    for table, column, kind, name in _COUNTS:
-        for rows in _chunks(db, f"SELECT {name}, {column}, sealed FROM {table}"):
-            counts = [(place, old.open_count(count, sealed, kind, place)) for place, count, sealed in rows]
-            db.executemany(
-                f"UPDATE {table} SET {column} = ?, sealed = ? WHERE {name} = ?",
-                [(*new.seal_count(count, kind, place), place) for place, count in counts],
-            )
-
-
-def _chunks(db: StoreDatabase, query: str) -> Iterator[list[tuple[int | bytes, int, bytes | None]]]:
-    rows = db.execute(query).fetchall()
-    for start in range(0, len(rows), _ROWS):
-        yield rows[start : start + _ROWS]
+    for table in VALUE_TABLES:
+        reseal_values(db, table, new)
+    for name, step in sealed_names(db):
+        (data,) = db.execute("SELECT value FROM latest WHERE name = ?", (name,)).fetchone()
+        sealed = new.seal(old.open(bytes(data), name, step), name, step)
+        db.execute("UPDATE latest SET value = ? WHERE name = ?", (sealed, name))

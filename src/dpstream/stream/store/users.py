@@ -6,8 +6,7 @@ names. All writing happens inside the step's transaction."""
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,20 @@ from dpstream.core.tables.contribution import (
 from dpstream.core.tables.counter_files import damaged_files, file_bytes, missing_files
 from dpstream.stream.store import container
 from dpstream.stream.store.lock import USERS
-from dpstream.stream.store.store_database import StoreDatabase
+from dpstream.stream.store.sealed_history import COUNTERS, USER_SUM, derive, read_latest, write_latest
+from dpstream.stream.store.store_database import (
+    StoreDatabase,
+    key_chunks,
+    opened_values,
+    put_values,
+    value_pages,
+)
 
-# The counters of users, or the records that are present, in files: what the store's row says of them, and
+# The counters of users, or the records that are present, in files: what the store says of them, and
 # whether they are what it says.
 #
 # The files are in the folder ``users`` of the secret state directory, or where a link of that name leads, in a folder
-# named by the stream's id: executors on other machines have to see it under the same path. The row (``contribution``)
+# named by the stream's id: executors on other machines have to see it under the same path. The value ``user sum``
 # has in the place of a checksum the names of the files, their sizes, keys and tags. Nothing else makes a file
 # believed, so that a stop between the files and the transaction leaves files that nobody reads, which are removed.
 
@@ -102,64 +108,57 @@ def unpack_shards(data: bytes, where: str) -> CounterShards:
     return CounterShards(int(packed.meta["shards"]), {one: tuple(found) for one, found in files.items()})
 
 
-#: Ids of one query; SQLite takes 32,766 parameters, PostgreSQL 65,535.
-_CHUNK = 10_000
-#: Rows that are in memory at a time, where all users are gone through.
-_PAGE = 50_000
-_SELECT = "SELECT id, events, sealed FROM users"
 _WORD = 2**64
-#: Of a checksum; names of files are longer.
-_CHECKSUM = 8
+#: Bytes of a checksum, and of a counter.
+_CHECKSUM, _COUNTER = 8, 4
+_USERS = "users"
 
 
 def read_events(db: StoreDatabase, ids: list[bytes]) -> EventCounts:
     """Events admitted so far of some users; 0 for those that never came. Any order; a sorted one is faster.
 
     Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else
-    each id is looked up (twice that). Memory: what ``_CHUNK`` ids take, and 8 bytes for each id.
+    each id is looked up (twice that). Memory: what a query's ids take, and 8 bytes for each id.
     """
-    events, dense = np.zeros(len(ids), np.int64), True
-    for start in range(0, len(ids), _CHUNK):
-        part = ids[start : start + _CHUNK]
+    events, dense, start = np.zeros(len(ids), np.int64), True, 0
+    for part, marks in key_chunks(ids):
         most = 4 * len(part)
-        rows: list[tuple[bytes, int, bytes | None]] = []
+        rows: list[tuple[bytes, bytes]] = []
         if dense:
             span = (min(part), max(part), most)
-            rows = db.execute(f"{_SELECT} WHERE id BETWEEN ? AND ? LIMIT ?", span).fetchall()
+            rows = db.execute(
+                "SELECT key, value FROM users WHERE key BETWEEN ? AND ? LIMIT ?", span
+            ).fetchall()
             dense = len(rows) < most
         if not dense:
-            rows = db.execute(f"{_SELECT} WHERE id IN ({', '.join('?' * len(part))})", part).fetchall()
-        known = dict(_opened(db, rows))
+            rows = db.execute(f"SELECT key, value FROM users WHERE key IN ({marks})", part).fetchall()
+        counts = _counts(opened_values(db, _USERS, rows)).tolist()
+        known = dict(zip((bytes(user) for user, _ in rows), counts, strict=True))
         events[start : start + len(part)] = [known.get(user, 0) for user in part]
+        start += len(part)
     return events
 
 
-def read_shards(db: StoreDatabase) -> CounterShards | None:
-    """The files of the counters; None where they are rows, or there are none yet."""
-    data, _ = _stated(db)
+def read_shards(db: StoreDatabase, key: bytes) -> CounterShards | None:
+    """The files of the counters; None where they are rows, or there are none yet.
+
+    Args:
+        key: of the store, here and below.
+    """
+    _, _, data = _stated(db, key)
     return None if len(data) <= _CHECKSUM else unpack_shards(data, db.where)
 
 
-def write_events(db: StoreDatabase, step: int, changes: UserEvents | ShardedEvents, key: bytes) -> None:
+def write_events(db: StoreDatabase, key: bytes, step: int, changes: UserEvents | ShardedEvents) -> None:
     """The new counters, and what all of them add up to, inside the caller's transaction."""
-    data, left_out = _stated(db)
+    _, left_out, data = _stated(db, key)
     if isinstance(changes, ShardedEvents):
         stated = pack_shards(changes.shards)
     else:
-        before = int.from_bytes(data, "little")
-        stated = (_write_rows(db, before, changes, key) % _WORD).to_bytes(_CHECKSUM, "little")
-    row = (step, db.sealing.seal(stated, "checksum", step))
+        total = _write_rows(db, int.from_bytes(data, "little"), changes, derive(key, COUNTERS))
+        stated = (total % _WORD).to_bytes(_CHECKSUM, "little")
     left_out += changes.dropped
-    counted = db.sealing.seal_count(left_out, "dropped", step)
-    db.execute("DELETE FROM contribution")
-    db.execute(
-        "INSERT INTO contribution (id, step, checksum, dropped, sealed, seal) VALUES (1, ?, ?, ?, ?, ?)",
-        (*row, *counted, _left_out_seal(key, step, left_out)),
-    )
-
-
-def _left_out_seal(key: bytes, step: int, left_out: int) -> bytes:
-    return hmac.digest(key, b"left out %d %d" % (step, left_out), "sha256")
+    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + stated)
 
 
 def _write_rows(db: StoreDatabase, total: int, changes: UserEvents, key: bytes) -> int:
@@ -167,75 +166,43 @@ def _write_rows(db: StoreDatabase, total: int, changes: UserEvents, key: bytes) 
     changed = np.flatnonzero(changes.before != changes.after)
     old, new = changes.before[changed], changes.after[changed]
     ids = [changes.ids[i] for i in changed.tolist()]
-    _put(db, ids, new.tolist())
+    put_values(db, _USERS, ids, [count.to_bytes(_COUNTER, "little") for count in new.tolist()])
     known = np.flatnonzero(old)
     return total + checksum(ids, new, key) - checksum([ids[i] for i in known.tolist()], old[known], key)
 
 
-def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
+def verify_events(db: StoreDatabase, key: bytes) -> str | None:
     """What is wrong with the counters; None if nothing is. Files are looked at by ``problem_of_files``.
 
-    Cost: one pass, about a second for 10^6 users; memory for ``_PAGE`` of them.
+    Cost: one pass, about a second for 10^6 users; memory for a page of them.
     """
-    row = db.execute("SELECT step, checksum, seal FROM contribution").fetchone()
-    total = 0
-    for page in _pages(db):
-        if row is None:
+    there, _, stated = _stated(db, key)
+    total, many = 0, 0
+    for ids, values in value_pages(db, _USERS):
+        if not there:
             return "counters of users are there without their sum"
-        ids, counts = [user for user, _ in page], np.array([events for _, events in page], dtype=np.int64)
-        if any(len(user) != ID_BYTES for user in ids) or (counts < 1).any():
+        if any(len(user) != ID_BYTES for user in ids) or any(len(value) != _COUNTER for value in values):
             return "a user's counter was changed"
-        total += checksum(ids, counts, key)
-    if row is None:
-        return None
-    stated = db.sealing.open(bytes(row[1]), "checksum", row[0])
-    files = len(stated) > _CHECKSUM and db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is None
-    if row[0] != last_step or not (files or stated == (total % _WORD).to_bytes(_CHECKSUM, "little")):
+        many += len(ids)
+        total += checksum(ids, _counts(values), derive(key, COUNTERS))
+    files = len(stated) > _CHECKSUM and not many
+    if not files and stated != (total % _WORD).to_bytes(_CHECKSUM, "little"):
         return "a user's counter was changed or lost"
-    if not hmac.compare_digest(_left_out_seal(key, row[0], dropped(db)), row[2]):
-        return "the number of events that were left out was changed"
     return None
 
 
-def dropped(db: StoreDatabase) -> int:
+def dropped(db: StoreDatabase, key: bytes) -> int:
     """Events left out so far."""
-    return _stated(db)[1]
+    return _stated(db, key)[1]
 
 
-def _stated(db: StoreDatabase) -> tuple[bytes, int]:
-    """The checksum of the rows, or what is said of the files; and the events left out."""
-    row = db.execute("SELECT step, checksum, dropped, sealed FROM contribution").fetchone()
-    if row is None:
-        return bytes(_CHECKSUM), 0
-    step, total, left_out, sealed = row
-    opened = db.sealing.open(bytes(total), "checksum", step)
-    return opened, db.sealing.open_count(int(left_out), sealed, "dropped", step)
+def _stated(db: StoreDatabase, key: bytes) -> tuple[bool, int, bytes]:
+    """Whether anything is said of counters; the events left out; the checksum of the rows, or what is said of files."""
+    stored = read_latest(db, key, USER_SUM)
+    if stored is None:
+        return False, 0, bytes(_CHECKSUM)
+    return True, int.from_bytes(stored[1][:8], "little"), stored[1][8:]
 
 
-def _put(db: StoreDatabase, ids: list[bytes], counts: list[int]) -> None:
-    """Write each user's counter, new or changed."""
-    for start in range(0, len(ids), _PAGE):
-        users, events = ids[start : start + _PAGE], counts[start : start + _PAGE]
-        columns: dict[str, list[Any]] = {"id": users, "events": events}
-        if db.sealing.name is not None:
-            pairs = zip(users, events, strict=True)
-            sealed = [db.sealing.seal_count(count, "events", user) for user, count in pairs]
-            columns |= {"events": [count for count, _ in sealed], "sealed": [data for _, data in sealed]}
-        changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name != "id")
-        db.insert("users", columns, f"ON CONFLICT (id) DO UPDATE SET {changed}")
-
-
-def _pages(db: StoreDatabase) -> Iterator[list[tuple[bytes, int]]]:
-    """All counters, ``_PAGE`` at a time, in the order of the ids."""
-    after, last = ">=", b""
-    while rows := db.execute(f"{_SELECT} WHERE id {after} ? ORDER BY id LIMIT ?", (last, _PAGE)).fetchall():
-        yield _opened(db, rows)
-        after, last = ">", bytes(rows[-1][0])
-
-
-def _opened(db: StoreDatabase, rows: list[tuple[bytes, int, bytes | None]]) -> list[tuple[bytes, int]]:
-    if db.sealing.name is None and all(sealed is None for _, _, sealed in rows):
-        return [(user, events) for user, events, _ in rows]
-    return [
-        (user, db.sealing.open_count(events, sealed, "events", bytes(user))) for user, events, sealed in rows
-    ]
+def _counts(values: list[bytes]) -> NDArray[np.int64]:
+    return np.frombuffer(b"".join(values), "<u4").astype(np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
 import time
@@ -17,7 +16,15 @@ from dpstream.core.contracts import ExpectedTable, StartTable
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness, Record
 from dpstream.project.alternatives import Contender, contenders
-from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, Resemblance
+from dpstream.tools.errors.contract import (
+    FamilySimulation,
+    Guess,
+    InventedTable,
+    Observation,
+    Resemblance,
+    check_number,
+    seed_of,
+)
 from dpstream.tools.evaluate.metrics import total_variation, workload_errors
 from dpstream.tools.family_tools import tool_of
 
@@ -243,8 +250,8 @@ def compare_mechanisms(
         ConfigError: no ``[expect]``, an unknown mechanism or none to compare with, or a stream too large to be
         invented. ComparisonTooLongError: a limit too small for one run of each.
     """
-    _check(runs, "runs", 1, _MAX_RUNS)
-    _check(seed, "seed", 0, 2**63 - 1)
+    check_number(runs, "runs", "--compare", 1, _MAX_RUNS)
+    check_number(seed, "seed", "--compare", 0, 2**63 - 1)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
         raise ConfigError(f"seconds = {seconds!r}", where="--compare", allowed="a number above 0")
     if config.expected is None:
@@ -349,7 +356,7 @@ class _Race:
                 allowed="plan without --compare",
             )
         compared = sorted({-(-self._steps * tenth // _TENTHS) for tenth in range(1, _TENTHS + 1)})
-        seed = _number(self._seed, number, kind)
+        seed = seed_of(self._seed, number, kind)
         guess = Guess(self._table, self._steps, tuple(compared), kind, self._base, seed)
         invented, plan = tool.imagine(config, guess), config.plan()
         randomness = Randomness.seeded(f"comparing {self._seed} {number} {kind} {one.label}")
@@ -360,7 +367,7 @@ class _Race:
             synthesis = plan.step(state, batch, randomness)
             truth = invented.truth.get(step)
             if truth is not None and truth.table.total > 0:
-                observed = tool.observe(config, synthesis, truth, _number(self._seed, number, kind, step))
+                observed = tool.observe(config, synthesis, truth, seed_of(self._seed, number, kind, step))
                 seen.append(_errors(observed, truth))
         return _mean(seen)
 
@@ -402,7 +409,7 @@ def _steps(config: Config, steps: int | None) -> tuple[int, int | None]:
     planned = min((end for end in ends if end is not None), default=None)
     if steps is None:
         return min(MAX_STEPS, planned or MAX_STEPS), planned
-    _check(steps, "steps", 1, 10**6)
+    check_number(steps, "steps", "--compare", 1, 10**6)
     if horizon is not None and steps > horizon:
         raise ConfigError(
             f"step {steps} lies beyond the horizon", where="--steps", allowed=f"a step up to {horizon}"
@@ -422,18 +429,6 @@ def _check_size(config: Config, table: ExpectedTable, steps: int) -> None:
             where=f"{config.path} [expect]",
             allowed="fewer --steps, or a smaller table" if grows or steady else "a smaller table",
         )
-
-
-def _check(value: object, name: str, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(
-            f"{name} = {value!r}", where="--compare", allowed=f"a whole number from {least} to {most}"
-        )
-
-
-def _number(*parts: object) -> int:
-    digest = hashlib.sha256(" ".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:7], "little")
 
 
 def _errors(observed: Observation, truth: InventedTable) -> _Seen:

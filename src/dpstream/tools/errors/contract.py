@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import StartTable
+from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
 #: What the columns of an imagined table are like: all values alike and independent; skewed, and dependent on each
 #: other; or those of the public table that the stream begins with.
 Resemblance = Literal["uniform", "correlated", "like the base"]
+
+
+def check_number(value: object, name: str, where: str, least: int, most: int) -> None:
+    """ConfigError for anything but a whole number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(
+            f"{name} = {value!r}", where=where, allowed=f"a whole number from {least} to {most}"
+        )
+
+
+def seed_of(*parts: object) -> int:
+    """A public seed that differs for every choice of parts."""
+    digest = hashlib.sha256(" ".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:7], "little")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,14 @@ from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 from dpstream.project.base import base_table, read_predecessor
 from dpstream.stream.release.released_verdicts import number_of_records
-from dpstream.tools.errors.contract import FamilySimulation, Invented, Observation, Released
+from dpstream.tools.errors.contract import (
+    FamilySimulation,
+    Invented,
+    Observation,
+    Released,
+    check_number,
+    seed_of,
+)
 from dpstream.tools.evaluate.run_folder import require_same_plan
 from dpstream.tools.family_tools import tool_of
 
@@ -109,9 +116,9 @@ def simulate_errors(
         raise ConfigError(
             f"{runs} runs tell no spread", where="runs", allowed=f"{MIN_RUNS} or more; 20 are usual"
         )
-    _check_number(runs, "runs", MIN_RUNS, MAX_RUNS)
-    _check_number(jobs, "jobs", 1, 256)
-    _check_number(seed, "seed", 0, 2**63 - 1)
+    check_number(runs, "runs", "errors", MIN_RUNS, MAX_RUNS)
+    check_number(jobs, "jobs", "errors", 1, 256)
+    check_number(seed, "seed", "errors", 0, 2**63 - 1)
     folder = config.output.dir if releases is None else Path(releases)
     released, digest, hashed = _released(config, folder, until)
     place = _cache(folder, [hashed, digest, seed, __version__, _FORMAT, released.last])
@@ -131,13 +138,6 @@ def simulate_errors(
     found = [run for run in range(1, runs + 1) if _file(place, run).is_file()]
     taken = tuple(_kept(_file(place, run), tuple(invented.truth)) for run in found)
     return Simulation(config, released, invented, taken, seed, hashed, runs)
-
-
-def _check_number(value: object, name: str, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(
-            f"{name} = {value!r}", where="errors", allowed=f"a whole number from {least} to {most}"
-        )
 
 
 def _released(config: Config, folder: Path, until: int | None) -> tuple[Released, str, str]:
@@ -247,9 +247,7 @@ def _run(task: _Task, number: int) -> None:
     for step, batch in enumerate(invented.batches, start=1):
         synthesis = plan.step(state, batch, randomness)
         if step in invented.truth:
-            seen = family.observe(
-                config, synthesis, invented.truth[step], _sampling_seed(task.seed, number, step)
-            )
+            seen = family.observe(config, synthesis, invented.truth[step], seed_of(task.seed, number, step))
             largest = int(seen.codes.max()) if seen.codes.size else 0
             arrays[f"codes/{step}"] = seen.codes.astype(np.min_scalar_type(largest))
             if seen.weights is not None:
@@ -259,10 +257,6 @@ def _run(task: _Task, number: int) -> None:
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     durable.replace_file(_file(Path(task.place), number), content.getvalue(), mode=0o644, lasting=False)
-
-
-def _sampling_seed(seed: int, number: int, step: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed} {number} {step}".encode()).digest()[:7], "little")
 
 
 def _kept(path: Path, steps: Sequence[int]) -> dict[int, Observation]:

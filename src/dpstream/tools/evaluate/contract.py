@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILES: Final = ("evaluation.html", "summary.json", "steps.csv")
 PAGE: Final = FILES[0]
 #: What an option is called on the command line, where that is another name.
-_OPTIONS: Final = {"synthetic": "from", "ceiling": "no-ceiling"}
+_OPTIONS: Final = {"ceiling": "no-ceiling"}
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,15 @@ class EvaluationRequest:
 
     Attributes:
         releases: where the run left them.
-        state: where the secret state is, if elsewhere than the file says.
-        workload, target, synthetic, ceiling: see ``evaluate_run``; ``workload`` by its name.
+        workload, target, ceiling: see ``evaluate_run``; ``workload`` by its name.
         steps, every: which steps.
         progress: is called after every evaluated step.
     """
 
     releases: Path
-    state: Path | None = None
     workload: str | None = None
     steps: Sequence[int] | None = None
     every: int | None = None
-    synthetic: str | None = None
     target: str | None = None
     ceiling: bool | None = None
     progress: EvaluationProgress | None = None
@@ -103,7 +100,7 @@ class FamilyEvaluation:
         """
         strange = [
             name
-            for name in ("workload", "steps", "every", "synthetic", "target", "ceiling", "state")
+            for name in ("workload", "steps", "every", "target", "ceiling")
             if name not in self.options and getattr(asked, name) is not None
         ]
         if strange:

@@ -24,18 +24,13 @@ from dpstream.tools.evaluate.measures import (
 )
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.private_folder import LABEL
-from dpstream.tools.evaluate.synthetic_side import (
-    Marginals,
-    PublishedSteps,
-    Synthetic,
-    alike_as_missing,
-    open_releases,
-)
+from dpstream.tools.evaluate.released_tables import ReleasedTables, alike_as_missing, alike_together
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
 
@@ -71,7 +66,6 @@ class Evaluation:
 
     Attributes:
         stream: name of the stream.
-        synthetic: ``tables`` or ``models``: what was compared with the truth.
         guarantee: what the releases promise, in words, as the last one's manifest has it.
         workload: name of the workload, or how many marginals it has.
         cliques, columns: its marginals, by position and by column names; the order of all errors.
@@ -83,7 +77,6 @@ class Evaluation:
     """
 
     stream: str
-    synthetic: Synthetic
     guarantee: str
     workload: str
     cliques: tuple[Clique, ...]
@@ -145,12 +138,10 @@ class Evaluation:
 def evaluate_run(
     config: Config,
     *,
-    state: str | Path | None = None,
     out: str | Path | None = None,
     workload: Workload | None = None,
     steps: Sequence[int] | None = None,
     every: int | None = None,
-    synthetic: Synthetic = "tables",
     target: str | None = None,
     judged: bool = True,
     ceiling: bool = True,
@@ -163,12 +154,10 @@ def evaluate_run(
 
     Args:
         config: the run's own configuration file; the truth is read from its source.
-        state, out: where the run left state and releases, if elsewhere than the file says.
+        out: where the run left its releases, if elsewhere than the file says.
         workload: marginals to compare; by default those of the mechanism.
         steps: which ones; by default every tenth and the last ten.
         every: instead of ``steps``: every so many, and the last one.
-        synthetic: ``tables`` compares the published tables; ``models`` the models in the state, which has no
-            sampling error, and keeps the state locked meanwhile. Both leave the stream as it is.
         target: the only column whose prediction from the others is judged; by default each in turn.
         judged: whether to find ``Evaluation.judgement`` as well.
         ceiling: whether to compare that with one offline run on the last private table, too.
@@ -179,7 +168,7 @@ def evaluate_run(
             columns, missing optional packages.
         SchemaError: an unknown target. DataError: a source that cannot be read, or a target that does not vary.
         StepError: a source that ends before the releases do.
-        StoreError: damaged releases; a state that is locked or damaged.
+        StoreError: damaged releases.
 
     Cost: one pass over the source; at each evaluated step two tables are read (the step's, and the one before
     for churn) and the new true rows counted; see ``judge`` for the last table. Memory: see ``TrueTable``.
@@ -191,31 +180,29 @@ def evaluate_run(
             "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
         )
     position = None if target is None else check_target(config.schema(), target)
-    with open_releases(config, synthetic, state, out) as releases:
-        wanted = choose_steps(releases.steps, steps, every)
-        chosen_steps = frozenset(wanted)
-        run = _StepComparison(releases, chosen)
-        true = None
-        for true in true_steps(config, until=wanted[-1]):
-            if true.step in chosen_steps:
-                run.compare(true)
-                if progress is not None:
-                    progress(len(run.found), len(wanted))
-        if true is None or true.step < wanted[-1]:
-            raise StepError(
-                f"the source ends at step {0 if true is None else true.step}, and step {wanted[-1]} is released",
-                where="source",
-                allowed="the data that the run read, or earlier steps",
-            )
-        judgement = None
-        if judged:
-            judgement = _judgement(config, releases, true, run, chosen, position, ceiling=ceiling)
-        manifest = releases.take(wanted[-1]).manifest
-        left_out = releases.left_out
+    releases = ReleasedTables(config, out)
+    wanted = choose_steps(releases.steps, steps, every)
+    chosen_steps = frozenset(wanted)
+    run = _StepComparison(releases, config.schema(), chosen)
+    true = None
+    for true in true_steps(config, until=wanted[-1]):
+        if true.step in chosen_steps:
+            run.compare(true)
+            if progress is not None:
+                progress(len(run.found), len(wanted))
+    if true is None or true.step < wanted[-1]:
+        raise StepError(
+            f"the source ends at step {0 if true is None else true.step}, and step {wanted[-1]} is released",
+            where="source",
+            allowed="the data that the run read, or earlier steps",
+        )
+    judgement = None
+    if judged:
+        judgement = _judgement(config, releases, true, run, chosen, position, ceiling=ceiling)
+    manifest = releases.manifest(wanted[-1])
     option = chosen.as_option()
     return Evaluation(
         stream=config.name,
-        synthetic=synthetic,
         guarantee=str(manifest["guarantee"]["words"]),
         workload=option if isinstance(option, str) else f"{len(chosen)} chosen marginals",
         cliques=chosen.cliques,
@@ -223,7 +210,7 @@ def evaluate_run(
         steps=tuple(run.found),
         released=releases.steps[-1],
         judgement=judgement,
-        notes=_notes(config, true.table, run.found, manifest, left_out, synthetic),
+        notes=_notes(config, true.table, run.found, manifest, releases.left_out),
     )
 
 
@@ -267,10 +254,10 @@ def choose_steps(
 class _StepComparison:
     """Compares steps one after the other; remembers the marginals of the last release that was read."""
 
-    def __init__(self, releases: PublishedSteps, workload: Workload) -> None:
+    def __init__(self, releases: ReleasedTables, schema: Schema, workload: Workload) -> None:
         self.found: list[StepEvaluation] = []
         self.columns: list[ColumnCounts] = []
-        self._releases = releases
+        self._releases, self._schema = releases, schema
         self._cliques = workload.cliques
         self._singles = tuple((i,) for i in range(len(workload.domain)))
         self._available = set(releases.steps)
@@ -279,31 +266,33 @@ class _StepComparison:
     def compare(self, true: TrueStep) -> None:
         """Compare one step with its release, and keep what was found."""
         before = self._earlier(true.step - 1)
-        released = self._releases.take(true.step)
-        marginals = released.marginals(self._cliques)
-        truth = _true_marginals(self._releases, true.table)(self._cliques)
-        errors = errors_or_blank(truth, list(marginals), true.table.records)
-        moved = None if before is None else churn(before, marginals)
+        released = self._releases.marginals(true.step, self._cliques)
+        truth = self._true(true.table, self._cliques)
+        errors = errors_or_blank(
+            truth, [counts.astype(np.float64) for counts in released], true.table.records
+        )
+        moved = None if before is None else churn(before, released)
         known = None if moved is None or np.isnan(moved) else moved
-        self.found.append(
-            StepEvaluation(true.step, true.period, true.table.records, released.rows, errors, known)
-        )
-        self._before = (true.step, marginals)
-        singles = (
-            _true_marginals(self._releases, true.table)(self._singles),
-            released.marginals(self._singles),
-        )
-        self.columns.append(ColumnCounts(true.step, *(np.concatenate(list(side)) for side in singles)))
+        rows = len(self._releases.codes(true.step))
+        self.found.append(StepEvaluation(true.step, true.period, true.table.records, rows, errors, known))
+        self._before = (true.step, released)
+        singles = self._true(true.table, self._singles), self._releases.marginals(true.step, self._singles)
+        self.columns.append(ColumnCounts(true.step, *(np.concatenate(side) for side in singles)))
+
+    def _true(self, table: TrueTable, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
+        """The truth as a released table can tell it."""
+        counts = zip(table.marginals(cliques), cliques, strict=True)
+        return [alike_together(one, clique, self._schema) for one, clique in counts]
 
     def _earlier(self, step: int) -> Sequence[NDArray[Any]] | None:
         if self._before is not None and self._before[0] == step:
             return self._before[1]
-        return self._releases.take(step).marginals(self._cliques) if step in self._available else None
+        return self._releases.marginals(step, self._cliques) if step in self._available else None
 
 
 def _judgement(
     config: Config,
-    releases: PublishedSteps,
+    releases: ReleasedTables,
     true: TrueStep,
     run: _StepComparison,
     workload: Workload,
@@ -327,27 +316,16 @@ def _judgement(
     return judge(schema, true.step, real, made, trends, offline if ceiling else None, target)
 
 
-def _true_marginals(releases: PublishedSteps, table: TrueTable) -> Marginals:
-    """The truth as the synthetic data can tell it."""
-
-    def marginals(cliques: Sequence[Clique]) -> list[NDArray[Any]]:
-        counts = zip(table.marginals(cliques), cliques, strict=True)
-        return [releases.as_shown(own, clique) for own, clique in counts]
-
-    return marginals
-
-
 def _notes(
     config: Config,
     table: TrueTable,
     found: Sequence[StepEvaluation],
     manifest: dict[str, Any],
     left_out: Sequence[int],
-    synthetic: Synthetic,
 ) -> tuple[str, ...]:
     notes = []
     alike = [column.name for column in config.schema().columns if released_alike(column)]
-    if alike and synthetic == "tables":
+    if alike:
         notes.append(
             f"Released tables show both bins (other and missing) of {', '.join(alike)} as null: here they count as one."
         )

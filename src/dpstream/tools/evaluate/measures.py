@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN, THRESHOLDS
+from dpstream.stream.release.verdicts import NOT_KNOWN, THRESHOLDS
 
 if TYPE_CHECKING:
     from dpstream.core.tables import Workload

@@ -60,7 +60,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, manifest: dict[str, Any]) -> Accuracy | None:
-        """From a manifest; None where it does not say (older versions)."""
+        """From a manifest; None where it does not say."""
         entry = manifest.get("accuracy")
         if entry is None:
             return None
@@ -127,11 +127,6 @@ class PublishedRun:
     def counted_records(self) -> str:
         """What the records that are counted are called."""
         return str((self.manifest.get("accuracy") or {}).get(COUNTED, "records"))
-
-    @property
-    def in_epochs(self) -> bool:
-        """Whether steps are measured together."""
-        return "staleness" in self.manifest["mechanism"].get("options", {})
 
 
 @dataclass(frozen=True)
@@ -288,7 +283,6 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
     Errors:
         ConfigError: they are another stream's, or were made under another plan.
     """
-    from dpstream.stream.declared import shown_source
     from dpstream.stream.identity import mechanism_remedy, plan_hash
 
     if catalogue["stream"] != config.name:
@@ -308,7 +302,7 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
     file = "the file as it was for the run"
     if manifest["schema"] != facts["schema"]["fingerprint"]:
         what = "these releases were made with another schema than this file's"
-    elif manifest["source"] not in (facts["source"], shown_source(facts)):
+    elif manifest["source"] != facts["source"]:
         what = "these releases were made from records that were cut into steps in another way"
     else:
         what = "these releases were made under another plan (mechanism, options, budget or unit) than this file's"

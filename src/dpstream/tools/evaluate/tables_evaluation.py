@@ -69,12 +69,10 @@ def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
 def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> EvaluationResult:
     found = evaluate_run(
         config,
-        state=asked.state,
         out=asked.releases,
         workload=None if workload is None else Workload.parse(config.schema().domain, workload),
         steps=asked.steps,
         every=asked.every,
-        synthetic="models" if asked.synthetic == "models" else "tables",
         target=asked.target,
         ceiling=asked.ceiling is not False,
         progress=asked.progress,
@@ -83,7 +81,7 @@ def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> 
 
 
 TABLES_EVALUATION: Final = FamilyEvaluation(
-    options=("workload", "steps", "every", "synthetic", "target", "ceiling", "state"),
+    options=("workload", "steps", "every", "target", "ceiling"),
     refusal="the stream is one of tables",
     find=_find,
 )
@@ -98,7 +96,6 @@ def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
         "format": 1,
         "stream": evaluation.stream,
         "guarantee": evaluation.guarantee,
-        "compared": evaluation.synthetic,
         "workload": evaluation.workload,
         "marginals": len(evaluation.cliques),
         "released_steps": evaluation.released,
@@ -120,7 +117,7 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     last, ten = found.last, found.mean()
     period = f" ({last.period})" if last.period else ""
     yield (
-        f"Stream {found.stream}: released {found.synthetic} against the private table, {found.workload} "
+        f"Stream {found.stream}: released tables against the private table, {found.workload} "
         f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
     )
     yield f"What the releases promise: {found.guarantee}"

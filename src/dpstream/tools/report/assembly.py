@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts.explanation import sentence
-from dpstream.core.contracts.verdicts import (
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
+from dpstream.core.version import __version__
+from dpstream.stream.predecessor_cost import own_budget
+from dpstream.stream.release.fitness import Fitness, fitness_of_step
+from dpstream.stream.release.verdicts import (
     MEANING,
     NOT_KNOWN,
     PREDICTED,
@@ -22,11 +27,6 @@ from dpstream.core.contracts.verdicts import (
     Use,
     Verdict,
 )
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
-from dpstream.core.version import __version__
-from dpstream.stream.predecessor_cost import own_budget
-from dpstream.stream.release.fitness import Fitness, fitness_of_step
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
@@ -299,7 +299,7 @@ def opening(
 
     Args:
         what: what was released, up to the noun: ``10,023 invented records with 8 columns``.
-        card: what one may conclude; None where the newest manifest is of an early version.
+        card: what one may conclude.
         kicker: what kind of thing this is; that of synthetic data where it is None.
         about: what the owner says to readers, where that is known.
     """
@@ -368,7 +368,10 @@ def table_of_verdicts(
 
 
 def conclusions(
-    rows: Sequence[tuple[str, str | None, Sequence[Html | str], Html | None]], summary: str, *more: Html
+    rows: Sequence[tuple[str, str | None, Sequence[Html | str], Html | None]],
+    summary: str,
+    *more: Html,
+    title: str = "What you may conclude, and how wrong it may be",
 ) -> Html:
     """What one may conclude: a row for each use, and below it what opens.
 
@@ -391,7 +394,7 @@ def conclusions(
     ]
     return join(
         [
-            element("h2", "What you may conclude, and how wrong it may be", class_="quiet"),
+            element("h2", title, class_="quiet"),
             element("table", element("tbody", made), class_="verdicts"),
             element("details", element("summary", summary), *more),
         ]

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
-from dpstream.core.schema.folding import Group, groups_of
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import released_schema
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.folding import Group, groups_of
 from dpstream.tools.evaluate.run_folder import (
     MAX_STEPS,
     Accuracy,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import THRESHOLDS
 from dpstream.core.version import __version__
+from dpstream.stream.release.verdicts import THRESHOLDS
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.judgement import TEACHES, Judgement, LearnedTarget
 from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.trends import CLEAR
-from dpstream.tools.report.assembly import frame
+from dpstream.tools.report.assembly import conclusions, frame
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Child, Html, element, fold, integer, join, percent, table
@@ -26,39 +26,22 @@ _ONCE = "one offline run"
 
 def measures_table(measures: Sequence[Measure]) -> Html:
     """What may be wrong, measure by measure: a word, the number, and both yardsticks."""
-    rows = [
-        element(
-            "tr",
-            element("th", one.question[:1].upper() + one.question[1:], scope="row"),
-            element(
-                "td", element("span", one.word, class_=f"word {one.word.replace(' ', '-')}"), class_="verdict"
-            ),
-            element("td", _number(one), class_="error"),
-            element("td", _picture(one), class_="picture", aria_hidden="true"),
-        )
-        for one in measures
-    ]
     limits = ", ".join(f"{word} up to {100 * most:g} %" for word, most in THRESHOLDS.items())
-    return join(
+    return conclusions(
         [
-            element("h2", "What is wrong, and how much would be wrong anyway", class_="quiet"),
-            element("table", element("tbody", rows), class_="verdicts"),
-            element(
-                "details",
-                element("summary", "What these numbers mean"),
-                element(
-                    "p",
-                    f"Every number is a share that is wrong: {limits}, unfit above; never worse than good where two "
-                    "samples of real records differ as much, and not known where these differ by more than "
-                    f"{100 * max(THRESHOLDS.values()):g} %: there are too few records to tell. The bar ends "
-                    "at the number; the thin line in it stands where two real samples are.",
-                ),
-                element(
-                    "ul",
-                    [element("li", element("b", one.question), f": {one.meaning}") for one in measures],
-                ),
-            ),
-        ]
+            (one.question[:1].upper() + one.question[1:], one.word, _number(one), _picture(one))
+            for one in measures
+        ],
+        "What these numbers mean",
+        element(
+            "p",
+            f"Every number is a share that is wrong: {limits}, unfit above; never worse than good where two samples of "
+            "real records differ as much, and not known where these differ by more than "
+            f"{100 * max(THRESHOLDS.values()):g} %: there are too few records to tell. The bar ends at the number; the "
+            "thin line in it stands where two real samples are.",
+        ),
+        element("ul", [element("li", element("b", one.question), f": {one.meaning}") for one in measures]),
+        title="What is wrong, and how much would be wrong anyway",
     )
 
 
@@ -356,9 +339,8 @@ def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
             ("broken", "Constraints", broken_section(judged)),
         ]
     sections.append(("reading", "How to read it", reading_section(found)))
-    compared = "published table" if found.synthetic == "tables" else "model in the secret state"
     about = (
-        f"The {compared} as of {dates.words(last.step)}: {integer(last.rows)} invented records, compared with "
+        f"The published table as of {dates.words(last.step)}: {integer(last.rows)} invented records, compared with "
         f"{integer(last.records)} private ones."
     )
     nav = [element("a", title, href=f"#{name}") for name, title, made in sections if made is not None]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts.verdicts import Use
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, error_steps, simulated_errors, t_within
+from dpstream.stream.release.verdicts import Use
 from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import integer

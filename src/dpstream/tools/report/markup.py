@@ -138,12 +138,12 @@ def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: st
 
 
 def integer(value: float) -> str:
-    """A whole number with thin groups of three.
+    """A whole number with groups of three.
 
-    >>> integer(70120.4)
-    '70,120'
+    >>> integer(70120.4), integer(-3)
+    ('70,120', '−3')
     """
-    return f"{round(value):,}"
+    return f"{round(value):,}".replace("-", "\N{MINUS SIGN}")
 
 
 def percent(share: float) -> str:

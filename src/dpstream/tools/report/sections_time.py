@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.schema.folding import top_codes
+from dpstream.stream.release.folding import top_codes
 from dpstream.tools.evaluate.run_folder import PublishedRun, StepFacts
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun

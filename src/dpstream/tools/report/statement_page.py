@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpstream.core.contracts.verdicts import Use
 from dpstream.project.statement import Statement
 from dpstream.stream.release.fitness import Fitness
+from dpstream.stream.release.verdicts import Use
 from dpstream.tools.report.assembly import frame, table_of_verdicts
 from dpstream.tools.report.markup import Html, element, fold
 

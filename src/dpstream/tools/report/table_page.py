@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
-from dpstream.core.schema.folding import Group, fold
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.folding import Group, fold
 from dpstream.stream.release.released_verdicts import average_words
 from dpstream.tools.evaluate.metrics import churn, cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts
@@ -188,10 +188,6 @@ def _measured_spans(measured: Estimate, groups: Sequence[Group]) -> list[tuple[f
     return spans
 
 
-def _whole(value: float) -> str:
-    return integer(round(value)).replace("-", "\N{MINUS SIGN}")
-
-
 def _bars(
     name: str,
     groups: Sequence[Group],
@@ -225,7 +221,7 @@ def _bars(
                 element(
                     "small",
                     element("span", "measured ", class_="hidden"),
-                    f"{_whole(value)} ± {_whole(width)}",
+                    f"{integer(value)} ± {integer(width)}",
                 )
             )
         lines.append(
@@ -502,10 +498,9 @@ def _simulated_cells(run: ReportedRun) -> Html | None:
 
 def _noise(run: ReportedRun, charts: Charts) -> Html:
     """Standard errors over steps: what the plan predicts, and what the manifests say."""
-    shown = run.shown
-    if run.in_epochs:
-        # Single steps without neighbours would be no lines: those that end an epoch are joined.
-        shown = tuple(f for f in shown if f.accuracy is not None and f.accuracy.total is not None)
+    # Where the number of records is expected in between, single steps without neighbours would be no lines.
+    counted = tuple(f for f in run.shown if f.accuracy is not None and f.accuracy.total is not None)
+    shown = counted or run.shown
     steps = [facts.step for facts in shown]
     predicted = _predicted(run, steps) if steps else None
     lines = []
@@ -551,11 +546,10 @@ def _noise(run: ReportedRun, charts: Charts) -> Html:
         )
     elif [line.label for line in lines] == [_TOTAL]:
         title = "Noise of the number of records"
-    if run.in_epochs:
-        title = "Noise of the number of records"
-        note = (
-            "Standard deviation of the noise, from public scales alone, in the releases that end an epoch. In between "
-            "the number of records is expected, not measured, and has no standard error."
+    if len(shown) < len(run.shown):
+        note += (
+            " In between the releases that are drawn the number of records is expected, not measured, and has no "
+            "standard error."
         )
     figure = charts.lines(title, steps, lines, Unit("standard error, records"), note=note)
     both = element("div", figure, _relative(shown, lines, charts), class_="grid wide")
@@ -643,73 +637,21 @@ def _cell_error(run: ReportedRun) -> tuple[float | None, str]:
 
 def _measured_words(run: ReportedRun) -> str:
     many, accuracy = len(run.workload), run.accuracy
-    always = 0 if accuracy is None else len(accuracy.marginals)
-    options = run.manifest["mechanism"]["options"]
-    rounds = options.get("k")
-    per_step = (
-        f" {rounds} of the {integer(many)} marginals are measured at each step, the ones that seem to need it most."
-        if isinstance(rounds, int) and rounds < many
-        else ""
-    )
-    if run.in_epochs:
-        which = (
-            "is not published" if run.published is None else "stands beside the tables (dpstream measured)"
-        )
-        return (
-            "Steps are measured together, in epochs of a public length: what was chosen to be measured of an epoch is "
-            f"measured once for all of its records. Which marginals that were {which}; what was not measured is what "
-            "the model expects. A change within the newest, open epoch is not seen before it ends."
-        )
-    if "black_box" in options:
-        return _runs_words(options["black_box"], many)
-    if "offline" in options:
-        which = "marginals that it selects"
-        if isinstance(rounds, int):
-            which = f"{'all' if rounds >= many else rounds} of the {integer(many)} marginals"
-        return (
-            f"Every step has a run of its own, which measures {which}. A table is drawn from models fitted to these "
-            "measurements, and no public number tells how wrong a model is."
-        )
     if accuracy is None:
-        return f"The manifest does not say which marginals were measured.{per_step}"
+        return "The manifest does not say which marginals were measured."
+    always = len(accuracy.marginals)
     if always == many:
         return "All marginals asked for were measured at every step."
-    if always == 0 and isinstance(rounds, int) and rounds >= many:
-        return (
-            "All marginals asked for are measured at every step, of what came since the stream began. No public number "
-            "tells how wrong the table is that it began with."
-        )
-    if always == 0 and run.published is not None:
-        return (
-            f"No marginal was measured of the whole table at every step.{per_step} What was measured, and when, is "
-            "published beside the tables (dpstream measured); what was not measured is what the model expects."
-        )
-    if always == 0:
-        return (
-            f"No marginal is known to have been measured at every step.{per_step} How often each one was is not "
-            "published; what was not measured is what the model expects."
-        )
-    return (
-        f"{integer(always)} of the {integer(many)} marginals were measured at every step.{per_step} How often each of "
-        "the others was is not published; what was not measured is what the model expects."
-    )
-
-
-def _runs_words(box: dict[str, Any], many: int) -> str:
-    """What a black box that runs again and again measures."""
-    name, rounds = box.get("name"), box.get("k")
-    what = "What a run measures is the black box's own."
-    if name == "smalldb":
-        what = "A run measures nothing: it chooses one of all small databases at random, the better the likelier."
-    elif name == "mwem":
-        what = f"A run measures {box.get('rounds')} cells of marginals, which it selects."
-    elif isinstance(rounds, int):
-        which = f"all {integer(many)}" if rounds >= many else f"{rounds} of the {integer(many)}"
-        what = f"A run measures {which} marginals."
-    return (
-        f"Nothing is measured at every step: the black box runs on all records so far, at planned sizes of the table, "
-        f"and its last table is repeated in between. {what} No public number tells how wrong a count is."
-    )
+    which = f"{integer(always)} of the {integer(many)} marginals were" if always else "No marginal was"
+    words = f"{which} measured of the whole table at every step."
+    if run.published is None:
+        words += " What else was measured is not published"
+    else:
+        words += " What was measured, and when, is published beside the tables (dpstream measured)"
+    words += "; what was not measured is what the model expects."
+    if run.measured_up_to < run.shown[-1].step:
+        words += f" A change after step {run.measured_up_to} is not seen before it is measured."
+    return words
 
 
 def _thin_marginals(run: ReportedRun, least: int | None) -> Html:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from dpstream.core.contracts.verdicts import NOT_KNOWN
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table
+from dpstream.stream.release.verdicts import NOT_KNOWN
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
+from dpstream.tools.report.markup import Html, element, integer, interval_table, significant
 from dpstream.tools.report.sections_time import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 
@@ -24,8 +23,6 @@ from dpstream.tools.report.table_page import TABLES_PAGE
 _MAX_TABLES, _MAX_FEATURES = 40, 30
 #: Bands of more features would lie over each other.
 _MAX_LINES = 3
-#: Combinations of values that are looked at.
-_MAX_COMBINATIONS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +73,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         charts,
         tables=len(run.steps),
         kicker="A released classifier: what it is good for",
-        card=_card(run, box),
+        card=_card(run),
         rules=_rules(str(box["target"])),
     )
 
@@ -100,8 +97,8 @@ def _collect(folder: Folder) -> _Classifier:
     )
 
 
-def _card(run: _Classifier, box: dict[str, Any]) -> Html:
-    """What one may conclude: how often it is right is not known, and how far its answers are beyond the noise is."""
+def _card(run: _Classifier) -> Html:
+    """What one may conclude: how often it is right is not known, and which coefficients are beyond the noise is."""
     unknown = (
         "nobody has counted it; whoever has records whose answer is known can let it predict them, and count"
     )
@@ -114,75 +111,14 @@ def _card(run: _Classifier, box: dict[str, Any]) -> Html:
         noise = f"±\N{NO-BREAK SPACE}{significant(float(errors.max()))}"
         text = f"{integer(beyond)} of {integer(len(errors))} are beyond the noise ({noise})"
         rows.append(("Its coefficients", None, [text], None))
-    if (found := _beyond_noise(run, box)) is not None:
-        sure, many, drawn = found
-        text = f"{integer(sure)} of {integer(many)}" if many <= 100 else percent(sure / many)
-        which = f"{integer(many)} random combinations of values" if drawn else "all combinations of values"
-        text = f"{text} are beyond the noise, of {which}"
-        rows.append(("Its answers", None, [text], None))
     meaning = (
-        "Beyond the noise: further than two standard errors of the noise from 0, where the answer turns; by chance "
-        "one in twenty such bands misses. Combinations of values are counted once each, whether many people have them "
-        "or nobody; those of a number go by its bins.",
+        "Beyond the noise: further than two standard errors of the noise from 0; by chance one in twenty such bands "
+        "misses.",
         "How often a classifier is right depends on the records that it is used for. To count it on the records of "
         "this stream would cost a budget, and none was planned for it: no command of dpstream tells it. Its owner can "
         "count it on records that were kept out of the stream, and must not publish that count.",
     )
     return conclusions(rows, "What these words mean", *(element("p", text) for text in meaning))
-
-
-def _beyond_noise(run: _Classifier, box: dict[str, Any]) -> tuple[int, int, bool] | None:
-    """For how many combinations of values, of how many, the answer is further than two standard errors from turning,
-    and whether they were drawn because there are too many; None where the features cannot be told apart.
-
-    A common factor of all features changes neither side.
-    """
-    blocks = _blocks(run.features, box)
-    if not run.steps or blocks is None:
-        return None
-    sizes = [len(block) for block in blocks]
-    drawn = math.prod(sizes) > _MAX_COMBINATIONS
-    generator = np.random.default_rng(0)  # of what is public: the page is the same whenever it is made
-    codes = (
-        [generator.integers(0, size, _MAX_COMBINATIONS) for size in sizes]
-        if drawn
-        else np.unravel_index(np.arange(math.prod(sizes)), sizes)
-    )
-    margin, variance, start = np.zeros(len(codes[0])), np.zeros(len(codes[0])), 0
-    for block, code in zip(blocks, codes, strict=True):
-        part = slice(start, start + block.shape[1])
-        margin += (block @ run.coefficients[-1, part])[code]
-        variance += (block**2 @ run.errors[-1, part] ** 2)[code]
-        start = part.stop
-    return int((np.abs(margin) > 2 * np.sqrt(variance)).sum()), len(margin), drawn
-
-
-def _blocks(features: Sequence[str], box: dict[str, Any]) -> list[Floats] | None:
-    """Of each column the features of its codes, up to a common factor; None where names cannot be told apart.
-
-    >>> box = {"columns": ["zip", "paid", "age"], "numbers": [["age", 3]]}
-    >>> [block.tolist() for block in _blocks(["zip=x", "zip=y", "paid", "age", "age=missing"], box)]
-    [[[1.0, 0.0], [0.0, 1.0]], [[-1.0], [1.0]], [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]
-    """
-    blocks, place = [], 0
-    for name in box["columns"]:
-        number = place < len(features) and features[place] == name
-        start = place = place + number
-        while place < len(features) and features[place].startswith(f"{name}="):
-            place += 1
-        flags = place - start
-        if not number:
-            block = np.eye(flags)
-        else:
-            bins = dict(box["numbers"]).get(name, 2)
-            block = np.zeros((bins + flags, 1 + flags))
-            block[:bins, 0] = np.linspace(-1, 1, bins)
-            block[bins:, 1:] = np.eye(flags)
-        blocks.append(block)
-    if list(features[place:]) == ["constant"]:
-        blocks.append(np.ones((1, 1)))
-        place += 1
-    return blocks if place == len(features) and all(block.size for block in blocks) else None
 
 
 def _rules(target: str) -> tuple[str, ...]:

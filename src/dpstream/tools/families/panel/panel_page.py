@@ -129,8 +129,7 @@ def _list(flows: Floats, error: float, states: Sequence[str]) -> Html:
         i, j = divmod(int(cell), len(states))
         value = float(flows[i, j])
         name = f"stayed {states[i]}" if i == j else f"{states[i]} → {states[j]}"
-        whole = f"{value:,.0f}".replace("-", "\N{MINUS SIGN}")
-        rows.append((name, f"{whole} ± {integer(2 * error)}", value, 2 * error))
+        rows.append((name, f"{integer(value)} ± {integer(2 * error)}", value, 2 * error))
     return interval_table(rows, caption="People who stayed and who moved, with two standard errors")
 
 

@@ -32,7 +32,7 @@ def _sample(config: Config, workload: Workload, table: Codes, rows: int) -> Code
     unit = config.unit if config.unit.name in _UNITS else Event()
     plan = Baseline(workload, offline=AIM()).calibrate(config.budget.budget, unit, 1)
     batch = EncodedBatch(workload.domain, np.asfortranarray(table))
-    return plan.offline.run(batch, "inserts", Randomness.seeded(SEED)).sample(rows, SEED)
+    return plan.offline.run(batch, "inserts", Randomness.seeded(SEED)).model.sample(rows, SEED)
 
 
 OFFLINE_CEILING: Final = OfflineCeiling(_sample)

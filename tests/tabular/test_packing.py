@@ -1,0 +1,74 @@
+"""States as JSON and arrays: every kind of field comes back, and what is missing is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import UNPACKED, Packed, pack_fields, unpack_fields
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.graphical import Model
+from dpstream.core.schema.domain import Domain
+
+
+@dataclass
+class Part:
+    plan: str = field(metadata=UNPACKED)
+    counts: NDArray[np.int64]
+    counters: list[dict[str, NDArray[np.int64]]]
+    ends: list[int]
+    rates: list[float]
+    known: tuple[NDArray[np.float64], ...] = ()
+
+
+@dataclass
+class State:
+    step: int
+    parts: tuple[Part, ...]
+    models: dict[str, Model]
+    error: float | None = None
+    newest: Part | None = None
+
+
+def state() -> State:
+    counters = [{"t": np.array([n]), "sum": np.full((n, 2), n)} for n in (1, 0, 3)]
+    part = Part("plan", np.arange(3), counters, [4, 5], [0.1], (np.ones(2), np.zeros((2, 3))))
+    empty = Part("plan", np.zeros(0, np.int64), [], [], [])
+    return State(7, (part, empty), {"inserts": Model.uniform(Domain(("a", "b"), (2, 3)), 5.0)}, newest=part)
+
+
+def same(one: Packed, other: Packed) -> bool:
+    return one.meta == other.meta and all(
+        np.array_equal(array, other.arrays[name]) and array.dtype == other.arrays[name].dtype
+        for name, array in one.arrays.items()
+    )
+
+
+def test_every_kind_of_field_comes_back() -> None:
+    packed = pack_fields(state())
+    stored = Packed(json.loads(json.dumps(packed.meta)), packed.arrays)
+    again = unpack_fields(State, stored, plan="plan")
+    assert same(pack_fields(again), packed)
+    assert (again.step, again.error, again.parts[0].ends, again.parts[1].counters) == (7, None, [4, 5], [])
+    assert again.parts[0].counters[2]["sum"].shape == (3, 2)
+    again.parts[0].counts[:] = 9  # a copy
+    assert same(pack_fields(state()), packed)
+
+
+@pytest.mark.parametrize("name", list(pack_fields(state()).arrays))
+def test_a_missing_array_is_found(name: str) -> None:
+    packed = pack_fields(state())
+    arrays: dict[str, Any] = {key: array for key, array in packed.arrays.items() if key != name}
+    with pytest.raises(StoreDamagedError):
+        unpack_fields(State, replace(packed, arrays=arrays), plan="plan")
+
+
+def test_a_missing_field_is_found() -> None:
+    packed = pack_fields(state())
+    with pytest.raises(StoreDamagedError, match="does not have the fields of its kind"):
+        unpack_fields(State, replace(packed, meta={"step": 7}), plan="plan")
