@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from made_by import write_result
+from bench import show_result
 
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, count_marginals
@@ -111,9 +111,7 @@ def main() -> None:
         "Both backends gave the same integers in every case.",
     ]
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if arguments.out:
-        write_result(arguments.out, text)
+    show_result(text, arguments.out)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_by import write_result
+from bench import show_result
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, Model, fit, junction_tree, tree_cells
@@ -182,10 +182,7 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         text = report(ours(measurements), theirs(measurements), what)
-    print(text, end="")
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

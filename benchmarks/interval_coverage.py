@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_by import write_result
+from bench import show_result
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Event, Randomness
@@ -199,9 +199,7 @@ def main() -> None:
         lines.append("")
     lines.append(f"CPU time {time.process_time() - begin:.0f} s")
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if arguments.out is not None:
-        write_result(arguments.out, text)
+    show_result(text, arguments.out)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import platform
-import resource
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"))
 
+from bench import cpu, fresh, peak
 from made_by import write_result
 from toy_keyed import KeyedPlan
 
@@ -64,18 +61,6 @@ def changed(records: int, step: int, changes: int, rng: np.random.Generator) -> 
     operations = np.repeat(["update", "delete", "insert"], third)
     rules = KeyRules(unknown="drop")
     return KeyedBatch(table.append_column("op", pa.array(operations)), "id", "op", rules=rules)
-
-
-def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of this process, and what the work gave."""
-    before = time.process_time()
-    given = work()
-    return time.process_time() - before, given
-
-
-def peak() -> float:
-    """Memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def opened(folder: str, key: StateKey | None, horizon: int) -> Stream:
@@ -183,8 +168,7 @@ def main() -> None:
     machine = f"Python {platform.python_version()}, {platform.machine()}"
     text = f"{machine}. CPU seconds; 10^6 plain hashes: {calibration():.2f} s.\n"
     for function, arguments in work:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            lines = pool.submit(function, *arguments).result()
+        lines = fresh(function, *arguments)
         print("\n".join(lines), flush=True)
         text += "".join(f"\n{line}" for line in lines)
     if given.out is not None:

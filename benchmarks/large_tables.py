@@ -28,7 +28,7 @@ import threading
 import time
 from pathlib import Path
 
-from made_by import write_result
+from bench import show_result
 from reading import NAMES, words, write_files
 
 LONG = "about 10 minutes"
@@ -190,9 +190,7 @@ def main() -> None:
             f"DuckDB codes the texts, counts {pairs} pairs, each by a query, and writes the table again."
         )
     text = "\n".join(lines) + "\n"
-    print(text)
-    if given.out is not None:
-        write_result(given.out, text)
+    show_result(text, given.out)
 
 
 def _line(what: str, threads: int, used: tuple[float, float, float], size: int) -> str:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from made_by import write_result
+from bench import show_result
 
 PROGRAM = Path(sys.executable).with_name("dpstream")
 ROWS = 60
@@ -85,9 +85,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the table here")
     options = parser.parse_args()
     text = report(options.steps, options.columns)
-    print(text, end="")
-    if options.out is not None:
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_by import write_result
+from bench import fresh, show_result
 
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.lab.audits.panel_audit import cumulative_plan, window_plan
@@ -29,12 +29,6 @@ from dpstream.tools.simulate import PovertyPanel
 LONG = "about 2 minutes"
 REPEATS = 1000
 PROCESSES = 2
-
-
-def fresh(work: Any, *args: Any) -> Any:
-    """The result of a function in a process of its own."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(work, *args).result()
 
 
 def repetitions(times: int) -> float:
@@ -135,9 +129,7 @@ def main() -> None:
         show_over_time("cumulative, thresholds up to 12", fresh(over_time, cumulative, 100_000)),
     ]
     text = "\n".join(lines) + "\n"
-    print(text)
-    if options.out:
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_by import write_result
+from bench import peak, show_result
 
 LONG = "about 5 minutes"
 SIZES = (2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 10, 12, 12, 15, 16, 16, 20, 42)
@@ -198,12 +198,6 @@ class Clock:
         self.parts[name], self._last = now - self._last, now
 
 
-def peak() -> float:
-    """The highest memory of this process in MB. ``ru_maxrss`` would begin with that of its parent."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-
-
 def run(case: str, path: Path) -> dict[str, float]:
     """A case in a process of its own."""
     command = [sys.executable, __file__, "--case", case, "--file", str(path)]
@@ -266,9 +260,7 @@ def main() -> None:
         f"A process that only loads the libraries of dpstream has {base:.0f} MB. All engines found the same records.",
     ]
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if arguments.out:
-        write_result(arguments.out, text)
+    show_result(text, arguments.out)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from made_by import write_result
+from bench import show_result
 
 from dpstream.core import durable
 from dpstream.core.schema import Boolean, Categorical, Schema
@@ -136,9 +136,7 @@ def main() -> None:
         found = soak(options.steps, [FIRST, *later, options.steps - HALF], Path(folder))
     head = f"{options.steps} steps; python {platform.python_version()}, numpy {np.__version__}; one process"
     text = "\n".join([head, "", *table(found)]) + "\n"
-    print(text, end="")
-    if options.out is not None:
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from made_by import write_result
+from bench import show_result
 from spark import measured
 
 from dpstream.core.contracts import CounterShards, ShardedEvents
@@ -175,9 +175,7 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     lines += ["", f"the driver's Python process: {peak:,.0f} MB at most, the run in one process included"]
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if options.out is not None:
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

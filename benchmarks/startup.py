@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from made_by import write_result
+from bench import show_result
 
 COMMANDS = {
     "python, nothing": ["-c", "pass"],
@@ -65,10 +65,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the table here")
     options = parser.parse_args()
     text = report()
-    print(text, end="")
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

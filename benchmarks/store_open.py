@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from made_by import write_result
+from bench import show_result
 
 from dpstream import Batch, Publisher, Schema
 from dpstream.core.contracts import StreamPlan
@@ -157,10 +157,7 @@ def main() -> None:
         print(*measure(options.work, options.home, options.key))
         return
     text = report(options.steps)
-    print(text, end="")
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

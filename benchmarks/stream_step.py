@@ -18,20 +18,17 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import statistics
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import fresh, peak, show_result
 from graphical import ADULT, PAIRS, records
-from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Randomness
@@ -101,11 +98,6 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
     begin, clock = time.process_time(), time.perf_counter()
     work()
     return 1e3 * (time.process_time() - begin), 1e3 * (time.perf_counter() - clock)
-
-
-def peak() -> float:
-    """Largest memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def plain(stream: Replay, k: int) -> Result:
@@ -223,12 +215,6 @@ def peer(stream: Replay, k: int) -> Result:
     return {"fresh": fresh, "again": again, "peaks": peaks}
 
 
-def alone(measure: Callable[[Replay, int], Result], k: int) -> Result:
-    """A measurement in a process of its own."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(calibrated, measure, k).result()
-
-
 def row(name: str, times: list[float], unit: float) -> str:
     median = statistics.median(times)
     high = float(np.quantile(times, 0.9))
@@ -237,7 +223,7 @@ def row(name: str, times: list[float], unit: float) -> str:
 
 def ours(k: int) -> tuple[list[str], float, list[str]]:
     """Lines of times, the median that the peer is held against, and lines of memory."""
-    loop, durable = alone(plain, k), alone(published, k)
+    loop, durable = fresh(calibrated, plain, k), fresh(calibrated, published, k)
     cpu, unit = loop["cpu"], loop["calibration"]
     late, what = cpu[WARM : WARM + TIMED], f"k = {k}"
     lines = [
@@ -269,14 +255,14 @@ def kilobytes(sizes: tuple[int, int]) -> str:
 
 
 def theirs(k: int, mine: float) -> list[str]:
-    found = alone(peer, k)
-    fresh, again = found["fresh"], found["again"]
-    each = ", ".join(f"{cpu / 1e3:.1f} s ({wall / 1e3:.1f} wall)" for cpu, wall in fresh)
-    middle = statistics.median(cpu for cpu, _ in fresh)
+    found = fresh(calibrated, peer, k)
+    first, again = found["fresh"], found["again"]
+    each = ", ".join(f"{cpu / 1e3:.1f} s ({wall / 1e3:.1f} wall)" for cpu, wall in first)
+    middle = statistics.median(cpu for cpu, _ in first)
     compiled = statistics.median(cpu for cpu, _ in again)
     peaks = ", ".join(f"{p:.0f}" for p in found["peaks"])
     return [
-        f"k = {k}: first {len(fresh)} step(s): {each}: {middle / mine:,.0f} times ours; "
+        f"k = {k}: first {len(first)} step(s): {each}: {middle / mine:,.0f} times ours; "
         f"peak memory after each {peaks} MB",
         f"    the same cliques again, all compiled (median of {len(again)}): {compiled:.0f} ms: "
         f"{compiled / mine:.1f} times ours; calibration {found['calibration']:.1f} ms; "
@@ -312,10 +298,7 @@ def main() -> None:
     parser.add_argument("--without-mbi", action="store_true", help="leave out the peer, which takes minutes")
     options = parser.parse_args()
     text = report(not options.without_mbi)
-    print(text, end="")
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

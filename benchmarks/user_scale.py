@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import secrets
 import sqlite3
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"))
 
-from made_by import write_result
+from bench import fresh, peak, show_result
 from postgres_server import Cluster, programs
 from toy_stream import SCHEMA, ToyPlan
 
@@ -46,11 +43,6 @@ def ids_of(first: int, last: int) -> Any:
     import pyarrow as pa
 
     return pa.array(np.char.zfill(np.arange(first, last).astype("U12"), 12))
-
-
-def peak() -> float:
-    """Memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def steps(users: int) -> dict[str, Any]:
@@ -120,12 +112,6 @@ def table_size(state: Path, url: str | None) -> int:
         return int(row[0])
 
 
-def isolated(*arguments: Any) -> list[str]:
-    """In a fresh process, so that memory is its own."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(measure, *arguments).result()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--users", type=int, default=1_000_000)
@@ -137,20 +123,18 @@ def main() -> None:
         "",
     ]
     for kind in ("SQLite", "SQLite, encrypted"):
-        lines += [*isolated(options.users, kind, None), ""]
+        lines += [*fresh(measure, options.users, kind, None), ""]
     tools = programs()
     if tools is None:
         lines.append("PostgreSQL: no server on this machine")
     else:
         cluster = Cluster(tools)
         try:
-            lines += isolated(options.users, "PostgreSQL", cluster.url)
+            lines += fresh(measure, options.users, "PostgreSQL", cluster.url)
         finally:
             cluster.remove()
     text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if options.out is not None:
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

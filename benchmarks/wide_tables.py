@@ -16,17 +16,13 @@ import argparse
 import itertools
 import platform
 import random
-import resource
 import statistics
 import tempfile
-import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_by import write_result
+from bench import cpu, fresh, peak, show_result
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Randomness
@@ -66,18 +62,12 @@ def records(own: Domain, rows: int, step: int) -> NDArray[np.int32]:
     return out
 
 
-def timed(action: Any) -> tuple[float, Any]:
-    begin = time.process_time()
-    made = action()
-    return time.process_time() - begin, made
-
-
 def stream(columns: int, rows: int, steps: int) -> Result:
     """One process: plan, opening, steps."""
     own = domain(columns)
     schema = Schema([Categorical(n, range(s)) for n, s in zip(own.names, own.sizes, strict=True)])
-    planning, plan = timed(lambda: Pooled(Workload.all_k_way(own, 2)).calibrate(epsilon=EPSILON))
-    explaining, _ = timed(plan.explain)
+    planning, plan = cpu(lambda: Pooled(Workload.all_k_way(own, 2)).calibrate(epsilon=EPSILON))
+    explaining, _ = cpu(plan.explain)
     # Compiled code is loaded from the disk before anything is timed.
     small = Pooled(Workload.all_k_way(domain(4), 2)).calibrate(epsilon=100)
     state = small.start()
@@ -88,13 +78,13 @@ def stream(columns: int, rows: int, steps: int) -> Result:
     mechanism: list[float] = []
 
     def measured(*given: Any) -> Any:
-        seconds, made = timed(lambda: type(plan).step(plan, *given))
+        seconds, made = cpu(lambda: type(plan).step(plan, *given))
         mechanism.append(seconds)
         return made
 
     object.__setattr__(plan, "step", measured)
     with tempfile.TemporaryDirectory() as folder:
-        opening, durable = timed(
+        opening, durable = cpu(
             lambda: open_stream(
                 plan,
                 schema,
@@ -108,8 +98,8 @@ def stream(columns: int, rows: int, steps: int) -> Result:
         with durable:
             for step in range(1, steps + 1):
                 batch = Batch(records(own, rows, step))
-                times.append(timed(lambda batch=batch, step=step: durable.step(batch, f"b{step}"))[0])
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                times.append(cpu(lambda batch=batch, step=step: durable.step(batch, f"b{step}"))[0])
+        memory = peak()
     return {
         "columns": columns,
         "pairs": len(plan.recipe.workload),
@@ -118,7 +108,7 @@ def stream(columns: int, rows: int, steps: int) -> Result:
         "open": opening,
         "times": times,
         "mechanism": mechanism,
-        "peak": peak,
+        "peak": memory,
     }
 
 
@@ -133,25 +123,20 @@ def counting(columns: int, rows: int) -> Result:
         pairs = sorted(random.Random(1).sample(pairs, COUNTED_PAIRS))
     batch = EncodedBatch(own, codes)
     batch.count(pairs)
-    ours = min(timed(lambda: batch.count(pairs))[0] for _ in range(3))
+    ours = min(cpu(lambda: batch.count(pairs))[0] for _ in range(3))
     frame = polars.DataFrame({f"c{i}": codes[:, i] for i in range(columns)}).lazy()
 
     def grouped() -> object:
         return polars.collect_all([frame.group_by(f"c{i}", f"c{j}").len() for i, j in pairs])
 
-    theirs, tables = timed(grouped)
+    theirs, tables = cpu(grouped)
     assert all(int(table["len"].sum()) == rows for table in tables)
     return {"pairs": len(pairs), "ours": ours, "theirs": theirs}
 
 
-def apart(work: Any, *given: int) -> Result:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(work, *given).result()
-
-
 def report(columns: list[int], rows: int, steps: int) -> str:
-    found = [apart(stream, one, rows, steps) for one in columns]
-    counted = [apart(counting, one, rows) for one in columns]
+    found = [fresh(stream, one, rows, steps) for one in columns]
+    counted = [fresh(counting, one, rows) for one in columns]
     lines = [
         f"{rows:,} new records at each of {steps} steps, releases of at most {rows:,} rows, epsilon {EPSILON}, default "
         f"mechanism, all pairs; python {platform.python_version()}, numpy {np.__version__}. CPU seconds.",
@@ -184,9 +169,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the tables here")
     options = parser.parse_args()
     text = report(options.columns, options.rows, options.steps)
-    print(text, end="")
-    if options.out is not None:
-        write_result(options.out, text)
+    show_result(text, options.out)
 
 
 if __name__ == "__main__":

@@ -133,8 +133,8 @@ def _whole_life(prior: PublicPrior | None) -> Iterator[tuple[CensusSynthesis, Ce
         packed = plan.pack_state(state)
         if prior is not None:
             with pytest.raises(StoreDamagedError):
-                plan.unpack_state(replace(packed, arrays={**packed.arrays, "seen/values": np.zeros(2)}))
-    assert ("seen/values" in packed.arrays) == (prior is not None)
+                plan.unpack_state(replace(packed, arrays={**packed.arrays, "state/seen/values": np.zeros(2)}))
+    assert ("state/seen/values" in packed.arrays) == (prior is not None)
 
 
 def test_a_stream_that_stops_goes_on_as_if_it_had_not() -> None:

@@ -20,11 +20,13 @@ from dpstream.core.privacy import (
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
 from dpstream.families.tabular.pooled_run import RunMeasurements
+from dpstream.lab.audits import configured
 from dpstream.lab.audits.configured import configured_audits, scope
 from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.samplers_audit import choice_fault, law_fault
 from dpstream.mechanisms.selector import Selector
 from dpstream.project import Config
+from dpstream.tools.simulate import simulate
 
 MECHANISM = 'name = "pooled"\n'
 COLUMNS = "".join(
@@ -227,3 +229,32 @@ def test_the_last_line_says_what_was_examined(tmp_path):
         "publish and lose. Not examined: the laws of noise and of choices; attacks on the releases; "
         "what the source reads; the store; how releases become files; timing."
     )
+
+
+@pytest.mark.parametrize(
+    "mechanism", ['name = "dpstabs"\nk = 2\n', 'name = "dpstabs"\ncounter = "hybrid"\nk = 3\n']
+)
+def test_streams_of_counters_measure_at_the_door(tmp_path, monkeypatch, mechanism):
+    monkeypatch.setattr(configured, "_SECONDS", {"short": 2.0})
+    loaded = config(tmp_path)
+    text = loaded.path.read_text(encoding="utf-8")
+    loaded.path.write_text(text.replace(MECHANISM, mechanism), encoding="utf-8")
+    found = findings(Config.load(loaded.path))
+    assert accused(found) == []
+    assert len([one for one in found if one.control]) == 2
+
+
+def test_what_draws_ahead_of_its_counts_has_a_certificate_only(tmp_path):
+    loaded = config(tmp_path)
+    text = loaded.path.read_text(encoding="utf-8")
+    trees = 'name = "dpstabs"\ncounter = "optimal-epochs"\nk = 3\n'
+    loaded.path.write_text(text.replace(MECHANISM, trees), encoding="utf-8")
+    assert set(configured_audits(Config.load(loaded.path))) == {"attacks", "samplers", "exact"}
+
+
+def test_a_panel_is_audited_by_whole_histories(tmp_path, monkeypatch):
+    monkeypatch.setattr(configured, "_SECONDS", {"short": 2.0})
+    found = findings(Config.load(simulate("panel", 6, tmp_path / "panel", rows_per_step=20)))
+    assert accused(found) == []
+    (near,) = [one for one in found if one.subject.endswith("neighbours")]
+    assert near.found == pytest.approx(near.claimed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,40 @@ class Part:
 
 
 @dataclass
+class Other:
+    pairs: list[tuple[float, float]]
+
+
+@dataclass
 class State:
     step: int
     parts: tuple[Part, ...]
     models: dict[str, Model]
     error: float | None = None
     newest: Part | None = None
+    there: NDArray[np.int64] | None = None
+    missing: NDArray[np.int64] | None = None
+    share: Fraction = Fraction(1, 3)
+    mixed: list[dict[str, NDArray[np.int64]]] = field(default_factory=list)
+    again: list[Model | None] = field(default_factory=list)
+    either: list[Part | Other] = field(default_factory=list)
 
 
 def state() -> State:
     counters = [{"t": np.array([n]), "sum": np.full((n, 2), n)} for n in (1, 0, 3)]
     part = Part("plan", np.arange(3), counters, [4, 5], [0.1], (np.ones(2), np.zeros((2, 3))))
     empty = Part("plan", np.zeros(0, np.int64), [], [], [])
-    return State(7, (part, empty), {"inserts": Model.uniform(Domain(("a", "b"), (2, 3)), 5.0)}, newest=part)
+    model = Model.uniform(Domain(("a", "b"), (2, 3)), 5.0)
+    return State(
+        7,
+        (part, empty),
+        {"inserts": model},
+        newest=part,
+        there=np.zeros((2, 0), np.int64),
+        mixed=[{"t": np.ones(1, np.int64)}, {"s": np.arange(2)}],
+        again=[model, None],
+        either=[Other([(0.5, 1e300)]), empty],
+    )
 
 
 def same(one: Packed, other: Packed) -> bool:
@@ -56,6 +78,13 @@ def test_every_kind_of_field_comes_back() -> None:
     assert same(pack_fields(again), packed)
     assert (again.step, again.error, again.parts[0].ends, again.parts[1].counters) == (7, None, [4, 5], [])
     assert again.parts[0].counters[2]["sum"].shape == (3, 2)
+    assert (again.missing, again.share, again.either[0]) == (None, Fraction(1, 3), Other([(0.5, 1e300)]))
+    assert again.there is not None
+    assert again.there.shape == (2, 0)
+    assert again.mixed[1]["s"].tolist() == [0, 1]
+    # One object stays one object, and is kept once.
+    assert again.again == [again.models["inserts"], None]
+    assert sum(name.endswith("potentials") for name in packed.arrays) == 1
     again.parts[0].counts[:] = 9  # a copy
     assert same(pack_fields(state()), packed)
 

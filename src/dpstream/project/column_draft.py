@@ -12,7 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -258,7 +258,11 @@ def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool
     missing = _label(full, "missing") if bins or len(full) < len(flat) else None
     if not len(full):
         return Guess(None, "it holds nothing")
-    return _by_type(name, full, _Bins(missing, _label(full, "other") if bins else None, bounds_only))
+    made = _Bins(missing, _label(full, "other") if bins else None, bounds_only)
+    guess = _by_type(name, full, made)
+    if guess.column is None:
+        return guess
+    return Guess(replace(guess.column, other=made.other, missing=made.missing))
 
 
 def _finite(full: Any) -> NDArray[np.float64]:
@@ -278,7 +282,7 @@ def _by_type(name: str, full: Any, bins: _Bins) -> Guess:
 
     kind = full.type
     if pa.types.is_boolean(kind):
-        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
+        return Guess(Boolean(name))
     if pa.types.is_integer(kind):
         return _integer(name, arrow.integers_of(full), bins)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -302,7 +306,7 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
     distinct = full.unique()
     words = distinct.to_pylist()
     if {word.lower() for word in words} <= {"true", "false"}:
-        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
+        return Guess(Boolean(name))
     # A leading zero makes a number a code: ZIP codes, car plates, ids.
     coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
     if not coded:
@@ -320,7 +324,7 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
     if len(words) > MAX_VALUES:
         return Guess(None, f"it holds text with more than {MAX_VALUES} different values")
     values = tuple(sorted(set(words) - {bins.missing, bins.other}, key=_order))
-    return Guess(Categorical(name, values, other=bins.other, missing=bins.missing))
+    return Guess(Categorical(name, values))
 
 
 def _order(word: str) -> tuple[int, int, str]:
@@ -331,22 +335,22 @@ def _order(word: str) -> tuple[int, int, str]:
 def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
     low, high = int(values.min()), int(values.max())
     if low == 0 and high <= 1:
-        return Guess(Boolean(name, other=bins.other, missing=bins.missing))
+        return Guess(Boolean(name))
     furthest = max(abs(low), abs(high))
     if high - low < MAX_NUMBERS and furthest < arrow.INEXACT:
-        return Guess(Integer(name, min=low, max=high, other=bins.other, missing=bins.missing))
+        return Guess(Integer(name, min=low, max=high))
     if len(values) > _FEW_ROWS and len(np.unique(values)) == len(values):
         return Guess(None, "no whole number occurs twice: it looks like an identifier")
     if furthest >= arrow.INEXACT // 2:
         return Guess(None, "its numbers are too large for bins")
     edges = tuple(int(edge) for edge in bins.edges(values.astype(np.float64), finest=0))
-    return Guess(Integer(name, edges=edges, other=bins.other, missing=bins.missing))
+    return Guess(Integer(name, edges=edges))
 
 
 def _real(name: str, values: NDArray[np.float64], bins: _Bins) -> Guess:
     if np.abs(values).max() > 1e300:
         return Guess(None, "its numbers are too large for bins")
-    return Guess(Real(name, tuple(bins.edges(values)), other=bins.other, missing=bins.missing))
+    return Guess(Real(name, tuple(bins.edges(values))))
 
 
 def nice_edges(values: NDArray[np.float64], finest: int = -300) -> list[float]:
@@ -391,7 +395,7 @@ def _exponent(value: float) -> int:
 
 def _dates(name: str, days: list[dt.date], bins: _Bins) -> Guess:
     start, end, every = _period(min(days), max(days))
-    return Guess(Date(name, start=start, end=end, every=every, other=bins.other, missing=bins.missing))
+    return Guess(Date(name, start=start, end=end, every=every))
 
 
 def _times(name: str, full: Any, bins: _Bins) -> Guess:
@@ -404,11 +408,7 @@ def _times(name: str, full: Any, bins: _Bins) -> Guess:
     if zone is None and not (arrow.integers_of(local) % 86_400_000_000).any():
         return _dates(name, [ends["min"].date(), ends["max"].date()], bins)
     start, end, every = _period(ends["min"].date(), ends["max"].date())
-    return Guess(
-        DateTime(
-            name, start=start, end=end, every=every, timezone=zone, other=bins.other, missing=bins.missing
-        )
-    )
+    return Guess(DateTime(name, start=start, end=end, every=every, timezone=zone))
 
 
 def _period(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date, str]:

@@ -125,9 +125,9 @@ def _every(text: str) -> str:
     return text
 
 
-_QUESTIONS: Mapping[str, Question] = {
-    one.key: one
-    for one in (
+_QUESTIONS = {
+    question.key: question
+    for question in (
         Question("epsilon", f"How much may be lost? (epsilon) {_meaning()}", "1", _exact),
         Question(
             "rho",
@@ -172,9 +172,13 @@ _QUESTIONS: Mapping[str, Question] = {
 }
 
 
-def question(key: str) -> Question | None:
-    """The question about a key of the file; None where there is none."""
-    return _QUESTIONS.get(key)
+def _one_of(answers: Sequence[str], wrong: str, allowed: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in answers:
+            raise ConfigError(wrong.format(repr(text)), allowed=allowed)
+        return text
+
+    return read
 
 
 def about_person(columns: Sequence[str], likely: str | None = None) -> Question:
@@ -184,35 +188,30 @@ def about_person(columns: Sequence[str], likely: str | None = None) -> Question:
         likely: the column that looks like it.
     """
 
-    def read(text: str) -> str:
-        if text not in columns:
-            raise ConfigError(
-                f"there is no column {text!r}", allowed="a column of the data, or an empty answer"
-            )
-        return text
-
     words = (
         "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
         "together: the column that says whose a record is."
     )
     if likely is not None:
         words += f" It may be {likely!r}, whose values come again and again."
-    return Question("user_column", words, "", read)
+    return Question(
+        "user_column",
+        words,
+        "",
+        _one_of(columns, "there is no column {}", "a column of the data, or an empty answer"),
+    )
 
 
 def about_points(place: tuple[str, str]) -> Question:
     """Whether columns that look like coordinates are to be followed as such."""
 
-    def read(text: str) -> str:
-        if text != POINTS:
-            raise ConfigError(f"{text!r} cannot be used", allowed=f"{POINTS}, or an empty answer")
-        return text
-
     words = (
         f"Columns {place[0]!r} and {place[1]!r} look like coordinates. Follow them more finely than bins do? Then "
         f"answer {POINTS}: the number of records of every step is declared public. Else an empty answer."
     )
-    return Question("mechanism", words, "", read)
+    return Question(
+        "mechanism", words, "", _one_of([POINTS], "{} cannot be used", f"{POINTS}, or an empty answer")
+    )
 
 
 _SHAPES = {
@@ -480,7 +479,7 @@ def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
     """The section with the owner's answers, where there are questions."""
     found = dict(section)
     for key, value in section.items():
-        one = question(key)
+        one = _QUESTIONS.get(key)
         open_yet = isinstance(value, Drafted) and value.mark == FILL_IN
         if one is not None and (open_yet or (key == "every" and value != "files")):
             if isinstance(value, Drafted) and value.value == FILL_IN and key in ("start", "end"):

@@ -65,7 +65,7 @@ def read_expected(
     Errors:
         ConfigError: numbers that cannot be used, or that contradict each other.
     """
-    ordered = given and section.choice("order", ("mixed", "sorted"), "mixed") == "sorted"
+    ordered = given and section.choice("order") == "sorted"
     if ordered and isinstance(unit, Record | Individual):
         raise section.wrong(
             "order", "those who are followed are there in every step, in whatever order they came", "mixed"

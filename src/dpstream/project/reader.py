@@ -160,19 +160,21 @@ class Section:
             raise self.wrong(key, f"{paths.shown_path(path)}: {error.what}", error.allowed) from None
         return path
 
-    def choice(self, key: str, choices: Iterable[str], default: str) -> str:
-        """One of some words."""
-        names = tuple(choices)
-        value = self.table.get(key, default)
+    def choice(self, key: str, choices: Iterable[str] | None = None, default: str | None = None) -> str:
+        """One of some words; these, and the default, are those of the table of keys where they are not given."""
+        row = self._rows[key]
+        names = tuple(row.fragment["enum"] if choices is None else choices)
+        value = self.table.get(key, row.default if default is None else default)
         if not isinstance(value, str) or value not in names:
             hint = did_you_mean(value, names) if isinstance(value, str) else ""
             raise self.wrong(key, f"{shown(value)} is not a choice{hint}", ", ".join(names))
         self.note(key, value, default=key not in self.table)
         return value
 
-    def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
-        value = self.table.get(key, default)
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """True or false; by default as the table of keys has it."""
+        usual = self._rows[key].default == "true" if default is None else default
+        value = self.table.get(key, usual)
         if not isinstance(value, bool):
             raise self.wrong(key, f"{shown(value)} is not a choice")
         self.note(key, str(value).lower(), default=key not in self.table)
@@ -205,8 +207,9 @@ class Section:
         self.note(key, str(value), default=False)
         return value
 
-    def count_or_word(self, key: str, word: str) -> int | None:
+    def count_or_word(self, key: str) -> int | None:
         """A whole number from 1, or None for the word, which is the default."""
+        word = str(self._rows[key].default)
         value = self.table.get(key, word)
         if value == word:
             self.note(key, word, default=key not in self.table)

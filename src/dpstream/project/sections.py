@@ -320,7 +320,7 @@ def read_unit(section: Section, source: Section, limits: Limits) -> Unit:
     else:
         unit = _of_people(section, word, limits) if limits.people else _of_events(section, word, limits)
     if isinstance(unit, User) and not isinstance(unit, InsertedRecord):
-        if section.choice("total", ("private", "public"), "private") == "public":
+        if section.choice("total") == "public":
             raise section.wrong(
                 "total",
                 "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
@@ -338,7 +338,7 @@ def _of_records(section: Section, source: Section, word: str | None) -> Record |
     if section.has("max_events"):
         raise section.wrong("max_events", "a bound on events per user is set without the unit user")
     if not insert_only(source):
-        returns = cast(Returns, section.choice("returns", ("new", "refuse"), "new"))
+        returns = cast(Returns, section.choice("returns"))
         return Record("replace" if word == "record-replace" else "add-remove", returns)
     public = word == "record-replace" or section.raw("total") == "public"
     for key, wrong in (("returns", section.has("returns")), ("total", public)):
@@ -348,7 +348,7 @@ def _of_records(section: Section, source: Section, word: str | None) -> Record |
                 f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
                 "leave it out, or insert_only = false",
             )
-    section.choice("total", ("private", "public"), "private")
+    section.choice("total")
     unit = InsertedRecord()
     reason = "[source] insert_only: a record is its one insert, and a key counts once"
     section.note("unit", unit.name, default=True, reason=reason)
@@ -399,7 +399,7 @@ def _related(
     """The unit with the relation that ``total`` says; noted."""
     kind = unit.name.removesuffix("-replace")
     said = "public" if unit.relation == "replace" else "private"
-    total = section.choice("total", ("private", "public"), said)
+    total = section.choice("total", default=said)
     if unit.relation == "replace" and total == "private":
         raise section.wrong(
             "total",
@@ -555,7 +555,7 @@ def read_budget(section: Section) -> BudgetOptions:
         stated = (epsilon, delta)
         reason = "the largest rho within epsilon and delta, rounded down"
         section.used.append(EffectiveSetting("budget", "rho", str(budget), reason))
-    horizon = section.count_or_word("horizon", "none")
+    horizon = section.count_or_word("horizon")
     account = section.text("account") if section.has("account") else None
     return BudgetOptions(budget, stated, horizon, account)
 
@@ -577,10 +577,10 @@ def round_down(budget: ZCDP) -> ZCDP:
 def read_output(section: Section, base: Path, limits: Limits) -> OutputOptions:
     """``[output]``, with the kinds of records that the recipe can have."""
     folder = section.file_path("dir", base, "folder", "releases")
-    form = section.choice("format", ("parquet", "csv"), "parquet")
-    keep = section.count_or_word("keep", "all")
+    form = section.choice("format")
+    keep = section.count_or_word("keep")
     publishing = _read_publishing(section, limits.records)
-    sink = section.choice("sink", SINKS.names(), "folder")
+    sink = section.choice("sink")
     database, table = _read_database(section, sink, base)
     if sink not in OWN_SINKS and SINKS.get(sink).draws_tables:
         if publishing.records != "fresh":
@@ -596,14 +596,14 @@ def read_output(section: Section, base: Path, limits: Limits) -> OutputOptions:
 
 def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
     records = cast(RecordKind, section.choice("records", kinds, kinds[0]))
-    publish = cast(TableKind, section.choice("publish", get_args(TableKind), "full"))
+    publish = cast(TableKind, section.choice("publish"))
     if publish != "changes" and section.has("full_every"):
         raise section.wrong("full_every", "every table is full already", 'only with publish = "changes"')
     full_every = FULL_EVERY
     if publish == "changes":
         full_every = section.count("full_every", FULL_EVERY) or FULL_EVERY
-    approve, may_change = section.flag("approve", False), _read_may_change(section, records, kinds)
-    measurements = section.flag("measurements", True)
+    approve, may_change = section.flag("approve"), _read_may_change(section, records, kinds)
+    measurements = section.flag("measurements")
     with located(section.place()):
         return Publishing(
             records=records,
@@ -778,7 +778,7 @@ def read_accuracy(section: Section) -> AccuracyOptions:
     Errors:
         ConfigError: a number that cannot be used, or a limit of nothing.
     """
-    simulate = section.count_or_word("simulate", "none")
+    simulate = section.count_or_word("simulate")
     if simulate is not None and not 2 <= simulate <= 1000:
         what = "one run tells no spread" if simulate < 2 else f"{simulate} runs are more than are ever needed"
         raise section.wrong("simulate", what)

@@ -12,7 +12,7 @@ from dpstream.core.contracts import Family
 from dpstream.core.contracts.registry import family_of, is_built_in
 from dpstream.core.errors import ConfigError
 
-Tool = Literal["evaluation", "page", "simulation", "ceiling"]
+Tool = Literal["evaluation", "page", "simulation"]
 Contract = TypeVar("Contract")
 #: What is a family's alone has a folder of that family's name; "" is what works for any stream.
 _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
@@ -38,18 +38,14 @@ _OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
         "panel": "dpstream.tools.families.panel.panel_simulation:PANEL_SIMULATION",
         "points": "dpstream.tools.families.points.point_simulation:POINTS_SIMULATION",
     },
-    "ceiling": {
-        "": "dpstream.tools.families.tabular.offline_run:OFFLINE_CEILING",
-        "tabular": "dpstream.tools.families.tabular.offline_run:OFFLINE_CEILING",
-    },
 }
 
 
 def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Contract:
-    """The evaluation, the page, the simulation or the offline run of a family; None: the one for any stream.
+    """The evaluation, the page or the simulation of a family; None: the one for any stream.
 
     Args:
-        contract: what it has to be: ``FamilyEvaluation``, ``FamilyPage``, ``FamilySimulation`` or ``OfflineCeiling``.
+        contract: what it has to be: ``FamilyEvaluation``, ``FamilyPage`` or ``FamilySimulation``.
 
     Errors:
         ConfigError: a reference of another package that is none, or cannot be loaded.

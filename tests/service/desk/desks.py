@@ -58,8 +58,9 @@ def make_service(
     name: str = "test",
     stream: str = "",
     service: str = "office",
+    times: int = 2,
 ) -> Path:
-    """A folder with one stream and ``service.toml``."""
+    """A folder with one stream, each of whose steps holds the rows so many ``times``, and ``service.toml``."""
     (folder / "data").mkdir(parents=True)
     (folder / "dpstream.toml").write_text(
         CONFIG.format(
@@ -68,7 +69,7 @@ def make_service(
         encoding="utf-8",
     )
     for step in range(1, steps + 1):
-        rows = "\n".join(f"{row},{step}" for row in ROWS * 2)
+        rows = "\n".join(f"{row},{step}" for row in ROWS * times)
         (folder / "data" / f"{step}.csv").write_text(f"zip,paid,step\n{rows}\n", encoding="utf-8")
     (folder / "service.toml").write_text(
         f'[service]\nname = "{service}"\n{more}\n[[stream]]\nconfig = "dpstream.toml"\napprovals = {approvals}\n',

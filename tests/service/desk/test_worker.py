@@ -25,7 +25,7 @@ from dpstream.service.desk.worker import Worker
 from dpstream.stream import Stream
 from dpstream.stream.store.store_database import StoreDatabase
 
-QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 20\n'
+QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 21\n'
 
 
 def work(desk: Desk, *, clock: float = 2e9) -> list[dict[str, object]]:
@@ -280,7 +280,9 @@ def test_a_signal_ends_it_after_the_step(tmp_path: Path) -> None:
 
 
 def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
-    folder = make_service(tmp_path / "asked", approve=False, mechanism=QUESTIONS, stream='total = "public"')
+    folder = make_service(
+        tmp_path / "asked", approve=False, mechanism=QUESTIONS, times=3, stream='total = "public"'
+    )
     desk = Desk.open(folder)
     work(desk)
     price = desk.price(OWNER, "test", "zip = 'a'")
@@ -298,7 +300,9 @@ def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
 
 def test_nothing_is_answered_while_steps_are_held(tmp_path: Path) -> None:
     """An answer would tell of the held step: the desk refuses it, and the worker where the desk did not know yet."""
-    folder = make_service(tmp_path / "asked", steps=2, mechanism=QUESTIONS, stream='total = "public"')
+    folder = make_service(
+        tmp_path / "asked", steps=2, mechanism=QUESTIONS, times=3, stream='total = "public"'
+    )
     desk = Desk.open(folder)
     work(desk)
     for call in (desk.price, desk.ask):

@@ -58,7 +58,7 @@ def outcome(folder: Path) -> dict[str, Any]:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps are held."""
     folder = tmp_path_factory.mktemp("kills") / "prepared"
-    make_service(folder, steps=2, approvals=2, mechanism=QUESTIONS, stream='total = "public"')
+    make_service(folder, steps=2, approvals=2, mechanism=QUESTIONS, times=3, stream='total = "public"')
     desk = Desk.open(folder)
     for name in ("Anna", "Ben"):
         desk.add_person(OWNER, name, ["approver"], PASSWORD)

@@ -27,7 +27,7 @@ values = ["a", "b", "c"]
 [mechanism]
 name = "pmwg"
 alpha = "0.3"
-start = 20
+start = 21
 [budget]
 epsilon = "1"
 [state]

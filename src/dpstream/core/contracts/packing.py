@@ -1,14 +1,16 @@
 """States as JSON and arrays, by the fields of their dataclasses: one form for all mechanisms.
 
-What a field may hold: numbers, texts, None, arrays, lists of numbers, lists of arrays (kept as one array), lists of
-dictionaries of arrays with the same keys, dataclasses, whatever has ``pack`` and ``unpack`` of its own, and lists,
-tuples and dictionaries of these. Fields marked by ``UNPACKED`` are left out; whoever unpacks gives them.
+What a field may hold: numbers, fractions, texts, None, arrays, lists of numbers, lists of arrays (kept as one array),
+lists of dictionaries of arrays, dataclasses (or one of several, told apart by their names), whatever has ``pack`` and
+``unpack`` of its own (kept once, however often it is there), and lists, tuples and dictionaries of these. Fields marked
+by ``UNPACKED`` are left out; whoever unpacks gives them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
@@ -28,8 +30,8 @@ _NUMBERS: Mapping[Any, type[Any]] = {float: np.float64, int: np.int64}
 
 def pack_fields(state: Any) -> Packed:
     """A dataclass as JSON and arrays."""
-    arrays: _Arrays = {}
-    return Packed(_pack(type(state), state, "state", arrays), arrays)
+    writer = _Writer()
+    return Packed(writer.write(type(state), state, "state"), writer.arrays)
 
 
 def unpack_fields(kind: type[T], packed: Packed, **given: Any) -> T:
@@ -42,75 +44,101 @@ def unpack_fields(kind: type[T], packed: Packed, **given: Any) -> T:
         StoreDamagedError: a field or an array is missing, or does not fit.
     """
     try:
-        return cast(T, _Reader(packed.arrays, given).read(kind, packed.meta, "state"))
+        return cast(T, _Reader(packed.arrays, given, {}).read(kind, packed.meta, "state"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         raise StoreDamagedError("the state does not have the fields of its kind", where="state") from None
 
 
-def _plain(hint: Any) -> Any:
-    """The type without None."""
-    if get_origin(hint) in (Union, UnionType):
-        return next(kind for kind in get_args(hint) if kind is not NoneType)
-    return hint
+def _choices(hint: Any) -> list[Any]:
+    """The types of which one is there, or None."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [kind for kind in kinds if kind is not NoneType]
 
 
 def _is_array(hint: Any) -> bool:
     return get_origin(hint) is np.ndarray
 
 
-def _pack(hint: Any, value: Any, path: str, arrays: _Arrays) -> Any:
-    hint = _plain(hint)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if _is_array(hint):
-        arrays[path] = value
-        return None
-    if hasattr(value, "unpack"):
+class _Writer:
+    def __init__(self) -> None:
+        self.arrays: _Arrays = {}
+        self._places: dict[int, str] = {}
+
+    def write(self, hint: Any, value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, Fraction):
+            return str(value)
+        choices = _choices(hint)
+        if len(choices) > 1:
+            kind = type(value)
+            return {"kind": kind.__name__, "value": self.write(kind, value, path)}
+        (hint,) = choices
+        if _is_array(hint):
+            self.arrays[path] = value
+            return True
+        if hasattr(value, "unpack"):
+            return self._object(value, path)
+        if is_dataclass(value):
+            hints = hints_of(type(value))
+            kept = [item.name for item in fields(value) if "unpacked" not in item.metadata]
+            return {name: self.write(hints[name], getattr(value, name), f"{path}/{name}") for name in kept}
+        inner = get_args(hint)
+        if isinstance(value, Mapping):
+            return {key: self.write(inner[1], part, f"{path}/{key}") for key, part in value.items()}
+        if inner[0] in _NUMBERS:
+            self.arrays[path] = np.array(value, dtype=_NUMBERS[inner[0]])
+            return True
+        if _is_array(inner[0]):
+            return self._joined(value, path)
+        if (
+            value
+            and _is_array((get_args(inner[0]) or (None,))[-1])
+            and all(part.keys() == value[0].keys() for part in value)
+        ):
+            return {name: self._joined([part[name] for part in value], f"{path}/{name}") for name in value[0]}
+        return [self.write(inner[0], part, f"{path}/{number}") for number, part in enumerate(value)]
+
+    def _object(self, value: Any, path: str) -> Any:
+        if id(value) in self._places:
+            return {"same": self._places[id(value)]}
+        self._places[id(value)] = path
         packed: Packed = value.pack()
-        arrays.update({f"{path}/{name}": array for name, array in packed.arrays.items()})
+        self.arrays.update({f"{path}/{name}": array for name, array in packed.arrays.items()})
         return packed.meta
-    if is_dataclass(value):
-        hints = hints_of(type(value))
-        kept = [item.name for item in fields(value) if "unpacked" not in item.metadata]
-        return {name: _pack(hints[name], getattr(value, name), f"{path}/{name}", arrays) for name in kept}
-    inner = get_args(hint)
-    if isinstance(value, Mapping):
-        return {key: _pack(inner[1], part, f"{path}/{key}", arrays) for key, part in value.items()}
-    if inner[0] in _NUMBERS:
-        arrays[path] = np.array(value, dtype=_NUMBERS[inner[0]])
-        return None
-    if _is_array(inner[0]):
-        return _joined(value, path, arrays)
-    if value and _is_array((get_args(inner[0]) or (None,))[-1]):
-        return {name: _joined([part[name] for part in value], f"{path}/{name}", arrays) for name in value[0]}
-    return [_pack(inner[0], part, f"{path}/{number}", arrays) for number, part in enumerate(value)]
 
-
-def _joined(parts: Sequence[NDArray[Any]], path: str, arrays: _Arrays) -> list[list[int]]:
-    """Several arrays as one, and their shapes."""
-    if parts:
-        arrays[path] = np.concatenate([part.ravel() for part in parts])
-    return [list(part.shape) for part in parts]
+    def _joined(self, parts: Sequence[NDArray[Any]], path: str) -> list[list[int]]:
+        """Several arrays as one, and their shapes."""
+        if parts:
+            self.arrays[path] = np.concatenate([part.ravel() for part in parts])
+        return [list(part.shape) for part in parts]
 
 
 @dataclass(frozen=True)
 class _Reader:
     arrays: Mapping[str, NDArray[Any]]
     given: Mapping[str, Any]
+    made: dict[str, Any]
 
     def read(self, hint: Any, meta: Any, path: str) -> Any:
-        hint = _plain(hint)
-        if _is_array(hint):
+        choices = _choices(hint)
+        if len(choices) > 1:
+            if not isinstance(meta, Mapping):
+                return meta
+            kind = next(kind for kind in choices if kind.__name__ == meta["kind"])
+            return self.read(kind, meta["value"], path)
+        hint = choices[0]
+        if hint is Fraction:
+            return Fraction(meta)
+        if meta is not None and _is_array(hint):
             return self.arrays[path].copy()
         origin, inner = get_origin(hint), get_args(hint)
-        if origin in (list, tuple) and inner[0] in _NUMBERS:
+        if meta is not None and origin in (list, tuple) and inner[0] in _NUMBERS:
             return origin(self.arrays[path].tolist())
         if meta is None or (origin is None and not (is_dataclass(hint) or hasattr(hint, "unpack"))):
             return meta
         if hasattr(hint, "unpack"):
-            prefix = f"{path}/"
-            own = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
-            return hint.unpack(Packed(meta, own))
+            return self._object(hint, meta, path)
         if is_dataclass(hint):
             return self._dataclass(cast(type[Any], hint), meta, path)
         if origin is dict:
@@ -122,6 +150,14 @@ class _Reader:
             rows = zip(*columns.values(), strict=True)
             return origin(dict(zip(columns, row, strict=True)) for row in rows)
         return origin(self.read(inner[0], part, f"{path}/{number}") for number, part in enumerate(meta))
+
+    def _object(self, kind: Any, meta: Any, path: str) -> Any:
+        if "same" in meta:
+            return self.made[meta["same"]]
+        prefix = f"{path}/"
+        arrays = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
+        self.made[path] = kind.unpack(Packed(meta, arrays))
+        return self.made[path]
 
     def _dataclass(self, kind: type[Any], meta: Any, path: str) -> Any:
         hints, values = hints_of(kind), {}

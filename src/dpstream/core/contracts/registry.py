@@ -115,9 +115,8 @@ class Family:
         limits: which units, sources, bases and outputs it can take.
         narrow: the limits of one recipe, where its options make them narrower.
         checks: makes what ``dpstream check`` uses besides the columns, from a plan and the name of the column of ids.
-        tools: of another package's family: where its ``evaluation``, its ``page`` of the report, its ``simulation`` and
-            its ``ceiling`` (an offline run for evaluations) are, as ``module:NAME``; what is not named works with
-            tables as for any stream.
+        tools: of another package's family: where its ``evaluation``, its ``page`` of the report and its ``simulation``
+            are, as ``module:NAME``; what is not named works with tables as for any stream.
         warm: runs each loop that it compiles itself once, for ``dpstream warm``.
         asked: whether its streams answer questions between their steps.
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.mechanisms.measured_cells import MeasuredCells
@@ -59,7 +59,7 @@ class Attrition:
         fits: logarithms of the regressions' likelihoods.
     """
 
-    domain: Domain
+    domain: Domain = field(metadata=UNPACKED)
     pulls: _Floats
     variances: _Floats
     fits: _Floats
@@ -207,7 +207,7 @@ class ShapeTracker:
         fits: logarithms of each marginal's likelihood, shape (drifts, marginals).
     """
 
-    cells: Cells
+    cells: Cells = field(metadata=UNPACKED)
     values: NDArray[np.float32]
     variances: _Floats
     steps: NDArray[np.int64]
@@ -314,19 +314,6 @@ class ShapeTracker:
                 if math.isfinite(self.variances[best, index]):
                     variances[index] = self._before(step, index)[best]
         return values, variances
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Exactly this tracker."""
-        return {"values": self.values, "variances": self.variances, "steps": self.steps, "fits": self.fits}
-
-    @classmethod
-    def of(cls, cells: Cells, arrays: dict[str, NDArray[np.generic]]) -> ShapeTracker:
-        """The inverse of ``arrays``; StoreDamagedError if they do not fit the workload."""
-        wanted = cls.fresh(cells).arrays()
-        if any(arrays[name].shape != own.shape for name, own in wanted.items()):
-            raise StoreDamagedError("a tracker of shapes does not fit the workload", where="state")
-        made = {name: arrays[name].astype(own.dtype) for name, own in wanted.items()}
-        return cls(cells, made["values"], made["variances"], made["steps"], made["fits"])
 
 
 def projected(cells: Cells, measurements: Sequence[Measurement]) -> list[tuple[int, _Floats, float]]:

@@ -8,7 +8,6 @@ number and hazard. Newcomers' rate is followed by a filter of its own, whose dri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -190,14 +189,3 @@ class NewcomersRate:
         self.fits -= self.fits.max()
         self.rates = self.rates + before / seen * surprise
         self.variances = before * (1.0 - before / seen)
-
-
-def numbers_of(levels: Sequence[LevelTotal]) -> NDArray[np.float64]:
-    """All levels as one array, a row each."""
-    rows = [[o.size, o.variance, o.log_hazard, o.log_variance, o.covariance] for o in levels]
-    return np.array(rows, dtype=np.float64).reshape(-1, 5)
-
-
-def levels_of(numbers: NDArray[np.float64]) -> list[LevelTotal]:
-    """The inverse of ``numbers_of``."""
-    return [LevelTotal(*row) for row in numbers.tolist()]

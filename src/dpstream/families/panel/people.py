@@ -21,7 +21,9 @@ from dpstream.core.contracts import (
     check_share,
     check_whole,
     located,
+    pack_fields,
     shown,
+    unpack_fields,
 )
 from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
 from dpstream.core.counters import CounterState
@@ -171,9 +173,6 @@ def _find(known: Marks, given: Marks, places: int | None) -> Seating:
     before = np.where(order < len(known), order, -1)
     marks = everybody[order]
     return Seating(marks, before, np.searchsorted(as_texts(marks), wanted))
-
-
-_FORMAT = 1
 
 
 @dataclass
@@ -373,42 +372,24 @@ class PeoplePlan(StreamPlan):
 
     def pack_state(self, state: PanelState) -> Packed:
         """The whole state; it holds what people reported."""
-        arrays: dict[str, NDArray[Any]] = {
-            "private": state.private,
-            "reached": state.reached,
-            "history": state.history,
-        }
-        if state.marks is not None:
-            arrays["marks"] = state.marks
-        for number, counter in enumerate(state.counters):
-            arrays |= {f"counter/{number}/{name}": array for name, array in counter.items()}
-        return Packed({"format": _FORMAT, "period": state.period, "clipped": state.clipped}, arrays)
+        return pack_fields(state)
 
     def unpack_state(self, packed: Packed) -> PanelState:
         """The inverse of ``pack_state``.
 
         Errors: StoreDamagedError: parts that do not fit each other.
         """
-        meta, arrays = packed.meta, packed.arrays
-        counters: list[CounterState] = [{} for _ in self.start().counters]
-        for name, array in arrays.items():
-            if name.startswith("counter/"):
-                _, number, part = name.split("/", 2)
-                counters[int(number)][part] = array
-        marks, private = arrays.get("marks"), arrays["private"]
-        if marks is not None:
-            wanted = len(marks) if self.places is None else self.places
-            if marks.shape != (len(marks), MARK_BYTES) or len(private) != wanted or len(marks) > len(private):
+        state = unpack_fields(PanelState, packed)
+        if state.marks is not None:
+            people, marked = len(state.private), len(state.marks)
+            wanted = marked if self.places is None else self.places
+            if state.marks.shape != (marked, MARK_BYTES) or people != wanted or marked > people:
                 raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
-        return PanelState(
-            private,
-            counters,
-            arrays["reached"],
-            marks,
-            arrays["history"],
-            int(meta["period"]),
-            int(meta["clipped"]),
-        )
+        return state
+
+    def _given(self, domain: Domain) -> dict[str, Any]:
+        """What a release is not packed with, because the plan knows it."""
+        return {"domain": domain, "plan": self, "period_names": self.period_names}
 
     def declared_public(self) -> tuple[str, ...]:
         """What the panel does not protect, in sentences for manifests."""

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.counters import CalibratedCounter, CounterState, TreeCounter, UnboundedBlockCounter
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
 from dpstream.core.errors import BudgetError, LimitError
@@ -295,15 +296,15 @@ class PointCells:
 
     depth: int
     end: int
-    rules: tuple[CellRule, ...]
+    rules: tuple[CellRule, ...] = field(metadata=UNPACKED)
     total: Ints
     pending: Ints
     limit: Ints
     floor: Ints
     due: Ints
     counted: Ints
-    segments: dict[int, CounterState] = field(default_factory=dict)
-    queue: list[tuple[int, int]] = field(default_factory=list)
+    segments: dict[int, CounterState] = field(default_factory=dict, metadata=UNPACKED)
+    queue: list[tuple[int, int]] = field(default_factory=list, metadata=UNPACKED)
 
     @classmethod
     def begin(
@@ -645,7 +646,7 @@ class PointsState:
     cells: PointCells
     stored: list[Floats]
     variance: list[float]
-    kept: dict[int, list[Ints]]
+    kept: dict[int, list[Ints]] = field(metadata=UNPACKED)
     seed: int
     blocks: Blocks = field(default_factory=lambda: Blocks())
-    measured: list[CellCounts] = field(default_factory=list)
+    measured: list[CellCounts] = field(default_factory=list, metadata=UNPACKED)

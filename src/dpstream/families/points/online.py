@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.counters import CounterState
 from dpstream.core.errors import HorizonError, LimitError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.noise import DiscreteLaplace
@@ -321,12 +321,8 @@ class OnlineCells:
 
 
 _FORMAT = 1
-#: The arrays of sums, ticks and variances that each depth has in the open level's blocks.
-_BLOCK_SUMS = ("sums", "pooled", "newest")
-_BLOCK_TICKS = ("known", "lengths")
-_BLOCK_VARIANCES = ("variance", "bounds", "spread")
-_BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
 _CELLS = ("total", "pending", "limit", "floor", "due", "counted")
+_BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -336,34 +332,13 @@ def pack_points(state: PointsState) -> Packed:
 
     Whole numbers take as few bytes as the largest of them needs. The queue is not kept: ``due`` tells what is in it.
     """
-    cells, blocks = state.cells, state.blocks
-    meta = {
-        "format": _FORMAT,
-        "points": state.points,
-        "level": state.level,
-        "seed": state.seed,
-        "cells": {"depth": cells.depth, "end": cells.end},
-        "stored": len(state.stored),
-        "kept": sorted(state.kept),
-        "blocks": {
-            "ends": list(blocks.ends),
-            "done": blocks.done,
-            **{name: len(getattr(blocks, name)) for name in _BLOCK_SUMS},
-        },
-    }
-    arrays: Arrays = {f"cells/{name}": small(getattr(cells, name)) for name in _CELLS}
-    arrays |= _pack_segments(cells.segments)
-    arrays |= {f"stored/{i}": one for i, one in enumerate(state.stored)}
-    arrays["variance"] = np.array(state.variance, np.float64)
+    packed = pack_fields(state)
+    arrays = {n: small(a) if a.dtype == np.int64 else a for n, a in packed.arrays.items()}
+    arrays |= _pack_segments(state.cells.segments)
     for level, parts in state.kept.items():
         codes, times = np.unique(np.concatenate(parts), return_counts=True)
         arrays |= {f"kept/{level}/codes": small(codes), f"kept/{level}/times": small(times)}
-    for name in _BLOCK_SUMS:
-        arrays |= {f"blocks/{name}/{i}": one for i, one in enumerate(getattr(blocks, name))}
-    arrays |= {f"blocks/{name}": np.array(getattr(blocks, name), np.int64) for name in _BLOCK_TICKS}
-    arrays |= {f"blocks/{name}": np.array(getattr(blocks, name), np.float64) for name in _BLOCK_VARIANCES}
-    arrays["blocks/counted"] = small(blocks.counted)
-    return Packed(meta, arrays)
+    return Packed({**packed.meta, "format": _FORMAT, "kept": sorted(state.kept)}, arrays)
 
 
 def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
@@ -379,22 +354,27 @@ def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
             where="state",
             allowed=f"format {_FORMAT}",
         )
+    widened = Packed(meta, {n: wide(a) if a.dtype.kind == "i" else a for n, a in arrays.items()})
+    # What is packed more tightly, or follows from the rest, comes below.
+    state = unpack_fields(PointsState, widened, rules=(), kept={})
+    cells, blocks = state.cells, state.blocks
     try:
-        cells = _unpack_cells(meta, arrays, plan)
-        blocks = _unpack_blocks(meta["blocks"], arrays)
-        stored = [arrays[f"stored/{i}"] for i in range(meta["stored"])]
-        variance = arrays["variance"].tolist()
-        kept = {
+        cells.rules = tuple(plan.rule(j, state.level) for j in range(1, cells.depth + 1))
+        cells.segments = _unpack_segments(arrays, plan, state.level)
+        state.kept = {
             int(level): [np.repeat(wide(arrays[f"kept/{level}/codes"]), wide(arrays[f"kept/{level}/times"]))]
             for level in meta["kept"]
         }
-        state = PointsState(
-            int(meta["points"]), int(meta["level"]), cells, stored, variance, kept, int(meta["seed"]), blocks
-        )
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the state of the points cannot be read", where="state") from None
-    depths_fit = all(len(one) == 2 << depth for depth, one in enumerate(stored))
-    if not depths_fit or len(variance) != len(stored) or cells.depth > len(stored):
+    waiting = np.flatnonzero(cells.due)
+    cells.queue = list(zip(cells.due[waiting].tolist(), waiting.tolist(), strict=True))
+    heapq.heapify(cells.queue)
+    fits = [len(values) == 2 << depth for depth, values in enumerate(state.stored)]
+    fits += [getattr(cells, name).shape == (2 << cells.depth,) for name in _CELLS]
+    fits += [len({len(getattr(blocks, name)) for name in names}) == 1 for names in _BLOCK_LENGTHS]
+    fits += [len(state.variance) == len(state.stored) >= cells.depth]
+    if not all(fits) or len(blocks.counted) != 2 << len(blocks.sums):
         raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
     return state
 
@@ -444,30 +424,3 @@ def _unpack_segments(arrays: Arrays, plan: OnlineCells, level: int) -> dict[int,
     for cell, state in states.items():
         plan.rule(cell.bit_length() - 1, level).segments.check_state(state, 1)
     return states
-
-
-def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlineCells) -> PointCells:
-    depth, end, level = int(meta["cells"]["depth"]), int(meta["cells"]["end"]), int(meta["level"])
-    own = {name: wide(arrays[f"cells/{name}"]) for name in _CELLS}
-    if any(array.shape != (2 << depth,) for array in own.values()):
-        raise ValueError("cells")
-    rules = tuple(plan.rule(j, level) for j in range(1, depth + 1))
-    waiting = np.flatnonzero(own["due"])
-    queue = list(zip(own["due"][waiting].tolist(), waiting.tolist(), strict=True))
-    heapq.heapify(queue)
-    segments = _unpack_segments(arrays, plan, level)
-    total, pending, limit, floor, due, counted = (own[name] for name in _CELLS)
-    return PointCells(depth, end, rules, total, pending, limit, floor, due, counted, segments, queue)
-
-
-def _unpack_blocks(meta: dict[str, Any], arrays: Arrays) -> Blocks:
-    ends, counted = tuple(int(end) for end in meta["ends"]), wide(arrays["blocks/counted"])
-    blocks = Blocks(ends, int(meta["done"]), counted=counted)
-    for name in _BLOCK_SUMS:
-        setattr(blocks, name, [arrays[f"blocks/{name}/{i}"] for i in range(meta[name])])
-    for name in (*_BLOCK_TICKS, *_BLOCK_VARIANCES):
-        setattr(blocks, name, arrays[f"blocks/{name}"].tolist())
-    lengths = [{len(getattr(blocks, name)) for name in names} for names in _BLOCK_LENGTHS]
-    if any(len(one) > 1 for one in lengths) or len(counted) != 2 << len(blocks.sums):
-        raise ValueError("blocks")
-    return blocks

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -112,14 +113,12 @@ class Desk:
 
     def cards(self, person: Person) -> list[Card]:
         """All streams, in the order of ``service.toml``."""
-        self._require(person, "cards")
-        with self.database.reading() as db:
+        with self._reading(person, "cards") as db:
             return [self._card(db, one.name) for one in self.settings.streams]
 
     def card(self, person: Person, stream: str) -> Card:
         """One stream."""
-        self._require(person, "card")
-        with self.database.reading() as db:
+        with self._reading(person, "card") as db:
             return self._card(db, self.settings.stream(stream).name)
 
     def config(self, person: Person, stream: str) -> Config:
@@ -132,14 +131,12 @@ class Desk:
     def ledger(self, person: Person, stream: str) -> dict[str, Any]:
         """What every step cost, as ``dpstream ledger show --json``, and the steps that were ``rejected``; empty before
         the first step."""
-        self._require(person, "ledger")
-        with self.database.reading() as db:
+        with self._reading(person, "ledger") as db:
             return dict(read_facts(db, self.settings.stream(stream).name)[1].get("ledger") or {})
 
     def accounts(self, person: Person) -> list[dict[str, Any]]:
         """The accounts in which streams add up: file, charged, total, limit, unit; and the stream's name."""
-        self._require(person, "accounts")
-        with self.database.reading() as db:
+        with self._reading(person, "accounts") as db:
             told = [(one.name, read_facts(db, one.name)[1]) for one in self.settings.streams]
         return [{"stream": name, **facts["account"]} for name, facts in told if facts.get("account")]
 
@@ -174,16 +171,14 @@ class Desk:
 
     def tasks(self, person: Person, stream: str) -> list[Task]:
         """What the worker was told to do: waiting, begun, done, failed, cancelled; in order."""
-        self._require(person, "tasks")
-        with self.database.reading() as db:
+        with self._reading(person, "tasks") as db:
             found = read_tasks(db, self.settings.stream(stream).name)
         # Reasons of rejections stay with those who may see decisions.
         return found if self.may(person, "decisions") else [_without_reason(one) for one in found]
 
     def decisions(self, person: Person, after: int = 0) -> list[Decision]:
         """The log, after line ``after``."""
-        self._require(person, "decisions")
-        with self.database.reading() as db:
+        with self._reading(person, "decisions") as db:
             return read_decisions(db, after)
 
     def check_log(self) -> tuple[list[str], int, str]:
@@ -280,8 +275,7 @@ class Desk:
         Errors:
             ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
-        self._require(person, "price")
-        with self.database.reading() as db:
+        with self._reading(person, "price") as db:
             facts = read_facts(db, self.settings.stream(stream).name)[1]
         return _price_of(self._config(stream), _text(question, "question", needed=True), facts)
 
@@ -301,9 +295,8 @@ class Desk:
 
     def run_now(self, person: Person, stream: str) -> Task:
         """Let the worker look at the stream's source at once; what is not due is not taken."""
-        self._require(person, "run_now")
-        name = self.settings.stream(stream).name
-        with self.database.writing() as db:
+        with self._writing(person, "run_now") as db:
+            name = self.settings.stream(stream).name
             for task in read_tasks(db, name, only_open=True):
                 if task.kind == "run":
                     return task
@@ -326,25 +319,22 @@ class Desk:
         self, person: Person, name: str, roles: Iterable[str], password: str | None = None
     ) -> Person:
         """Somebody new; without a password they come through the proxy or with a token only."""
-        self._require(person, "add_person")
-        new = Person(persons.check_name(name), frozenset(roles))
-        with self.database.writing() as db:
+        with self._writing(person, "add_person") as db:
+            new = Person(persons.check_name(name), frozenset(roles))
             persons.add(db, new.name, new.roles, password)
             self._log(db, person, f"added {new.name} as {', '.join(sorted(new.roles))}")
         return new
 
     def remove_person(self, person: Person, name: str) -> None:
         """Their sessions and tokens end at once. The last owner stays."""
-        self._require(person, "remove_person")
-        with self.database.writing() as db:
+        with self._writing(person, "remove_person") as db:
             persons.remove(db, name)
             self._log(db, person, f"removed {name}")
 
     def set_roles(self, person: Person, name: str, roles: Iterable[str]) -> None:
         """Other roles, at once."""
-        self._require(person, "set_roles")
-        given = frozenset(roles)
-        with self.database.writing() as db:
+        with self._writing(person, "set_roles") as db:
+            given = frozenset(roles)
             persons.change_roles(db, name, given)
             self._log(db, person, f"{name} is now {', '.join(sorted(given))}")
 
@@ -361,8 +351,7 @@ class Desk:
 
     def add_token(self, person: Person, name: str, label: str) -> str:
         """A token for programs of ``name``; its secret is given here and nowhere again."""
-        self._require(person, "add_token")
-        with self.database.writing() as db:
+        with self._writing(person, "add_token") as db:
             # Whoever came with what another one gave them could be that one.
             own = person.own and person.means in ("session", "proxy") and person.name == name
             secret = persons.make_token(db, name, label, person.name, own=own)
@@ -371,8 +360,7 @@ class Desk:
 
     def remove_token(self, person: Person, number: int) -> None:
         """The token is refused from now on."""
-        self._require(person, "remove_token")
-        with self.database.writing() as db:
+        with self._writing(person, "remove_token") as db:
             row = db.execute("SELECT person, label FROM tokens WHERE number = ?", (number,)).fetchone()
             if row is None:
                 raise ConfigError("there is no such token", where="token", allowed="the number of a token")
@@ -385,6 +373,20 @@ class Desk:
         if not isinstance(person, Person):
             raise NotAllowedError("nobody is signed in", where="desk", allowed="somebody who is")
         require(person.name, person.roles, action)
+
+    @contextmanager
+    def _reading(self, person: Person, action: str) -> Iterator[StoreDatabase]:
+        """One consistent view, for somebody who may see it."""
+        self._require(person, action)
+        with self.database.reading() as db:
+            yield db
+
+    @contextmanager
+    def _writing(self, person: Person, action: str) -> Iterator[StoreDatabase]:
+        """A transaction of somebody who may do this."""
+        self._require(person, action)
+        with self.database.writing() as db:
+            yield db
 
     def _card(self, db: StoreDatabase, name: str) -> Card:
         told, facts = read_facts(db, name)

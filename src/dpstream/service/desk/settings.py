@@ -10,7 +10,6 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.contracts import shown
@@ -131,19 +130,18 @@ class Settings:
         for key in document:
             if key not in _KEYS:
                 raise unknown_key(key, document[key], _KEYS, str(file))
-        top = _table(document, "service", file)
-        name = _text(top, "name", base.resolve().name or "service", file)
-        every = seconds(top.get("look_every", "5m"), f"{file} [service] look_every")
-        proxy = _table(document, "proxy", file)
+        top = _Table(document.get("service", {}), "service", file)
+        proxy = _Table(document.get("proxy", {}), "proxy", file)
+        name = top.text("name", base.resolve().name or "service")
         return cls(
             base,
             name,
-            _text(top, "listen", "127.0.0.1:8420", file),
-            _streams(document.get("stream", []), base, file, every),
-            _server(top, name, file) if "database" in top else None,
-            _proxy(proxy, file) if proxy else None,
-            3600 * _whole(top, "session_hours", 12, file, 24 * 30),
-            60 * _whole(top, "idle_minutes", 60, file, 24 * 60),
+            top.text("listen", "127.0.0.1:8420"),
+            _streams(document.get("stream", []), base, file, top.seconds("look_every", 300)),
+            _server(top, name) if "database" in top.table else None,
+            _proxy(proxy) if proxy.table else None,
+            3600 * top.whole("session_hours", 12, 24 * 30),
+            60 * top.whole("idle_minutes", 60, 24 * 60),
         )
 
     def stream(self, name: str) -> StreamSettings:
@@ -182,52 +180,50 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
     return file
 
 
-def seconds(text: object, where: str) -> int:
-    """``30s``, ``5m``, ``1h``, ``1d`` as seconds.
+class _Table:
+    """One table of the file, read strictly.
 
-    Errors:
-        ConfigError: no length of time.
+    Errors (of all methods): ConfigError names file, key and what is allowed.
     """
-    match = _TIME.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ConfigError(f"{shown(text)} is no length of time", where=where, allowed="such as 30s, 5m or 1h")
-    return int(match[1]) * _UNITS[match[2]]
+
+    def __init__(self, table: object, name: str, file: Path) -> None:
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{name} is not a table", where=str(file), allowed=f"a section [{name}]")
+        for key in table:
+            if key not in _KEYS[name]:
+                raise unknown_key(key, table[key], _KEYS[name], f"{file} [{name}]")
+        self.table, self.file, self.place = table, file, f"{file} [{name}]"
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.table.get(key, default)
+        if not isinstance(value, str) or not value or len(value) > 1000 or not value.isprintable():
+            raise ConfigError(
+                f"{key} = {shown(value)} cannot be used", where=str(self.file), allowed="a text"
+            )
+        return value
+
+    def whole(self, key: str, default: int, most: int) -> int:
+        value = self.table.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            allowed = f"a whole number from 1 to {most}"
+            raise ConfigError(f"{key} = {shown(value)} cannot be used", where=str(self.file), allowed=allowed)
+        return value
+
+    def seconds(self, key: str, default: int) -> int:
+        """``30s``, ``5m``, ``1h``, ``1d`` as seconds."""
+        if key not in self.table:
+            return default
+        value, where = self.table[key], f"{self.place} {key}"
+        match = _TIME.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise ConfigError(
+                f"{shown(value)} is no length of time", where=where, allowed="such as 30s, 5m or 1h"
+            )
+        return int(match[1]) * _UNITS[match[2]]
 
 
-def _table(document: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
-    table = document.get(name, {})
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{name} is not a table", where=str(file), allowed=f"a section [{name}]")
-    _check_keys(table, name, file)
-    return table
-
-
-def _check_keys(table: Mapping[str, Any], name: str, file: Path) -> None:
-    for key in table:
-        if key not in _KEYS[name]:
-            raise unknown_key(key, table[key], _KEYS[name], f"{file} [{name}]")
-
-
-def _text(table: Mapping[str, Any], key: str, default: str, file: Path) -> str:
-    value = table.get(key, default)
-    if not isinstance(value, str) or not value or len(value) > 1000 or not value.isprintable():
-        raise ConfigError(f"{key} = {shown(value)} cannot be used", where=str(file), allowed="a text")
-    return value
-
-
-def _whole(table: Mapping[str, Any], key: str, default: int, file: Path, most: int) -> int:
-    value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigError(
-            f"{key} = {shown(value)} cannot be used",
-            where=str(file),
-            allowed=f"a whole number from 1 to {most}",
-        )
-    return value
-
-
-def _server(table: Mapping[str, Any], name: str, file: Path) -> PostgresServer:
-    url, where = _text(table, "database", "", file), f"{file} [service] database"
+def _server(table: _Table, name: str) -> PostgresServer:
+    url, where = table.text("database"), f"{table.place} database"
     if not is_url(url):
         raise ConfigError(
             "this is not the URL of a PostgreSQL database",
@@ -238,29 +234,27 @@ def _server(table: Mapping[str, Any], name: str, file: Path) -> PostgresServer:
     return PostgresServer(url, schema_name(f"service {name}"))
 
 
-def _proxy(table: Mapping[str, Any], file: Path) -> Proxy:
-    address, header = (_text(table, key, "", file) for key in ("address", "header"))
+def _proxy(table: _Table) -> Proxy:
+    address, header = table.text("address"), table.text("header")
     try:
         ipaddress.ip_address(address)
     except ValueError:
         raise ConfigError(
-            "address is no address of one machine", where=f"{file} [proxy]", allowed="such as 127.0.0.1"
+            "address is no address of one machine", where=table.place, allowed="such as 127.0.0.1"
         ) from None
-    other = _text(table, "secret_header", "X-Proxy-Secret", file)
+    other = table.text("secret_header", "X-Proxy-Secret")
     for key, name, such in (("header", header, "X-Remote-User"), ("secret_header", other, "X-Proxy-Secret")):
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,99}", name):
-            raise ConfigError(
-                f"{key} is no name of a header", where=f"{file} [proxy]", allowed=f"such as {such}"
-            )
+            raise ConfigError(f"{key} is no name of a header", where=table.place, allowed=f"such as {such}")
     if header.lower() == other.lower():
-        raise ConfigError("both headers have one name", where=f"{file} [proxy]", allowed="two names")
-    if "secret_file" not in table:
+        raise ConfigError("both headers have one name", where=table.place, allowed="two names")
+    if "secret_file" not in table.table:
         raise ConfigError(
             "without secret_file every program that reaches the pages from the proxy's machine could be anybody",
-            where=f"{file} [proxy]",
+            where=table.place,
             allowed=f"secret_file: a file with a secret that the proxy sends in the header {other}",
         )
-    return Proxy(address, header, other, _secret(file.parent / _text(table, "secret_file", "", file)))
+    return Proxy(address, header, other, _secret(table.file.parent / table.text("secret_file")))
 
 
 def _secret(file: Path) -> str:
@@ -296,9 +290,9 @@ def _streams(given: object, base: Path, file: Path, every: int) -> tuple[StreamS
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         raise ConfigError("streams are no tables", where=str(file), allowed="[[stream]] with a key config")
     found: dict[str, StreamSettings] = {}
-    for one in given:
-        _check_keys(one, "stream", file)
-        path = base / _text(one, "config", "", file)
+    for entry in given:
+        table = _Table(entry, "stream", file)
+        path = base / table.text("config")
         stream = load_toml(path).get("stream")
         name = stream.get("name") if isinstance(stream, Mapping) else None
         if not isinstance(name, str):
@@ -307,10 +301,9 @@ def _streams(given: object, base: Path, file: Path, every: int) -> tuple[StreamS
             raise ConfigError(
                 f"two streams have the name {name!r}", where=str(file), allowed="a name of its own for each"
             )
-        look = (
-            every if "look_every" not in one else seconds(one["look_every"], f"{file} [[stream]] look_every")
+        found[name] = StreamSettings(
+            name, path, table.whole("approvals", 1, 10), table.seconds("look_every", every)
         )
-        found[name] = StreamSettings(name, path, _whole(one, "approvals", 1, file, 10), look)
     if not found:
         raise ConfigError("names no stream", where=str(file), allowed="[[stream]] with a key config")
     return tuple(found.values())

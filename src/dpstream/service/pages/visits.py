@@ -139,15 +139,10 @@ class Visit:
         assert self.person is not None
         return self.person
 
-    @cached_property
-    def secure(self) -> bool:
-        """Whether cookies are for https only: everywhere but on this machine itself."""
-        return _secure(self.request)
-
     @property
     def safe(self) -> bool:
         """Whether a browser keeps our cookies here."""
-        return not self.secure or _https(self.request)
+        return not _secure(self.request) or _https(self.request)
 
     @property
     def here(self) -> str:
@@ -156,11 +151,6 @@ class Visit:
             return local_place(self.form.get("back", ""))
         query = self.request.url.query
         return local_place(self.request.url.path + (f"?{query}" if query else ""))
-
-    @property
-    def cookie(self) -> str:
-        """The name of the cookie of the login."""
-        return cookie_name(self.request)
 
     @cached_property
     def _visitor(self) -> str:
@@ -233,17 +223,22 @@ class Visit:
     def signed_in(self, secret: str, place: str) -> Response:
         """Keep a login."""
         answer = self.to(place)
-        self._set(answer, self.cookie, secret)
+        self._set(answer, cookie_name(self.request), secret)
         return answer
 
     def signed_out(self, place: str) -> Response:
         """Forget a login."""
         answer = self.to(place)
-        answer.delete_cookie(self.cookie, path="/", secure=self.secure, httponly=True, samesite="strict")
+        answer.delete_cookie(cookie_name(self.request), **self._kept)
         return answer
 
     def _set(self, answer: Response, name: str, value: str) -> None:
-        answer.set_cookie(name, value, path="/", secure=self.secure, httponly=True, samesite="strict")
+        answer.set_cookie(name, value, **self._kept)
+
+    @property
+    def _kept(self) -> dict[str, Any]:
+        """How browsers keep our cookies: for https only, everywhere but on this machine itself."""
+        return {"path": "/", "secure": _secure(self.request), "httponly": True, "samesite": "strict"}
 
 
 def cookie_name(request: Request, kind: str = "login") -> str:

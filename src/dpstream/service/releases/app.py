@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -104,9 +105,15 @@ async def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -
 At = Annotated[ReleaseFolder, Depends(_place)]
 
 
-async def _apart(request: Request, work: Callable[[], Response]) -> Response:
+def _apart(handler: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
     """Do what may take long in threads of its own: who asks for little does not wait for it."""
-    return await anyio.to_thread.run_sync(work, limiter=request.app.state.apart)
+
+    @functools.wraps(handler)
+    async def answered(request: Request, **given: Any) -> Response:
+        work = functools.partial(handler, request, **given)
+        return await anyio.to_thread.run_sync(work, limiter=request.app.state.apart)
+
+    return answered
 
 
 def _about(place: ReleaseFolder) -> dict[str, Any]:
@@ -192,7 +199,8 @@ def measurements(request: Request, place: At, step: Step) -> Response:
 @_get(
     "/v1/streams/{name}/steps/{step}/{kind}.{form}", "The table of a step, or its changes.", *FORMS.values()
 )
-async def table(
+@_apart
+def table(
     request: Request,
     place: At,
     step: Step,
@@ -201,31 +209,26 @@ async def table(
     columns: Columns = None,
     limit: Records = None,
 ) -> Response:
-    def work() -> Response:
-        digest = str(place.standing(step)["manifest_sha256"])
-        names = tuple(one.strip() for one in columns.split(",")) if columns is not None else ()
-        made = request.app.state.made
-        return send_file(
-            request, lambda: forms.table(made, place, step, kind, form, names, limit), FORMS[form], digest
-        )
-
-    return await _apart(request, work)
+    digest = str(place.standing(step)["manifest_sha256"])
+    names = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
+    made = request.app.state.made
+    return send_file(
+        request, lambda: forms.table(made, place, step, kind, form, names, limit), FORMS[form], digest
+    )
 
 
 @_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
-async def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
-    def work() -> Response:
-        listing, made = place.listing(), request.app.state.made
-        told = Cursor.parse(after)
-        return send_file(
-            request, lambda: forms.feed(made, place, listing, told, limit), FORMS["ndjson"], listing.digest
-        )
-
-    return await _apart(request, work)
+@_apart
+def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
+    listing, made, cursor = place.listing(), request.app.state.made, Cursor.parse(after)
+    return send_file(
+        request, lambda: forms.feed(made, place, listing, cursor, limit), FORMS["ndjson"], listing.digest
+    )
 
 
 @_get("/v1/streams/{name}/answer", "How many records satisfy a question, with its error; free.")
-async def answer(
+@_apart
+def answer(
     request: Request,
     place: At,
     q: Question,
@@ -233,11 +236,8 @@ async def answer(
     as_of: AsOf = None,
     confidence: Confidence = 0.95,
 ) -> Response:
-    def work() -> Response:
-        with request.app.state.made.one_of_two():
-            return send_json(request, answering.answer(place, q, step, as_of, confidence))
-
-    return await _apart(request, work)
+    with request.app.state.made.one_of_two():
+        return send_json(request, answering.answer(place, q, step, as_of, confidence))
 
 
 @_get("/v1/streams/{name}/events", "News: released, withdrawn, dropped, changed.", "text/event-stream")

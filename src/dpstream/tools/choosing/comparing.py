@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -274,10 +273,7 @@ def compare_mechanisms(
     tell = progress or (lambda done, wanted: None)
     tell(0, runs * each)
     while len(rounds) < runs and not race.would_be_late(len(rounds)):
-        before = len(rounds) * each
-        rounds.append(
-            race.round(len(rounds) + 1, runnable, left_out, partial(_tell, tell, before, runs * each))
-        )
+        rounds.append(race.round(len(rounds), runnable, left_out, lambda done: tell(done, runs * each)))
     names = _left(config, runnable, left_out)
     measure = race.tool.distance or AVG_WE
     errors = tuple(
@@ -325,17 +321,22 @@ class _Race:
 
     def round(
         self,
-        number: int,
+        before: int,
         runnable: Sequence[Contender],
         left_out: dict[str, str],
         tell: Callable[[int], None],
     ) -> dict[tuple[str, Resemblance], _Seen]:
-        """One run of each mechanism on each kind of stream; one that refuses the stream is left out from then on."""
+        """One run of each mechanism on each kind of stream; one that refuses the stream is left out from then on.
+
+        Args:
+            before: how many rounds are done. tell: gets how many runs are done.
+        """
         found: dict[tuple[str, Resemblance], _Seen] = {}
-        for place, (kind, one) in enumerate([(k, o) for k in self.kinds for o in runnable], start=1):
+        pairs = [(kind, one) for kind in self.kinds for one in runnable]
+        for place, (kind, one) in enumerate(pairs, start=before * len(pairs) + 1):
             if one.label not in left_out:
                 try:
-                    found[one.label, kind] = self._run(one, kind, number)
+                    found[one.label, kind] = self._run(one, kind, before + 1)
                 except ComparisonTooLongError:
                     raise
                 except DpstreamError as error:
@@ -396,10 +397,6 @@ def _left(config: Config, runnable: Sequence[Contender], left_out: Mapping[str, 
             allowed="plan without --compare",
         )
     return names
-
-
-def _tell(progress: Callable[[int, int], None], before: int, wanted: int, done: int) -> None:
-    progress(before + done, wanted)
 
 
 def _steps(config: Config, steps: int | None) -> tuple[int, int | None]:

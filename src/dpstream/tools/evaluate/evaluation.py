@@ -11,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.privacy import Event, Randomness, User
 from dpstream.core.showing import notebook_page
-from dpstream.core.tables import Workload
+from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.io.sinks.release_reader import released_alike
+from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
 from dpstream.tools.evaluate.measures import (
     EvaluationProgress,
-    OfflineCeiling,
     measure_headings,
     measure_rows,
 )
-from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
+from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.released_tables import ReleasedTables, alike_as_missing, alike_together
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
-from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -307,10 +307,14 @@ def _judgement(
         return None
     own = getattr(config.recipe, "workload", None)
     kept = own if isinstance(own, Workload) else workload
-    once = tool_of("ceiling", OfflineCeiling, config.family)
 
     def offline(table: Codes, rows: int) -> Codes:
-        return once.sample(config, kept, table, rows)
+        """One run of AIM on the whole table, with a fixed seed so that an evaluation can be repeated; private."""
+        # Of other units a record stands for itself.
+        unit = config.unit if isinstance(config.unit, Event | User) else Event()
+        plan = AIM().calibrate(kept, unit.per_event(config.budget.budget), unit.event)
+        batch = EncodedBatch(kept.domain, np.asfortranarray(table))
+        return plan.run(batch, "inserts", Randomness.seeded(SEED)).model.sample(rows, SEED)
 
     trends = find_trends(schema, run.columns)
     return judge(schema, true.step, real, made, trends, offline if ceiling else None, target)

@@ -599,6 +599,13 @@ class FamilyPage:
         return assemble(self.draw(folder, pairs), folder.releases, fit=fit, about=about)
 
 
+def errors_section(texts: Sequence[str]) -> Html:
+    """How wrong it can be, where only sentences say it."""
+    return element(
+        "section", element("h2", "How wrong it can be"), [element("p", text) for text in texts], id="errors"
+    )
+
+
 def charts_of(run: PublishedRun) -> Charts:
     """An empty collection of charts that calls steps by their dates."""
     return Charts(calendar_of(run))

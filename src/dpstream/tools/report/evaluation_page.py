@@ -11,7 +11,7 @@ from dpstream.core.version import __version__
 from dpstream.stream.release.verdicts import THRESHOLDS
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
-from dpstream.tools.evaluate.judgement import TEACHES, Judgement, LearnedTarget
+from dpstream.tools.evaluate.judgement import TEACHES, Judgement
 from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.trends import CLEAR
@@ -22,6 +22,8 @@ from dpstream.tools.report.markup import Child, Html, element, fold, integer, jo
 
 _SAMPLES = "two real samples"
 _ONCE = "one offline run"
+#: Rows of a table that are shown; the others open.
+_SHOWN = 12
 
 
 def measures_table(measures: Sequence[Measure]) -> Html:
@@ -142,110 +144,101 @@ def changes_section(judged: Judgement, charts: Charts) -> Html | None:
     )
 
 
-def columns_section(judged: Judgement) -> Html:
-    """Single columns and the worst pairs by their total variation."""
-    ordered = sorted(judged.columns.items(), key=lambda one: -_known(one[1][0]))
-    columns = [[name, *map(percent, values)] for name, values in ordered]
-    pairs = [
-        [" x ".join(one.columns), *map(percent, (one.value, one.floor, one.ceiling))] for one in judged.pairs
-    ]
-    return element(
-        "section",
-        element("h2", "Which columns and pairs are furthest off"),
-        element("p", "Share of the table that stands at a wrong value (total variation)."),
-        _long(["column", "released", _SAMPLES, _ONCE], columns, "Columns, the worst first"),
-        element("h3", "Pairs") if pairs else None,
-        table(["pair", "released", _SAMPLES, _ONCE], pairs, caption="Pairs, the worst first")
-        if pairs
-        else None,
-        id="columns",
-    )
-
-
-def groups_section(judged: Judgement) -> Html | None:
-    """Errors of groups by their true size."""
-    if not judged.groups:
-        return None
+def _tables(judged: Judgement) -> list[tuple[str, str, Html | None]]:
+    """What is told in tables: name, title in the list of links, and section."""
     real, once = (
-        {one.words: percent(one.typical) for one in own}
-        for own in (judged.floor_groups, judged.ceiling_groups)
+        {one.words: percent(one.typical) for one in groups}
+        for groups in (judged.floor_groups, judged.ceiling_groups)
     )
-    rows = [
+    teachers = {"synthetic": "released", "real": "real records", "sample": "a real sample", "offline": _ONCE}
+    taught = [key for key in teachers if any(key in one.areas for one in judged.targets)]
+    weak = [one.column for one in judged.targets if not one.areas["real"] > TEACHES]
+    note = f"Real records teach next to nothing about {', '.join(weak)}: left out of the verdict."
+    worst = sorted(judged.columns.items(), key=lambda one: -_known(one[1][0]))
+    off = "Share of the table that stands at a wrong value (total variation)."
+    of_groups = (
+        "A group is a combination of two columns' values. Its error is the difference of the counts, as a share of the "
+        "true one; lost are groups that no released record is in."
+    )
+    groups = [
         [
             one.words,
             integer(one.groups),
-            percent(one.typical),
-            percent(one.most),
-            real.get(one.words, "–"),
-            once.get(one.words, "–"),
+            *map(percent, (one.typical, one.most)),
+            *(typical.get(one.words, "–") for typical in (real, once)),
             percent(one.lost),
         ]
         for one in judged.groups
     ]
-    headings = ["true size", "groups", "typical error", "nine of ten within", _SAMPLES, _ONCE, "lost"]
-    return element(
-        "section",
-        element("h2", "How wrong are small groups?"),
-        element(
-            "p",
-            "A group is a combination of two columns' values. Its error is the difference of the counts, as a share "
-            "of the true one; lost are groups that no released record is in.",
-        ),
-        table(headings, rows, caption="Groups by their true size"),
-        id="groups",
+    of_learning = (
+        "A decision tree learns to predict each column from the others, from released rows or from real ones, and is "
+        "tested on the same real records, which it has not seen. The number is the area under the ROC curve: 0.5 is "
+        "guessing, 1 is always right."
     )
-
-
-def learning_section(judged: Judgement) -> Html | None:
-    """Train on synthetic, test on real, column by column."""
-    if not judged.targets:
-        return None
-    names = [
-        ("synthetic", "released"),
-        ("real", "real records"),
-        ("sample", "a real sample"),
-        ("offline", _ONCE),
+    learned = [
+        [one.column, *(f"{one.areas[key]:.2f}" if key in one.areas else "–" for key in taught)]
+        for one in sorted(judged.targets, key=lambda one: one.areas.get("synthetic", 0.5) - one.areas["real"])
     ]
-    shown = [(key, name) for key, name in names if any(key in one.areas for one in judged.targets)]
-    ordered = sorted(judged.targets, key=_gap)
-    rows = [
-        [one.column, *(f"{one.areas[key]:.2f}" if key in one.areas else "–" for key, _ in shown)]
-        for one in ordered
+    of_rules = (
+        "What the schema excludes, and how many released rows are there all the same: none is expected."
+    )
+    columns = [[name, *map(percent, values)] for name, values in worst]
+    pairs = [
+        [" x ".join(one.columns), *map(percent, (one.value, one.floor, one.ceiling))] for one in judged.pairs
     ]
-    weak = [one.column for one in judged.targets if not one.areas["real"] > TEACHES]
-    note = None
-    if weak:
-        note = f"Real records teach next to nothing about {', '.join(weak)}: left out of the verdict."
-    return element(
-        "section",
-        element("h2", "Can one learn from it?"),
-        element(
-            "p",
-            "A decision tree learns to predict each column from the others, from released rows or from real ones, and "
-            "is tested on the same real records, which it has not seen. The number is the area under the ROC curve: "
-            "0.5 is guessing, 1 is always right.",
+    beside, sizes = ("released", _SAMPLES, _ONCE), ("groups", "typical error", "nine of ten within")
+    return [
+        _section("columns", "Columns", "Which columns are furthest off", off, ["column", *beside], columns),
+        _section("pairs", "Pairs", "Which pairs are furthest off", off, ["pair", *beside], pairs),
+        _section(
+            "groups",
+            "Groups",
+            "How wrong are small groups?",
+            of_groups,
+            ["true size", *sizes, _SAMPLES, _ONCE, "lost"],
+            groups,
         ),
-        _long(["predicted column", *(name for _, name in shown)], rows, "What was learned, the worst first"),
+        _section(
+            "learning",
+            "Learning",
+            "Can one learn from it?",
+            of_learning,
+            ["predicted column", *(teachers[key] for key in taught)],
+            learned,
+            note if weak else None,
+        ),
+        _section(
+            "broken",
+            "Constraints",
+            "Is every row possible?",
+            of_rules,
+            ["constraint", "rows"],
+            [[words, integer(many)] for words, many in judged.broken.items()],
+        ),
+    ]
+
+
+def _section(
+    name: str,
+    link: str,
+    title: str,
+    text: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    note: str | None = None,
+) -> tuple[str, str, Html | None]:
+    """A section of one table, the worst rows first, whose further rows open; none without rows."""
+    if not rows:
+        return name, link, None
+    shown, more = rows[:_SHOWN], rows[_SHOWN:]
+    content = [
+        element("h2", title),
+        element("p", text),
+        table(headings, shown, caption=title),
+        fold(f"{len(more)} more", table(headings, more, caption=title)) if more else None,
         element("p", note, class_="note") if note else None,
-        id="learning",
-    )
-
-
-def broken_section(judged: Judgement) -> Html | None:
-    """Declared constraints, and how many released rows break them."""
-    if not judged.broken:
-        return None
-    rows = [[words, integer(many)] for words, many in judged.broken.items()]
-    return element(
-        "section",
-        element("h2", "Is every row possible?"),
-        element(
-            "p",
-            "What the schema excludes, and how many released rows are there all the same: none is expected.",
-        ),
-        _long(["constraint", "rows"], rows, "Declared constraints"),
-        id="broken",
-    )
+    ]
+    return name, link, element("section", content, id=name)
 
 
 def reading_section(found: Evaluation) -> Html:
@@ -272,18 +265,6 @@ def reading_section(found: Evaluation) -> Html:
     )
 
 
-def _long(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str, most: int = 12) -> Html:
-    """A table whose further rows open."""
-    shown = table(headings, rows[:most], caption=caption)
-    if len(rows) <= most:
-        return shown
-    return join([shown, fold(f"{len(rows) - most} more", table(headings, rows[most:], caption=caption))])
-
-
-def _gap(one: LearnedTarget) -> float:
-    return one.areas.get("synthetic", 0.5) - one.areas["real"]
-
-
 def _known(value: float) -> float:
     return -1.0 if math.isnan(value) else value
 
@@ -302,7 +283,7 @@ _FOOTER = (
 def evaluation_page(result: EvaluationResult) -> str:
     """The whole page as text. It holds private truth: it belongs into a folder of ``open_private_folder``."""
     found = result.tables
-    body, charts = (_summary(result), None) if found is None else _tables(found)
+    body, charts = (_summary(result), None) if found is None else _of_tables(found)
     warning = element("div", element("strong", LABEL), _WARNING, class_="warning private")
     data = None
     if charts is not None and found is not None:
@@ -323,7 +304,7 @@ def _head(stream: str, *content: Child) -> Html:
     return element("header", kicker, element("h1", element("bdi", stream)), *content)
 
 
-def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
+def _of_tables(found: Evaluation) -> tuple[list[Html], Charts]:
     dates = Calendar({one.step: one.period for one in found.steps if one.period})
     charts = Charts(dates)
     last, judged = found.last, found.judgement
@@ -333,10 +314,7 @@ def _tables(found: Evaluation) -> tuple[list[Html], Charts]:
         lead = judged.words
         sections += [
             ("changes", "Changes", changes_section(judged, charts)),
-            ("columns", "Columns and pairs", columns_section(judged)),
-            ("groups", "Groups", groups_section(judged)),
-            ("learning", "Learning", learning_section(judged)),
-            ("broken", "Constraints", broken_section(judged)),
+            *_tables(judged),
         ]
     sections.append(("reading", "How to read it", reading_section(found)))
     about = (

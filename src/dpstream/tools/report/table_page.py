@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PredictedError
+from dpstream.core.contracts import ExpectedErrors
 from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
@@ -381,42 +381,31 @@ def _folded(
 
 
 def _pair_error(run: ReportedRun, pair: Clique) -> str:
-    if (measured := run.measured([run.schema.names[column] for column in pair])) is not None:
+    """What is known of the errors of a pair's cells."""
+    names = [run.schema.names[column] for column in pair]
+    errors = None if run.simulated is None else run.simulated.of_cells(names)
+    simulated = ""
+    if errors is not None:
+        mean = significant(float(errors.mean()))
+        simulated = f" By simulation the standard error of a cell is {mean} records in the mean."
+    if (measured := run.measured(names)) is not None:
         return (
             f"The pair was measured up to step {measured.as_of}: the standard error of a cell is "
             f"{significant(measured.standard_error)} records. dpstream measured shows the numbers; what the model adds "
-            f"is not in it.{_cells_by_simulation(run, pair)}"
+            f"is not in it.{simulated}"
         )
     accuracy = run.accuracy
-    names = frozenset(run.schema.names[column] for column in pair)
-    if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:
-        return _pair_by_simulation(run, pair)
-    rows = max(1, len(run.codes) if run.codes is not None else 1)
-    return (
-        f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "
-        f"({percent(accuracy.cell / rows)} of the rows); what the model adds is not in it."
-    )
-
-
-def _pair_by_simulation(run: ReportedRun, pair: Clique) -> str:
-    """The mean standard error of a pair's cells, by simulation."""
-    if run.simulated is None:
-        return f"The pair was not measured by itself, and its errors are not known. {_FIND_OUT}"
-    told = _cells_by_simulation(run, pair)
-    if not told:
+    if accuracy is not None and accuracy.cell is not None and frozenset(names) in accuracy.marginals:
+        rows = max(1, len(run.codes) if run.codes is not None else 1)
+        return (
+            f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "
+            f"({percent(accuracy.cell / rows)} of the rows); what the model adds is not in it."
+        )
+    if simulated:
+        return f"The pair was not measured by itself.{simulated}"
+    if run.simulated is not None:
         return "The pair was not measured by itself, and is none of those whose errors were simulated."
-    return f"The pair was not measured by itself.{told}"
-
-
-def _cells_by_simulation(run: ReportedRun, pair: Clique) -> str:
-    names = [run.schema.names[column] for column in pair]
-    errors = None if run.simulated is None else run.simulated.of_cells(names)
-    if errors is None:
-        return ""
-    return (
-        f" By simulation the standard error of a cell is {significant(float(errors.mean()))} records in "
-        "the mean."
-    )
+    return f"The pair was not measured by itself, and its errors are not known. {_FIND_OUT}"
 
 
 def pairs_section(run: ReportedRun, chosen: Sequence[Clique]) -> Html:
@@ -471,8 +460,8 @@ def errors_section(run: ReportedRun, charts: Charts) -> Html:
     )
 
 
-def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
-    return None if run.config is None else run.config.plan().predicted_errors(steps)
+def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
+    return None if run.config is None else run.config.plan().expected_errors(steps)
 
 
 def _simulated_cells(run: ReportedRun) -> Html | None:

@@ -13,7 +13,7 @@ from dpstream.io.sinks import read_table
 from dpstream.stream.release.verdicts import NOT_KNOWN
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions, errors_section
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, significant
 from dpstream.tools.report.sections_time import states
@@ -184,9 +184,7 @@ def _errors(run: _Classifier) -> Html:
         "A coefficient is no cause. How often the classifier is right is not told here: it would have to be measured "
         "with a budget of its own, or on records that are public."
     )
-    return element(
-        "section", element("h2", "How wrong it can be"), [element("p", text) for text in texts], id="errors"
-    )
+    return errors_section(texts)
 
 
 GROWING_PAGE: Final = FamilyPage(_draw, pairs=True)

@@ -15,7 +15,7 @@ from dpstream.core.paths import parse_json
 from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
 from dpstream.tools.report.sections_time import states
@@ -371,9 +371,4 @@ def _errors(run: PanelRun) -> Html:
         "The released people are right about what the plan measured: a window of periods, or how often so far. What "
         "goes beyond it can be asked of them too, and no public number tells how wrong that is."
     )
-    return element(
-        "section",
-        element("h2", "How wrong it can be"),
-        [element("p", text) for text in texts],
-        id="errors",
-    )
+    return errors_section(texts)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.families.points.point_releases import PointRun, PointView, collect_points
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
 from dpstream.tools.report.charts import ChartLine, Charts, Unit, round_marks
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
@@ -166,12 +166,7 @@ def limits(run: PointRun) -> Html:
         "Trust shares of regions that hold many points, and distances that are large beside a cell. A single "
         "synthetic point means nothing, and neither does a gap of a cell's size."
     )
-    return element(
-        "section",
-        element("h2", "How wrong it can be"),
-        [element("p", text) for text in texts],
-        id="errors",
-    )
+    return errors_section(texts)
 
 
 def _resolution(run: PointRun) -> str:

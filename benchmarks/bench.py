@@ -1,0 +1,39 @@
+"""What benchmarks share: a clock, memory, a process of its own, and how a result is printed and written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from made_by import write_result
+
+
+def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds of this process, and what the work gave."""
+    begin = time.process_time()
+    given = work()
+    return time.process_time() - begin, given
+
+
+def peak() -> float:
+    """The highest memory of this process so far, in MB. ``ru_maxrss`` would begin with that of its parent."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def fresh(work: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function in a process of its own, whose memory and caches are its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def show_result(text: str, out: Path | None) -> None:
+    """Print a result, and write it where that was asked for."""
+    print(text, end="")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_result(out, text)

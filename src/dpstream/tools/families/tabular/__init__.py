@@ -1,1 +1,0 @@
-"""What belongs to streams of tables alone among the tools."""
