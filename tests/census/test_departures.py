@@ -55,7 +55,7 @@ def test_more_counts_leave_the_counted_number_its_exact_law() -> None:
     assert abs((errors**2).mean() - 1.0) < spread
     recipe = Census(Workload.all_k_way(TINY, 1), turnover=4, ratio=2)
     plan = SEVEN(recipe, PureDP.of(1), Record(), None)
-    predicted = plan.predicted_errors([7])
+    predicted = plan.expected_errors([7])
     assert predicted[0].total == pytest.approx(most)  # nothing is selected: the bound is attained
     # Three counts after the census of level 1, besides that census: nothing else is in the number.
     assert most**2 > 3 * plan.amounts.departure_noise.variance
@@ -119,7 +119,7 @@ def test_between_counts_the_error_that_is_predicted_stays() -> None:
     plan = Census(Workload.all_k_way(TINY, 2), turnover=20, departures_every=2).calibrate(epsilon=1)
     plain = Census(Workload.all_k_way(TINY, 2), turnover=20).calibrate(epsilon=1)
     steps = list(range(1, 200))
-    own, other = ([one.total for one in p.predicted_errors(steps) or ()] for p in (plan, plain))
+    own, other = ([one.total for one in p.expected_errors(steps) or ()] for p in (plan, plain))
     assert own[:19] == other[:19]  # a census at every step
     assert all(a >= b for a, b in zip(own, other, strict=True))
     assert own[-1] > other[-1]

@@ -63,7 +63,7 @@ def test_the_counted_number_has_mean_zero_and_the_told_variance() -> None:
     assert abs(errors.mean()) < 5.0 / math.sqrt(len(errors))
     assert abs((errors**2).mean() - 1.0) < spread
     plan = Census(Workload.all_k_way(TINY, 1), turnover=4, ratio=2).calibrate(epsilon=1)
-    predicted = plan.predicted_errors([7, 8])
+    predicted = plan.expected_errors([7, 8])
     assert predicted is not None
     assert predicted[1].total == pytest.approx(most)  # nothing is selected: the bound is attained
     quiet, _ = told(TINY, 400, Quiet)

@@ -90,7 +90,7 @@ def test_the_error_of_what_came_since_is_found(
 ) -> None:
     """Of a value that was not split: the noise of one step alone; ``factor`` plants a wrong standard error."""
     config, simulation = noisy
-    predicted = config.plan().predicted_errors([1])
+    predicted = config.plan().expected_errors([1])
     assert predicted is not None
     known = predicted[0].every_step
     assert known is not None

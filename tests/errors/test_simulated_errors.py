@@ -76,7 +76,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Simulati
 def test_a_known_error_is_found(measured: tuple[Config, Simulation], factor: float, agrees: bool) -> None:
     """At the first step each cell has its own noise; ``factor`` plants a wrong standard error."""
     config, simulation = measured
-    predicted = config.plan().predicted_errors([1])
+    predicted = config.plan().expected_errors([1])
     assert predicted is not None
     known = predicted[0].every_step
     assert known is not None

@@ -407,7 +407,7 @@ def test_older_manifests_and_other_mechanisms_give_no_errors(
     config = make(tmp_path / "s", 3)
     config.write_text(config.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
     dpstream("run", config)
-    monkeypatch.setattr(type(Config.load(config).plan()), "predicted_errors", StreamPlan.predicted_errors)
+    monkeypatch.setattr(type(Config.load(config).plan()), "expected_errors", StreamPlan.expected_errors)
     page = Page(write_report(config, tmp_path / "new.html"))
     assert list(page.chart("Noise of the number of records")) == ["x", "the number of records"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-import dpstream.stream.stream as stream_module
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Boolean, Real, Schema
@@ -73,16 +71,9 @@ def test_every_file_says_what_it_is(tmp_path: Path, policy: Publishing) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("policy", [FRESH, BOTH], ids=["fresh", "persistent"])
-@pytest.mark.parametrize("labels", [True, False], ids=["now", "before"])
-def test_missing_files_come_back_byte_for_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, policy: Publishing, labels: bool
-) -> None:
-    with monkeypatch.context() as patch:
-        if not labels:
-            patch.setattr(stream_module, "label_of", lambda *_: None)
-        schema = SCHEMA if labels else replace(SCHEMA, exact=True)
-        made = run(tmp_path, form, policy, schema=schema)
-    assert ("label" in json.loads(made["step-000002/manifest.json"])) is labels
+def test_missing_files_come_back_byte_for_byte(tmp_path: Path, form: str, policy: Publishing) -> None:
+    made = run(tmp_path, form, policy)
+    assert "label" in json.loads(made["step-000002/manifest.json"])
     for name in list(made):
         if "manifest" not in name:
             (tmp_path / "releases" / name).unlink()

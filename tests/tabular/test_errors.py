@@ -184,7 +184,7 @@ def test_where_all_are_measured_everything_is_predicted(counter, deletions):
     plan = DPStabs(PAIRS, k=EVERY, counter=counter, deletions=deletions, iterations=1)
     plan = plan.calibrate(epsilon="2", horizon=9)
     state, randomness = plan.start(), Randomness.seeded(1)
-    predicted = plan.predicted_errors(range(1, 10))
+    predicted = plan.expected_errors(range(1, 10))
     precision = sum(1 / DOMAIN.cells(clique) for clique in PAIRS.cliques)
     sides = 1 + deletions
     for one, batch in zip(predicted, batches(9, deletes=deletions), strict=True):
@@ -271,7 +271,7 @@ def test_a_public_total_has_no_error():
         _, synthesis = run(plan, batches(2))
         assert synthesis.total == 120
         assert synthesis.total_error == 0.0
-        assert [one.total for one in plan.predicted_errors([1, 5])] == [0.0, 0.0]
+        assert [one.total for one in plan.expected_errors([1, 5])] == [0.0, 0.0]
 
 
 def test_measurements_are_passed_on_only_where_nothing_is_selected():
@@ -293,8 +293,8 @@ def test_no_total_is_predicted_where_steps_may_end_early():
     for k in (2, EVERY):
         roomy = DPStabs(PAIRS, k=k, max_cells=size).calibrate(epsilon="1")
         tight = DPStabs(PAIRS, k=k, max_cells=max(PAIRS.domain.cells(c) for c in PAIRS.cliques) + 12)
-        assert roomy.predicted_errors([3])[0].total is not None
-        assert tight.calibrate(epsilon="1").predicted_errors([3])[0].total is None
+        assert roomy.expected_errors([3])[0].total is not None
+        assert tight.calibrate(epsilon="1").expected_errors([3])[0].total is None
 
 
 def test_a_synthesis_comes_back_with_its_measurements():
@@ -321,7 +321,7 @@ def test_a_counter_of_somebody_else():
     assert exact < wide == pytest.approx(own.measured[clique].standard_error * 20**0.5)
     selected = plans[1][1]
     assert run(selected, batches(2))[1].total_error is None
-    assert [one.total for one in selected.predicted_errors([1, 7])] == [None, None]
+    assert [one.total for one in selected.expected_errors([1, 7])] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -341,20 +341,20 @@ def test_intervals_of_a_counter_that_decodes(counter, budget):
 def test_predictions_where_marginals_are_selected(monkeypatch):
     plan = DPStabs(PAIRS, k=2).calibrate(epsilon="1", horizon=50)
     _, synthesis = run(plan, batches(50, rows=30), Randomness.seeded(2))
-    (one,) = plan.predicted_errors([50])
+    (one,) = plan.expected_errors([50])
     assert one.measurements == round(50 * 2 / 6)
     assert one.even_share == pytest.approx(plan.counter.variance(one.measurements) ** 0.5)
     assert synthesis.total_error / 2 < one.total < synthesis.total_error * 2
-    (early,) = plan.predicted_errors([1])
+    (early,) = plan.expected_errors([1])
     assert (early.measurements, early.even_share) == (1, early.every_step)
     monkeypatch.setattr(dpstabs_state, "MAX_PREDICTED", 20)
-    assert [one.total is None for one in plan.predicted_errors([10, 11])] == [False, True]
+    assert [one.total is None for one in plan.expected_errors([10, 11])] == [False, True]
     for step in (0, -1, 1.5, True, "1"):
         for recipe in (plan, Baseline(PAIRS).calibrate(epsilon="1")):
             with pytest.raises(ConfigError, match="allowed: 1, 2"):
-                recipe.predicted_errors([step])
+                recipe.expected_errors([step])
     with pytest.raises(HorizonError, match="step 51 lies beyond the horizon"):
-        plan.predicted_errors([51])
+        plan.expected_errors([51])
 
 
 def test_predictions_of_the_baseline():
@@ -362,14 +362,14 @@ def test_predictions_of_the_baseline():
     for deletions in (False, True):
         recipe = Baseline(PAIRS, MWEMPGM(k=1), deletions=deletions)
         plan = recipe.calibrate(epsilon="1")
-        predicted = plan.predicted_errors([3])[0]
+        predicted = plan.expected_errors([3])[0]
         _, synthesis = run(plan, batches(3, deletes=deletions))
         assert synthesis.total_error == pytest.approx(predicted.total)
         runs = 3 * (1 + deletions)
         assert predicted.every_step == pytest.approx((plan.offline.noise.variance * runs) ** 0.5)
     three = Baseline(PAIRS, MWEMPGM(k=3)).calibrate(epsilon="1")
     _, synthesis = run(three, batches(20))
-    (predicted,) = three.predicted_errors([20])
+    (predicted,) = three.expected_errors([20])
     assert synthesis.total_error / 2 < predicted.total < synthesis.total_error * 2
 
 
@@ -398,7 +398,7 @@ def test_an_offline_mechanism_that_does_not_tell_its_noise():
     plan = Baseline(PAIRS, Silent()).calibrate(epsilon="1")
     state, synthesis = run(plan, batches(2))
     assert synthesis.total_error is None
-    assert plan.predicted_errors([1]) is None
+    assert plan.expected_errors([1]) is None
     assert plan.unpack_state(plan.pack_state(state)).variance is None
 
 

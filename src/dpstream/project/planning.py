@@ -5,7 +5,6 @@ Reads no data. All numbers are one standard error, of measured sums, from the la
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from bisect import bisect_left
@@ -525,7 +524,7 @@ def _predicted_errors(
     steps: tuple[int, ...] = _LEDGER_STEPS
     if plan.horizon is not None:
         steps = tuple(sorted({1, *(-(-plan.horizon * i // 4) for i in range(1, 5))}))
-    predicted = plan.predicted_errors(steps)
+    predicted = plan.expected_errors(steps)
     if predicted is None:
         return None
     words = told.predicted
@@ -535,7 +534,9 @@ def _predicted_errors(
         error = base["total_standard_error"]
         predicted = tuple(replace(one, total=_together(error, one.total)) for one in predicted)
         words += f" {_SUM_OF_BASE}"
-    return {"steps": [dataclasses.asdict(one) for one in predicted], "unit": "records", "words": words}
+    names = ("step", "every_step", "even_share", "measurements", "total")
+    rows = [{name: getattr(error, name) for name in names} for error in predicted]
+    return {"steps": rows, "unit": "records", "words": words}
 
 
 _SUM_OF_BASE = (

@@ -61,7 +61,6 @@ from dpstream.core.contracts.releases import (
 )
 from dpstream.core.contracts.stream_plan import (
     Part,
-    PredictedError,
     StartTable,
     StreamPlan,
     StreamRecipe,
@@ -116,7 +115,6 @@ __all__ = [
     "Part",
     "PeopleEstimate",
     "PlacedRecords",
-    "PredictedError",
     "PresentRecords",
     "PresentShards",
     "PrintedTable",

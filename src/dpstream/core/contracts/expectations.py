@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from dpstream.core.errors import ConfigError, HorizonError
+from dpstream.core.schema.domain import Clique, Domain
 
 #: By which share the number of records that come differs from one step to the next, where nobody says
 #: (docs/theory/pooled.md: .2 to .5 in months of real streams).
@@ -70,10 +71,15 @@ class ExpectedErrors:
 
     Attributes:
         step: which step.
-        size: expected number of records then.
-        total: of the number of records; None where it is not predicted.
+        size: expected number of records then; 0 where nobody guesses it.
+        total: of the number of records, where all marginals take turns; 0 where the owner declared it public, None
+            where it is not predicted.
         marginals: of marginals that are measured whatever the records are. Of all others nothing is predicted.
         at_most: whether these are bounds, which may be many times too large.
+        every_step: one cell of a marginal that is measured at every step; None where the plan cannot say.
+        even_share: one cell of a marginal's running sum where all marginals take turns. Only the noise of what was
+            measured: what a model books for the other steps is not in it.
+        measurements: how many measurements that even share is by then (at least 1).
     """
 
     step: int
@@ -81,6 +87,9 @@ class ExpectedErrors:
     total: float | None
     marginals: tuple[MarginalError, ...] = ()
     at_most: bool = False
+    every_step: float | None = None
+    even_share: float | None = None
+    measurements: int = 1
 
     def of(self, columns: Iterable[str]) -> MarginalError | None:
         """The error of one marginal; None where it is not predicted."""
@@ -103,6 +112,25 @@ def with_columns(marginals: Iterable[MarginalError], sizes: dict[str, int]) -> t
         if name not in alone and sums:
             found.append(MarginalError((name,), cells, min(sums)))
     return (*found, *known)
+
+
+def with_table(
+    errors: Iterable[ExpectedErrors],
+    domain: Domain,
+    cliques: Sequence[Clique],
+    expected: ExpectedTable | None,
+) -> tuple[ExpectedErrors, ...]:
+    """The same for a table of a guessed size, with the marginals that are measured at every step, and their columns."""
+    sizes, found = dict(zip(domain.names, domain.sizes, strict=True)), []
+    for error in errors:
+        cells = [
+            MarginalError(tuple(domain.names[i] for i in clique), domain.cells(clique), error.every_step)
+            for clique in cliques
+            if error.every_step is not None
+        ]
+        size = 0.0 if expected is None else expected.size_at(error.step)
+        found.append(replace(error, size=size, marginals=with_columns(cells, sizes)))
+    return tuple(found)
 
 
 def check_steps(steps: Sequence[int], horizon: int | None) -> tuple[int, ...]:

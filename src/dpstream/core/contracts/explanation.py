@@ -62,7 +62,7 @@ class Explanation:
         size: about the marginals of a workload: ``marginals``, ``cells`` and ``largest_marginal``; where the plan can
             tell, what a step needs for them, about: ``step_bytes`` and ``step_seconds`` (of CPU).
         growth: how the state grows, after "10 kB at the start, ".
-        predicted: what the numbers of ``predicted_errors`` are.
+        predicted: what the numbers of ``expected_errors`` without a table are.
         predicted_note: the same in one sentence, below their table.
     """
 

@@ -179,13 +179,11 @@ class Nested:
     Attributes:
         kind: the dataclass whose fields are its options.
         make: makes the value, where calling ``kind`` with its options does not.
-        without: fields that are no options here.
         refuses: keys of other choices, with what is wrong about them here and what is allowed.
     """
 
     kind: type[Any]
     make: Reader | None = None
-    without: tuple[str, ...] = ()
     refuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -217,7 +215,7 @@ class Option:
     key: str | None = None
     words: tuple[str, ...] = ()
     one_of: Mapping[str, Nested] = field(default_factory=dict)
-    part: Nested | None = None
+    part: type[Any] | None = None
     placed: bool = False
     read: Reader | None = None
     fragment: Mapping[str, Any] | None = None
@@ -288,19 +286,19 @@ def hints_of(kind: type[Any]) -> Mapping[str, Any]:
     return _hints[kind]
 
 
-def _declared(kind: type[Any], label: str = "", without: tuple[str, ...] = ()) -> Iterator[_Declared]:
+def _declared(kind: type[Any], label: str = "") -> Iterator[_Declared]:
     """All options of a recipe, and of the recipes that its options name."""
     hints = hints_of(kind)
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
-        if chosen is None or item.name in without:
+        if chosen is None:
             continue
         if chosen.part is not None:
-            yield from _declared(chosen.part.kind, label, chosen.part.without)
+            yield from _declared(chosen.part, label)
             continue
         yield _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, label)
         for position, (word, nested) in enumerate(chosen.one_of.items()):
-            yield from _declared(nested.kind, word if position else label, nested.without)
+            yield from _declared(nested.kind, word if position else label)
 
 
 def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key, ...]:
@@ -351,20 +349,18 @@ def build(
     given: RecipeContext,
     earlier: Mapping[str, Any] | None = None,
     *,
-    without: tuple[str, ...] = (),
     place: str | None = None,
 ) -> Any:
     """Make a recipe: its options come from the section, its other fields (``schema``, ``domain``, ...) from ``given``.
 
     Args:
         earlier: options that were read before it.
-        without: fields that are no options here.
         place: of its errors; the section's as a rule.
 
     Errors:
         ConfigError: an option that is unusable; and what the recipe itself refuses.
     """
-    values = read_fields(section, kind, given, earlier, without=without)
+    values = read_fields(section, kind, given, earlier)
     for item in fields(kind):
         if "option" not in item.metadata and hasattr(given, item.name):
             values[item.name] = getattr(given, item.name)
@@ -377,14 +373,12 @@ def read_fields(
     kind: type[Any],
     given: RecipeContext,
     earlier: Mapping[str, Any] | None = None,
-    *,
-    without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Read the options of a recipe, by the names of its fields; arguments and errors as of ``build``."""
     hints, values = hints_of(kind), dict[str, Any]()
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
-        if chosen is not None and item.name not in without:
+        if chosen is not None:
             one = _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, "")
             values[item.name] = _read(section, one, given, {**(earlier or {}), **values})
     return values
@@ -393,7 +387,7 @@ def read_fields(
 def _read(section: SectionReader, one: _Declared, given: RecipeContext, earlier: Mapping[str, Any]) -> Any:
     chosen, key = one.option, one.key
     if chosen.part is not None:
-        return build(section, chosen.part.kind, given, earlier, without=chosen.part.without)
+        return build(section, chosen.part, given, earlier)
     if chosen.one_of:
         return _read_choice(section, one, given, earlier)
     if chosen.read is not None:
@@ -427,10 +421,7 @@ def _read_choice(
     first = next(iter(recipes))
     word = section.choice(key, tuple(recipes), first)
     section.variant = section.variant if word == first else word
-    own = {
-        name: {use.key for use in _declared(nested.kind, "", nested.without)}
-        for name, nested in recipes.items()
-    }
+    own = {name: {use.key for use in _declared(nested.kind)} for name, nested in recipes.items()}
     for name, keys in own.items():
         for other in sorted(keys - own[word]):
             if section.has(other):
@@ -440,7 +431,7 @@ def _read_choice(
     if nested.make is not None:
         return nested.make(section, given, earlier)
     place = section.place(key) if one.option.placed else None
-    return build(section, nested.kind, given, earlier, without=nested.without, place=place)
+    return build(section, nested.kind, given, earlier, place=place)
 
 
 # For messages.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts.asking import AskedPlan
 from dpstream.core.contracts.batches import BatchReads, PrivateBatch
-from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError, with_columns
+from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
 from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
@@ -47,28 +47,6 @@ class Part:
     def total(self) -> Fraction:
         """What the part costs one unit of protection over the whole stream."""
         return self.budget.amount * self.times
-
-
-@dataclass(frozen=True)
-class PredictedError:
-    """Standard errors, in records, that a plan predicts for one step before any data is read.
-
-    Attributes:
-        step: which step.
-        every_step: one cell of a marginal that is measured at every step.
-        even_share: one cell of a marginal's running sum where all marginals take turns. Only the noise of
-            what was measured: what a model books for the other steps is not in it.
-        measurements: how many measurements that even share is by then (at least 1).
-        total: the number of records, where all marginals take turns; 0 where the owner declared it public.
-
-    None where the plan cannot say.
-    """
-
-    step: int
-    every_step: float | None
-    even_share: float | None
-    measurements: int
-    total: float | None
 
 
 class StartTable(Protocol):
@@ -190,48 +168,25 @@ class StreamPlan(ABC):
         """The plan, where its stream answers questions between its steps."""
         return None
 
-    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
-        """Standard errors at some steps (1, 2, ...), before any data is read; None where nothing can be said.
-
-        Errors:
-            HorizonError: a step beyond the horizon. ConfigError: no number of a step.
-        """
-        return None
-
-    def always_measured(self) -> Sequence[Clique]:
-        """The marginals that are measured at every step, whatever the records are (see ``predicted_errors``)."""
-        return ()
-
     def asked_cliques(self) -> Sequence[Clique]:
         """The cliques that ``step`` counts, where they are known before. An engine that keeps its records elsewhere
         counts them while it reads the records; every other clique costs it another pass."""
         return ()
 
     def expected_errors(
-        self, steps: Sequence[int], expected: ExpectedTable
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...] | None:
-        """Standard errors at some steps for a table of a guessed size; None where nothing can be said.
+        """Standard errors at some steps (1, 2, ...), before any data is read; None where nothing can be said.
 
         Of measured sums, from noise alone: a released table may be wrong by what its model adds to them.
+
+        Args:
+            expected: a table of a guessed size; None: what can be said without one.
 
         Errors:
             HorizonError: a step beyond the horizon. ConfigError: no number of a step.
         """
-        predicted = self.predicted_errors(steps)
-        if predicted is None:
-            return None
-        names, domain = self.domain.names, self.domain
-        sizes = dict(zip(names, domain.sizes, strict=True))
-        found = []
-        for one in predicted:
-            own = [
-                MarginalError(tuple(names[i] for i in clique), domain.cells(clique), one.every_step)
-                for clique in self.always_measured()
-                if one.every_step is not None
-            ]
-            size = expected.size_at(one.step)
-            found.append(ExpectedErrors(one.step, size, one.total, with_columns(own, sizes)))
-        return tuple(found)
+        return None
 
     def explain(self) -> Explanation:
         """What texts say about the plan before any data are read. Mechanisms override it where they can say more."""

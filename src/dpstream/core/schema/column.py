@@ -20,8 +20,7 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import AnyCodes
 from dpstream.core.schema.domain import Codes
 
-#: ``exact``: values as drawn, with all their digits, as ``value`` was before releases had labels.
-Style = Literal["value", "exact", "label"]
+Style = Literal["value", "label"]
 
 #: Most codes a column may have: a pair of larger columns would pass 2**32 cells, beyond any workload.
 MAX_CODES = 65535
@@ -374,10 +373,9 @@ class Column(ABC):
         self._require_known(codes)
         if style == "label":
             return pa.array(self.labels(), pa.string()).take(pa.array(codes, pa.int32()))
-        if style not in ("value", "exact"):
-            raise DataError(f"unknown style {style!r}", where="decode", allowed="value, exact, label")
-        values = self._decode_values(codes.astype(np.int32, copy=False), generator)
-        return self._shortened(values, codes) if style == "value" else values
+        if style != "value":
+            raise DataError(f"unknown style {style!r}", where="decode", allowed="value, label")
+        return self._shortened(self._decode_values(codes.astype(np.int32, copy=False), generator), codes)
 
     def _require_known(self, codes: Codes) -> None:
         if codes.size and (codes.min() < 0 or codes.max() >= self.size):

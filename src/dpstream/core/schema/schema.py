@@ -51,8 +51,6 @@ class Schema:
     ignore: tuple[str, ...] = ()
     null_values: tuple[str, ...] = ("",)
     confirmed: bool = field(default=True, compare=False)
-    #: Whether drawn real numbers keep all their digits, as those of releases without labels did.
-    exact: bool = field(default=False, compare=False, repr=False)
     constraints: Constraints | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -279,7 +277,6 @@ class Schema:
                 allowed=f"integers [n, {len(self.columns)}]",
             )
         generator = np.random.default_rng(seed)
-        style = "exact" if self.exact and style == "value" else style
         arrays = []
         for column, own in zip(self.released_columns, self._released_codes(codes), strict=True):
             if dictionaries and isinstance(column, Categorical) and not column.is_numeric:

@@ -22,7 +22,6 @@ from dpstream.core.contracts import (
     Option,
     Packed,
     Part,
-    PredictedError,
     PresentRecords,
     PrivateBatch,
     PublicPrior,
@@ -54,7 +53,6 @@ from dpstream.families.census.census_report import (
     CensusReport,
     expected_errors,
     explain_census,
-    predicted_errors,
 )
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import (
@@ -347,12 +345,11 @@ class CensusPlan(StreamPlan):
         prior = self.recipe.prior
         return own if prior is None else replace(own, further=(*own.further, prior.describe()))
 
-    def predicted_errors(self, steps: Any) -> tuple[PredictedError, ...] | None:
-        """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``."""
-        return predicted_errors(self.terms, steps)
-
-    def expected_errors(self, steps: Any, expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
-        """Of the number of records, with what came and left since the last census; of the columns as counted then."""
+    def expected_errors(
+        self, steps: Any, expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...]:
+        """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``. With a
+        table: with what came and left since the last census; and of the columns as counted then."""
         return expected_errors(self.terms, steps, expected)
 
     def options(self) -> dict[str, Any]:

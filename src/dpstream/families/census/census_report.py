@@ -18,11 +18,10 @@ from dpstream.core.contracts import (
     Explanation,
     MarginalError,
     Part,
-    PredictedError,
     PrintedTable,
 )
+from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
-from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import estimate_total
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
@@ -88,50 +87,44 @@ def _cell_variances(plan: AIMPlan) -> list[tuple[Clique, float]]:
     return [(clique, variance) for clique in cliques]
 
 
-def predicted_errors(plan: CensusTerms, steps: Sequence[int]) -> tuple[PredictedError, ...]:
+def counted_deviations(plan: CensusTerms, steps: Sequence[int]) -> list[float]:
     """Standard errors of the number of records as the last census up to each step counted it, at most.
 
     Errors:
         HorizonError: a step beyond the horizon. ConfigError: no number of a step.
     """
-    for step in steps:
-        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
-            raise ConfigError(f"{step!r} is no step", where="steps", allowed="1 or more")
-        if plan.horizon is not None and step > plan.horizon:
-            raise HorizonError(
-                f"step {step} is beyond the plan", where="steps", allowed=f"1 to {plan.horizon}"
-            )
-    _count_on(plan, max(steps, default=0))
-    return tuple(PredictedError(step, None, None, 1, math.sqrt(_variances(plan, step)[0])) for step in steps)
+    asked = check_steps(steps, plan.horizon)
+    _count_on(plan, max(asked, default=0))
+    return [math.sqrt(_variances(plan, step)[0]) for step in asked]
 
 
 def expected_errors(
-    plan: CensusTerms, steps: Sequence[int], expected: ExpectedTable
+    plan: CensusTerms, steps: Sequence[int], expected: ExpectedTable | None
 ) -> tuple[ExpectedErrors, ...]:
     """Of the number of records at each step, with those who came and left since the last census; of a cell of every
-    column as that census counted it, at most.
+    column as that census counted it, at most. Without a table: of the number of records as it was counted.
 
     Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
     """
-    domain, totals = plan.workload.domain, predicted_errors(plan, steps)
+    counted = zip(steps, counted_deviations(plan, steps), strict=True)
+    if expected is None:
+        return tuple(ExpectedErrors(step, 0.0, total) for step, total in counted)
+    domain = plan.workload.domain
     return tuple(
         ExpectedErrors(
-            one.step,
-            expected.size_at(one.step),
-            math.hypot(one.total or 0.0, math.sqrt(_uncounted(plan, one.step, expected))),
+            step,
+            expected.size_at(step),
+            math.hypot(total, math.sqrt(_uncounted(plan, step, expected))),
             tuple(
                 MarginalError((name,), cells, math.sqrt(variance))
                 for name, cells, variance in zip(
-                    domain.names,
-                    domain.sizes,
-                    _variances(plan, one.step)[1:].tolist(),
-                    strict=True,
+                    domain.names, domain.sizes, _variances(plan, step)[1:].tolist(), strict=True
                 )
                 if math.isfinite(variance)
             ),
             at_most=True,
         )
-        for one in totals
+        for step, total in counted
     )
 
 
@@ -482,7 +475,7 @@ def _shown_censuses(plan: CensusTerms) -> list[Mapping[str, Any]]:
     )
     until = min(until, _FARTHEST if horizon is None else horizon)
     found, last, seen = list[Mapping[str, Any]](), list[int](), set[int]()
-    predicted = predicted_errors(plan, range(1, until + 1))
+    predicted = counted_deviations(plan, range(1, until + 1))
     for step, level in schedule.censuses(1, until):
         if len(found) < _SHOWN or (level not in seen and level < levels):
             found.append({
@@ -490,7 +483,7 @@ def _shown_censuses(plan: CensusTerms) -> list[Mapping[str, Any]]:
                 "level": level,
                 "after": last_of(last, level),
                 "cell": column_deviation(plan.run_of(level)),
-                "total": predicted[step - 1].total,
+                "total": predicted[step - 1],
             })  # fmt: skip
         seen.add(level)
         last = with_census(last, level, step)

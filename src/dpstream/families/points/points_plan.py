@@ -297,11 +297,15 @@ class PointsPlan(StreamPlan):
             f"twice as late for each further depth, up to depth {self.space.depth}; before, releases are uniform"
         )
 
-    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...] | None:
         """The number of points is public; of coordinates, the halves into which their first cuts divide them.
 
         As of the last finished level. With categories, whose cells come first, nothing is predicted of coordinates.
         """
+        if expected is None:
+            return None
         names = () if any(self.space.categorical) else self.coordinates
         found = []
         for step in check_steps(steps, self.horizon):

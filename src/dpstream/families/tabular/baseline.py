@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    ExpectedErrors,
+    ExpectedTable,
     Explanation,
     Nested,
     NoisyCounts,
     Packed,
     Part,
-    PredictedError,
     PrivateBatch,
     Recipe,
     StartTable,
@@ -26,7 +27,7 @@ from dpstream.core.contracts import (
     check_words,
     option,
 )
-from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.contracts.expectations import check_steps, with_table
 from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
@@ -221,33 +222,27 @@ class BaselinePlan(StreamPlan):
         state.models[part] = model
         return model
 
-    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
-        """See ``StreamPlan.predicted_errors``: of sums of what independent runs measure, not of their models."""
-        asked = check_steps(steps, self.horizon)
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...] | None:
+        """See ``StreamPlan.expected_errors``: of sums of what independent runs measure, not of their models."""
+        asked, cliques = check_steps(steps, self.horizon), self.recipe.workload.cliques
         if not isinstance(self.offline, MWEMPGMPlan):
             return None
         sides = 2 if self.recipe.deletions else 1
         cell, total = self.offline.cell_variance * sides, self.offline.total_variance() * sides
-        share = self.offline.k / len(self.recipe.workload.cliques)
-
-        def deviation(variance: float, runs: int) -> float:
-            return math.sqrt(variance * runs)
-
-        turns = {step: max(1, round(step * share)) for step in asked}
-        return tuple(
-            PredictedError(s, deviation(cell, s), deviation(cell, turns[s]), turns[s], deviation(total, s))
-            for s in asked
-        )
+        errors = []
+        for step in asked:
+            turns = max(1, round(step * self.offline.k / len(cliques)))
+            every, even, whole = (math.sqrt(v * n) for v, n in ((cell, step), (cell, turns), (total, step)))
+            errors.append(
+                ExpectedErrors(step, 0.0, whole, every_step=every, even_share=even, measurements=turns)
+            )
+        return with_table(errors, self.domain, cliques if self.offline.k >= len(cliques) else (), expected)
 
     def asked_cliques(self) -> Sequence[Clique]:
         """Those of the offline mechanism."""
         return self.offline.counted
-
-    def always_measured(self) -> Sequence[Clique]:
-        """All marginals, where a run measures each of them."""
-        cliques = self.recipe.workload.cliques
-        whole = isinstance(self.offline, MWEMPGMPlan) and self.offline.k >= len(cliques)
-        return cliques if whole else ()
 
     def pack_state(self, state: BaselineState) -> Packed:
         """The table, what is owed, and the last models."""

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
     Events,
+    ExpectedErrors,
+    ExpectedTable,
     NoisyCounts,
     Packed,
     Part,
-    PredictedError,
     PrivateBatch,
     Recipe,
     StartTable,
@@ -29,7 +30,7 @@ from dpstream.core.contracts import (
     option,
     pack_fields,
 )
-from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.contracts.expectations import check_steps, with_table
 from dpstream.core.contracts.explanation import Explanation, with_measurements
 from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
 from dpstream.core.counters.cell_law import cell_law, gain_law
@@ -490,9 +491,11 @@ class DPStabsPlan(StreamPlan):
         known = [variance for variance in variances if variance is not None]
         return math.sqrt(sum(known)) if len(known) == len(variances) else None
 
-    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...]:
-        """See ``StreamPlan.predicted_errors``; a total's step by step prediction takes a second at most."""
-        return predict(
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...]:
+        """See ``StreamPlan.expected_errors``; a total's step by step prediction takes a second at most."""
+        errors = predict(
             self.counter,
             self.cells.sizes,
             self.recipe.rounds,
@@ -502,14 +505,12 @@ class DPStabsPlan(StreamPlan):
             total_is_public=self.unit.relation == "replace",
             fits=self._fits,
         )
+        always = () if self.selector is not None else self.cells.cliques
+        return with_table(errors, self.domain, always, expected)
 
     def asked_cliques(self) -> Sequence[Clique]:
         """All of the workload."""
         return self.cells.cliques
-
-    def always_measured(self) -> Sequence[Clique]:
-        """All marginals, where none is selected."""
-        return () if self.selector is not None else self.cells.cliques
 
     def _fits(self, chosen: Sequence[int]) -> bool:
         """Whether one model may hold all these marginals: else a step that begins with some of them ends early."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import UNPACKED, Packed, PredictedError, StartTable, unpack_fields
+from dpstream.core.contracts import UNPACKED, ExpectedErrors, Packed, StartTable, unpack_fields
 from dpstream.core.counters import CalibratedCounter, CounterState
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import StoreDamagedError
@@ -138,8 +138,8 @@ def predict(
     *,
     total_is_public: bool,
     fits: Callable[[Sequence[int]], bool],
-) -> tuple[PredictedError, ...]:
-    """The errors of DP-STabS at some steps (see ``PredictedError``); ``sides`` are equal and independent."""
+) -> tuple[ExpectedErrors, ...]:
+    """The errors of DP-STabS at some steps (see ``ExpectedErrors``); ``sides`` are equal and independent."""
     totals = total_in_turns(counter, sizes, rounds, steps, gain_variance, fits)
     if total_is_public:
         totals = dict.fromkeys(steps, 0.0)
@@ -151,8 +151,9 @@ def predict(
     for step in steps:
         turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
         every, even = deviation(counter.variance(step)), deviation(counter.variance(turns))
+        known = None if total is None else deviation(total)
         predicted.append(
-            PredictedError(step, every, even, turns, None if total is None else deviation(total))
+            ExpectedErrors(step, 0.0, known, every_step=every, even_share=even, measurements=turns)
         )
     return tuple(predicted)
 

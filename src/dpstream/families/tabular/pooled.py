@@ -516,10 +516,12 @@ class PooledPlan(StreamPlan):
         first = self.recipe.first_records or 0
         return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first, self._holds)
 
-    def expected_errors(self, steps: Sequence[int], expected: ExpectedTable) -> tuple[ExpectedErrors, ...]:
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...] | None:
         """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting; of the
         number of records, with what came since."""
-        return self._prediction.errors(steps, self.horizon, expected)
+        return None if expected is None else self._prediction.errors(steps, self.horizon, expected)
 
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""

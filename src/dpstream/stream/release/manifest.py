@@ -317,10 +317,8 @@ def label_of(
     }
 
 
-def labelled(table: Any, label: Label | None) -> Any:
-    """The table with its label in the metadata, where there is one."""
-    if label is None:
-        return table
+def labelled(table: Any, label: Label) -> Any:
+    """The table with its label in the metadata."""
     text = json.dumps(label, sort_keys=True, ensure_ascii=False).encode()
     return table.replace_schema_metadata({**(table.schema.metadata or {}), LABEL: text})
 

@@ -302,7 +302,7 @@ class RemadeFiles:
                 allowed="the partition from a copy of the table; or dpstream withdraw, which tells readers that it is "
                 "gone",
             )
-        label = facts.get("label")
+        label = facts["label"]
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
         return drawing(synthesis, self._schema, rows, seed, facts.get(DRAWN), label)
 
@@ -327,7 +327,7 @@ class RemadeFiles:
                 allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
                 "may have dropped what it followed from)",
             )
-        return self._sink.render(labelled(table, facts.get("label")))
+        return self._sink.render(labelled(table, facts["label"]))
 
     def _make(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -338,7 +338,7 @@ class RemadeFiles:
         synthesis = self._synthesis_of(step)
         self._step, self._files, self._table = step, {}, None
         if synthesis is not None:
-            rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
+            rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts["label"]
             schema = self._schema
             if self._sink.draws_tables:
                 self._files = {DRAWN_TABLE: drawn_table(step, rows, seed, facts.get(DRAWN))}
@@ -362,7 +362,7 @@ class RemadeFiles:
             self._step += 1
             self._advance(self._step)
         if self._records is None and step == self._store.last_step and self._last is not None:
-            label = json.loads(self._manifest(step)).get("label")
+            label = json.loads(self._manifest(step))["label"]
             self._files = self._sink.render(labelled(self._last.with_ids, label))
 
     def _advance(self, step: int) -> None:
@@ -374,7 +374,7 @@ class RemadeFiles:
         if after is None or told.get("kind") != "persistent":
             return
         before = records_before(records, self._synthesis_of, step)
-        rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
+        rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts["label"]
         schema, may_change = self._schema, told.get("may_change", ())
         made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
         if before is None and content_sha256(made.records.with_ids) != told["content_sha256"]:

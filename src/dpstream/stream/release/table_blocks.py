@@ -54,7 +54,7 @@ def whole_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int, size
 
 
 def drawing(
-    synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int | None, label: Label | None
+    synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int | None, label: Label
 ) -> Drawing:
     """A table that a sink draws itself. In blocks of ``size`` rows; None: it is drawn at once."""
     arrow = labelled(schema.arrow_schema().empty_table(), label).schema

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PredictedError
+from dpstream.core.contracts import ExpectedErrors
 from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
@@ -460,8 +460,8 @@ def errors_section(run: ReportedRun, charts: Charts) -> Html:
     )
 
 
-def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
-    return None if run.config is None else run.config.plan().predicted_errors(steps)
+def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
+    return None if run.config is None else run.config.plan().expected_errors(steps)
 
 
 def _simulated_cells(run: ReportedRun) -> Html | None:
