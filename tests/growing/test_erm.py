@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError, SchemaError
 from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
@@ -318,8 +318,9 @@ def test_classifiers_tell_classes_apart_and_survive_packing() -> None:
     assert correct > 0.62
     chances = 1 / (1 + np.exp(-scores))
     assert abs(chances.mean() - codes[:, 1].mean()) < 0.05
-    packed = made.pack()
-    again = LinearClassifier.unpack(Packed(json.loads(json.dumps(packed.meta)), packed.arrays))
+    packed = pack_fields(made)
+    stored = Packed(json.loads(json.dumps(packed.meta)), packed.arrays)
+    again = unpack_fields(LinearClassifier, stored, features=FEATURES, loss=made.loss)
     assert (again.coefficients == made.coefficients).all()
     assert again.features == made.features
     assert again.as_dict() == made.as_dict()

@@ -299,7 +299,7 @@ def test_a_state_that_contradicts_itself_is_refused() -> None:
     state = plan.start()
     plan.step(state, batch(12), Randomness.seeded(1))
     packed = plan.pack_state(state)
-    wrong = {**packed.arrays, "count/0": packed.arrays["count/0"] + 1}
+    wrong = {**packed.arrays, "state/counts": packed.arrays["state/counts"] + 1}
     with pytest.raises(StoreDamagedError, match="do not fit each other"):
         plan.unpack_state(Packed(packed.meta, wrong))
 

@@ -7,7 +7,6 @@ from dpstream.families.growing.blackbox import (
     Database,
     LinearQuery,
     PowerLaw,
-    Released,
     ReleasedTable,
 )
 from dpstream.families.growing.boxes import MWEM, MWEMPGMBox, OwnMechanism, SmallDB
@@ -41,7 +40,6 @@ __all__ = [
     "PMWGPlan",
     "PowerLaw",
     "QueryAnswer",
-    "Released",
     "ReleasedTable",
     "Schedule",
     "ScheduledRun",

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
@@ -117,16 +117,8 @@ class LinearQuery:
         object.__setattr__(self, "weights", weights)
 
 
-class Released(Protocol):
-    """What one run gives; public."""
-
-    def pack(self) -> Packed:
-        """Arrays and JSON from which the black box's ``unpack`` gives an equal object."""
-        ...
-
-
 @runtime_checkable
-class ReleasedTable(Released, Protocol):
+class ReleasedTable(Protocol):
     """A released distribution over records: it answers every linear query, and records can be drawn from it."""
 
     @property
@@ -141,7 +133,8 @@ class ReleasedTable(Released, Protocol):
         ...
 
 
-Release = TypeVar("Release", bound=Released, covariant=True)
+#: What one run gives, public: a dataclass that ``pack_fields`` takes apart.
+Release = TypeVar("Release", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -225,10 +218,6 @@ class BlackBox(ABC, Generic[Release]):
         """How many numbers a run measures and tells, at least and at most; None where it tells none."""
         return None
 
-    @abstractmethod
-    def unpack(self, packed: Packed) -> Release:
-        """The inverse of ``Release.pack``."""
-
 
 def answer(table: ReleasedTable, query: LinearQuery) -> float:
     """``<f, y>``: a share of the records.
@@ -263,17 +252,12 @@ class ModelTable:
         """See ``ReleasedTable.sample``."""
         return self.model.sample(rows, seed)
 
-    def pack(self) -> Packed:
-        """See ``Released.pack``."""
-        packed = self.model.pack()
-        return Packed({"kind": "model", "model": packed.meta}, packed.arrays)
-
 
 @dataclass(frozen=True)
 class WeightsTable:
     """A probability for every cell of the universe, in C order of the columns."""
 
-    domain: Domain
+    domain: Domain = field(metadata=UNPACKED)
     weights: NDArray[np.float64]
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
@@ -290,16 +274,12 @@ class WeightsTable:
         cells = np.minimum(np.searchsorted(steps, places, side="right"), len(steps) - 1)
         return np.column_stack(np.unravel_index(cells, self.domain.sizes)).astype(np.int32)
 
-    def pack(self) -> Packed:
-        """See ``Released.pack``."""
-        return Packed({"kind": "weights", **_columns(self.domain)}, {"weights": self.weights})
-
 
 @dataclass(frozen=True)
 class RowsTable:
     """Records as codes, shape (records, columns), each as likely as the others."""
 
-    domain: Domain
+    domain: Domain = field(metadata=UNPACKED)
     codes: NDArray[np.int32]
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
@@ -314,24 +294,5 @@ class RowsTable:
         drawn: NDArray[np.int32] = self.codes[generator.permutation(np.concatenate([whole, rest]))]
         return drawn
 
-    def pack(self) -> Packed:
-        """See ``Released.pack``."""
-        return Packed({"kind": "rows", **_columns(self.domain)}, {"codes": self.codes})
-
 
 AnyTable = ModelTable | WeightsTable | RowsTable
-
-
-def unpack_table(packed: Packed) -> AnyTable:
-    """The inverse of ``pack``, whichever kind it was."""
-    meta = packed.meta
-    if meta["kind"] == "model":
-        return ModelTable(Model.unpack(Packed(meta["model"], packed.arrays)))
-    domain = Domain(tuple(meta["names"]), tuple(meta["sizes"]))
-    if meta["kind"] == "weights":
-        return WeightsTable(domain, packed.arrays["weights"])
-    return RowsTable(domain, packed.arrays["codes"])
-
-
-def _columns(domain: Domain) -> dict[str, Any]:
-    return {"names": list(domain.names), "sizes": list(domain.sizes)}

@@ -16,7 +16,6 @@ from dpstream.core.contracts import (
     BatchBase,
     Events,
     Option,
-    Packed,
     RecipeContext,
     SectionReader,
     check_whole,
@@ -41,7 +40,6 @@ from dpstream.families.growing.blackbox import (
     PowerLaw,
     RowsTable,
     WeightsTable,
-    unpack_table,
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
@@ -108,12 +106,6 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     def numbers(self) -> tuple[int, int]:
         """See ``BlackBox.numbers``; which budget plays no role."""
         return self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace")).numbers()
-
-    def unpack(self, packed: Packed) -> ModelTable:
-        """See ``BlackBox.unpack``."""
-        table = unpack_table(packed)
-        assert isinstance(table, ModelTable)
-        return table
 
 
 @dataclass(frozen=True)
@@ -253,12 +245,6 @@ class MWEM(BlackBox[WeightsTable]):
     def _selector(self, budget: Budget) -> Selector:
         """What makes the choices; audits put one there that follows a script."""
         return Selector(budget)
-
-    def unpack(self, packed: Packed) -> WeightsTable:
-        """See ``BlackBox.unpack``."""
-        table = unpack_table(packed)
-        assert isinstance(table, WeightsTable)
-        return table
 
 
 class _Weights:
@@ -492,12 +478,6 @@ class SmallDB(BlackBox[RowsTable]):
             parts.append(place[:, None] == np.arange(domain.cells(clique)))
         return np.concatenate(parts, axis=1).astype(np.int64)
 
-    def unpack(self, packed: Packed) -> RowsTable:
-        """See ``BlackBox.unpack``."""
-        table = unpack_table(packed)
-        assert isinstance(table, RowsTable)
-        return table
-
     def _check(self, size: int) -> None:
         # comb of absurd sizes would take long: with m records of N kinds there are at least m and N databases.
         least = max(self.universe, size)
@@ -593,10 +573,6 @@ class OwnMechanism(BlackBox[AnyTable]):
             ConfigError: the function returned something else than a table.
         """
         return _own_table(self.reads.domain, self.function(budget, data, randomness))
-
-    def unpack(self, packed: Packed) -> AnyTable:
-        """See ``BlackBox.unpack``."""
-        return unpack_table(packed)
 
 
 def _own_table(domain: Domain, values: NDArray[Any]) -> AnyTable:

@@ -12,11 +12,10 @@ docs/theory/erm.md.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, RecipeContext, SectionReader, located, option, read_fields
+from dpstream.core.contracts import UNPACKED, RecipeContext, SectionReader, located, option, read_fields
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -277,8 +276,8 @@ class LinearClassifier:
         lam: strength of the regularisation.
     """
 
-    features: FeatureMap
-    loss: LossName
+    features: FeatureMap = field(metadata=UNPACKED)
+    loss: LossName = field(metadata=UNPACKED)
     measured: Floats
     standard_error: float
     t: int
@@ -302,34 +301,6 @@ class LinearClassifier:
     def as_dict(self) -> dict[str, float]:
         """Every coefficient by the name of its feature."""
         return dict(zip(self.features.names(), self.coefficients.tolist(), strict=True))
-
-    def pack(self) -> Packed:
-        """Arrays and JSON."""
-        meta = {
-            "format": 1,
-            "features": asdict(self.features),
-            "loss": self.loss,
-            "standard_error": self.standard_error,
-            "t": self.t,
-            "lam": self.lam,
-        }
-        # Through JSON once: tuples become lists here and not only in the store.
-        return Packed(json.loads(json.dumps(meta)), {"measured": self.measured})
-
-    @classmethod
-    def unpack(cls, packed: Packed) -> LinearClassifier:
-        """The inverse of ``pack``."""
-        meta = packed.meta
-        given = meta["features"]
-        features = FeatureMap(
-            Domain(tuple(given["domain"]["names"]), tuple(given["domain"]["sizes"])),
-            given["target"],
-            given["positive"],
-            tuple(given["columns"]),
-            tuple((name, bins) for name, bins in given["numbers"]),
-        )
-        measured = np.asarray(packed.arrays["measured"], dtype=np.float64)
-        return cls(features, meta["loss"], measured, meta["standard_error"], meta["t"], meta["lam"])
 
 
 Ints = NDArray[np.integer[Any]]
@@ -735,10 +706,6 @@ class ERM(BlackBox[LinearClassifier]):
         return LinearClassifier(
             self.features, self.loss, noisy * run.step, run.standard_error, data.t, run.lam
         )
-
-    def unpack(self, packed: Packed) -> LinearClassifier:
-        """The inverse of ``LinearClassifier.pack``."""
-        return LinearClassifier.unpack(packed)
 
     def _best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
         """The minimum of ``smoothness * variance / 2 + lam radius^2 / 2`` with variance ``c / (lam t)^2``.

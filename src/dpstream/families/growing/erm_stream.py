@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpstream.core.contracts import Explanation, Packed, Synthesis
+from dpstream.core.contracts import Explanation, Packed, Synthesis, pack_fields, unpack_fields
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.erm import ERM, LinearClassifier, loss_by_name
@@ -77,7 +77,7 @@ class ClassifierSynthesis(Synthesis):
             "total_standard_error": 0.0,
             "records": self.t,
             "next_run_at": self.next_run,
-            "run": None if made is None else made.pack(),
+            "run": None if made is None else made.facts(),
         }
         if made is None or self.excess is None:
             return {**facts, "words": "Nothing yet: all coefficients are 0."}
@@ -98,24 +98,7 @@ class ClassifierSynthesis(Synthesis):
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
-        packed = self.classifier.pack()
-        made = None if self.made is None else self.made.pack()
-        meta = {
-            "classifier": packed.meta,
-            "t": self.t,
-            "made": made,
-            "excess": self.excess,
-            "next_run": self.next_run,
-        }
-        return Packed(meta, packed.arrays)
-
-    @classmethod
-    def unpack(cls, packed: Packed) -> ClassifierSynthesis:
-        """The inverse of ``pack``."""
-        meta = packed.meta
-        classifier = LinearClassifier.unpack(Packed(meta["classifier"], packed.arrays))
-        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
-        return cls(classifier, meta["t"], made, meta["excess"], meta["next_run"])
+        return pack_fields(self)
 
 
 @dataclass(frozen=True)
@@ -177,18 +160,20 @@ class ClassifierPlan(GrowingPlan):
 
     def unpack_synthesis(self, packed: Packed) -> ClassifierSynthesis:
         """The inverse of ``ClassifierSynthesis.pack``."""
-        return ClassifierSynthesis.unpack(packed)
+        return unpack_fields(ClassifierSynthesis, packed, **self._given)
 
     def _blank(self) -> LinearClassifier:
         features = self.erm.features
         return LinearClassifier(features, self.erm.loss, np.zeros(features.dimension), 0.0, 0, 1.0)
 
-    def _unpack(self, packed: Packed) -> LinearClassifier:
-        return LinearClassifier.unpack(packed)
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {"features": self.erm.features, "loss": self.erm.loss}
 
     def _synthesis(self, state: GrowingState) -> ClassifierSynthesis:
         following = self.schedule.time(state.done + 1)
         made, excess = state.made, None
         if made is not None:
             excess = self.promised_excess(self.schedule.run(*made.epochs, made.t))
+        assert isinstance(state.table, LinearClassifier)
         return ClassifierSynthesis(state.table, state.t, made, excess, max(following, state.t + 1))

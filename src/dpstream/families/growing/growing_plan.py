@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, takewhile
@@ -11,7 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import NoisyCounts, Packed, Part, PrivateBatch, StreamPlan, SyntheticTable
+from dpstream.core.contracts import (
+    UNPACKED,
+    NoisyCounts,
+    Packed,
+    Part,
+    PrivateBatch,
+    StreamPlan,
+    SyntheticTable,
+    pack_fields,
+    unpack_fields,
+)
 from dpstream.core.contracts.explanation import (
     COUNTS_UNKNOWN,
     Explanation,
@@ -33,8 +43,8 @@ from dpstream.families.growing.blackbox import (
     LinearQuery,
     ModelTable,
     answer,
-    unpack_table,
 )
+from dpstream.families.growing.erm import LinearClassifier
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
     Growth,
@@ -68,17 +78,10 @@ class LastRun:
     alpha: float | None
     beta: float
 
-    def pack(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """JSON-able and exact."""
         exact = {"cost": str(self.cost), "spent": str(self.spent), "epochs": list(self.epochs)}
         return {"number": self.number, "t": self.t, "alpha": self.alpha, "beta": self.beta, **exact}
-
-    @classmethod
-    def unpack(cls, meta: Mapping[str, Any]) -> LastRun:
-        """The inverse of ``pack``."""
-        first, last = meta["epochs"]
-        amounts = Fraction(meta["cost"]), Fraction(meta["spent"])
-        return cls(meta["number"], meta["t"], (first, last), *amounts, meta["alpha"], meta["beta"])
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class GrowingSynthesis(SyntheticTable):
     n: int
     next_run: int
     #: See ``Synthesis.noisy_counts``.
-    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False)
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False, metadata=UNPACKED)
     #: The number of records is public.
     total_error = 0.0
 
@@ -159,7 +162,7 @@ class GrowingSynthesis(SyntheticTable):
             )
             return {**facts, "words": words}
         made = self.made
-        return {**facts, "run": made.pack(), "words": f"{self._run_words(made)} {self._promise_words(made)}"}
+        return {**facts, "run": made.facts(), "words": f"{self._run_words(made)} {self._promise_words(made)}"}
 
     def _run_words(self, made: LastRun) -> str:
         if made.t == self.t:
@@ -181,21 +184,9 @@ class GrowingSynthesis(SyntheticTable):
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
-        packed = self.table.pack()
-        made = None if self.made is None else self.made.pack()
-        meta = {"table": packed.meta, "t": self.t, "made": made, "n": self.n, "next_run": self.next_run}
-        return Packed(meta, packed.arrays)
-
-    @classmethod
-    def unpack(cls, packed: Packed) -> GrowingSynthesis:
-        """The inverse of ``pack``."""
-        meta = packed.meta
-        table = unpack_table(Packed(meta["table"], packed.arrays))
-        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
-        return cls(table, meta["t"], made, meta["n"], meta["next_run"])
+        return pack_fields(self)
 
 
-_FORMAT = 1
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
 _LISTED_RUNS = 3
 #: Runs that an explanation shows where nobody asks for more, and at most where somebody does.
@@ -219,7 +210,7 @@ class GrowingState:
     counts: list[NDArray[np.int64]]
     done: int
     made: LastRun | None
-    table: Any
+    table: AnyTable | LinearClassifier
     step: int = 0
 
 
@@ -458,18 +449,7 @@ class GrowingPlan(StreamPlan):
 
     def pack_state(self, state: GrowingState) -> Packed:
         """The counts, and the last release."""
-        table = state.table.pack()
-        made = None if state.made is None else state.made.pack()
-        meta = {
-            "format": _FORMAT,
-            "t": state.t,
-            "step": state.step,
-            "done": state.done,
-            "made": made,
-            "table": table.meta,
-        }
-        counts = {f"count/{i}": values for i, values in enumerate(state.counts)}
-        return Packed(meta, {**counts, **{f"table/{name}": values for name, values in table.arrays.items()}})
+        return pack_fields(state)
 
     def unpack_state(self, packed: Packed) -> GrowingState:
         """The inverse of ``pack_state``.
@@ -477,26 +457,24 @@ class GrowingPlan(StreamPlan):
         Errors:
             StoreDamagedError: counts that do not fit each other, or the plan.
         """
-        meta, arrays = packed.meta, packed.arrays
-        fresh = self.start()
-        counts = [arrays[f"count/{i}"].copy() for i in range(len(fresh.counts))]
-        fits = all(
-            values.shape == zeros.shape and int(values.sum()) == meta["t"]
-            for values, zeros in zip(counts, fresh.counts, strict=True)
-        )
-        if not fits:
+        state = unpack_fields(GrowingState, packed, **self._given)
+        wanted = [zeros.shape for zeros in self.start().counts]
+        sums = [int(values.sum()) for values in state.counts]
+        if [values.shape for values in state.counts] != wanted or any(total != state.t for total in sums):
             raise StoreDamagedError("the stored counts do not fit each other", where="state")
-        own = {n.removeprefix("table/"): a for n, a in arrays.items() if n.startswith("table/")}
-        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
-        return GrowingState(
-            meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)), meta["step"]
-        )
+        return state
 
     def unpack_synthesis(self, packed: Packed) -> Any:
         """The inverse of ``GrowingSynthesis.pack``."""
-        return GrowingSynthesis.unpack(packed)
+        return unpack_fields(GrowingSynthesis, packed, **self._given)
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """What is not packed, because the plan knows it."""
+        return {"domain": self.domain}
 
     def _synthesis(self, state: GrowingState) -> Any:
+        assert not isinstance(state.table, LinearClassifier)
         following = self.schedule.time(state.done + 1)
         return GrowingSynthesis(
             state.table, state.t, state.made, self.schedule.n, max(following, state.t + 1)
@@ -505,10 +483,6 @@ class GrowingPlan(StreamPlan):
     def _blank(self) -> Any:
         """What is released before the first run."""
         return ModelTable(Model.uniform(self.domain, 1.0))
-
-    def _unpack(self, packed: Packed) -> Any:
-        """The inverse of the ``pack`` of what a run, or ``_blank``, gave."""
-        return unpack_table(packed)
 
     def _rule(self) -> str:
         schedule, amount = self.schedule, decimal_text(self.budget.amount)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    UNPACKED,
     CellEstimate,
     ExpectedErrors,
     ExpectedTable,
@@ -39,6 +40,7 @@ from dpstream.core.contracts import (
     marginal_query,
     option,
     shown,
+    unpack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
@@ -491,10 +493,7 @@ class CumulativePlan(PeoplePlan):
 
     def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
         """The inverse of ``CumulativeSynthesis.pack``."""
-        meta, arrays = packed.meta, packed.arrays
-        return self._synthesis(
-            meta["period"], arrays["history"], meta["people"], arrays["reached"], arrays["estimates"]
-        )
+        return unpack_fields(CumulativeSynthesis, packed, **self._given(Domain(self.columns.names, (2,))))
 
     def _synthesis(
         self,
@@ -608,7 +607,7 @@ class CumulativeSynthesis(PanelSynthesis):
         estimates: the counters' own estimates of the same.
     """
 
-    plan: CumulativePlan
+    plan: CumulativePlan = field(metadata=UNPACKED)
     reached: NDArray[np.int64]
     estimates: NDArray[np.int64]
 
@@ -695,9 +694,6 @@ class CumulativeSynthesis(PanelSynthesis):
             "answers": answers,
         }
         return self._accuracy(panel, bound)
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {"reached": self.reached, "estimates": self.estimates}
 
 
 _SHARE_NOTE = "; that of the share holds the noise of the number of people, too"

@@ -387,6 +387,10 @@ class PeoplePlan(StreamPlan):
                 raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
         return state
 
+    def _given(self, domain: Domain) -> dict[str, Any]:
+        """What a release is not packed with, because the plan knows it."""
+        return {"domain": domain, "plan": self, "period_names": self.period_names}
+
     def declared_public(self) -> tuple[str, ...]:
         """What the panel does not protect, in sentences for manifests."""
         facts = []

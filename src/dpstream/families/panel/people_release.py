@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, NoisyCounts, Packed, SyntheticTable
+from dpstream.core.contracts import UNPACKED, CellEstimate, NoisyCounts, Packed, SyntheticTable, pack_fields
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
@@ -113,14 +113,16 @@ class PanelSynthesis(SyntheticTable):
         period_names: how the table calls the periods; None: by their numbers.
     """
 
-    domain: Domain
+    domain: Domain = field(metadata=UNPACKED)
     period: int
     history: NDArray[np.uint8]
     new: int
     people: int | None
-    period_names: tuple[str, ...] | None = field(default=None, kw_only=True)
+    period_names: tuple[str, ...] | None = field(default=None, kw_only=True, metadata=UNPACKED)
     #: See ``Synthesis.noisy_counts``.
-    noisy_counts: Sequence[NoisyCounts] = field(default=(), kw_only=True, compare=False, repr=False)
+    noisy_counts: Sequence[NoisyCounts] = field(
+        default=(), kw_only=True, compare=False, repr=False, metadata=UNPACKED
+    )
 
     # Each synthesizer defines these.
 
@@ -146,9 +148,6 @@ class PanelSynthesis(SyntheticTable):
     @abstractmethod
     def _weights(self, period: int) -> Weights | None:
         """Those of one period; None before the first of which the synthesizer counts anything."""
-
-    @abstractmethod
-    def _arrays(self) -> dict[str, NDArray[Any]]: ...
 
     # These are the same for all.
 
@@ -212,8 +211,7 @@ class PanelSynthesis(SyntheticTable):
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
-        meta = {"period": self.period, "new": self.new, "people": self.people}
-        return Packed(meta, {"history": self.history, **self._arrays()})
+        return pack_fields(self)
 
     def _frames(self, schema: Schema, last: int) -> list[tuple[int | str, Any]]:
         """The last periods as they are called, decoded: with labels only, so nothing is drawn."""

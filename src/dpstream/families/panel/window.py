@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    UNPACKED,
     CellEstimate,
     ExpectedErrors,
     ExpectedTable,
@@ -32,6 +33,7 @@ from dpstream.core.contracts import (
     Terms,
     check_whole,
     option,
+    unpack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
@@ -260,15 +262,7 @@ class WindowPlan(PeoplePlan):
 
     def unpack_synthesis(self, packed: Packed) -> WindowSynthesis:
         """The inverse of ``WindowSynthesis.pack``."""
-        meta, arrays = packed.meta, packed.arrays
-        return self._synthesis(
-            meta["period"],
-            arrays["history"],
-            meta["new"],
-            meta["people"],
-            arrays["counts"],
-            int(arrays["clipped"][0]),
-        )
+        return unpack_fields(WindowSynthesis, packed, **self._given(self.columns))
 
     def _synthesis(
         self,
@@ -369,7 +363,7 @@ class WindowSynthesis(PanelSynthesis):
         clipped: how many groups had to be clipped so far; answers are unbiased where it is 0.
     """
 
-    plan: WindowPlan
+    plan: WindowPlan = field(metadata=UNPACKED)
     counts: NDArray[np.int64]
     clipped: int
 
@@ -494,9 +488,6 @@ class WindowSynthesis(PanelSynthesis):
 
     def _error(self, weights: NDArray[np.float64]) -> float:
         return math.sqrt(self.plan.error_variance(weights, self.period))
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {"counts": self.counts, "clipped": np.array([self.clipped], np.int64)}
 
 
 _ERROR_NOTE = (
