@@ -32,7 +32,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("core.showing", "core.version"),
+    ("core.showing", "core.version", "core.durations"),
     ("core.errors",),
     ("core.paths",),
     ("core.durable", "core.compiling", "core.foreign", "core.threads"),

@@ -22,7 +22,8 @@ from dpstream.core.tables.counter_files import read_present_shard, shard_of, swe
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
 from dpstream.spark.keyed_passes import KeyedSparkBatch
-from dpstream.spark.keyed_tasks import Applying, SpreadingKeys
+from dpstream.spark.keyed_tasks import Applying
+from dpstream.spark.tasks import Spreading
 from dpstream.stream.admission import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
@@ -370,7 +371,7 @@ def test_a_task_reads_no_file_that_was_not_committed(tmp_path: Path, damage: str
 def test_executors_get_no_more_keys_than_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the rows' key, the keys' key and the files' keys; no text of a record is in a task or a file."""
     sent: list[bytes] = []
-    for kind in (Applying, SpreadingKeys):
+    for kind in (Applying, Spreading):
         real = kind.__call__
         monkeypatch.setattr(
             kind,

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import click
 
+from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
 
 #: Steps, rows and seeds are kept in 64 bits.
 LARGEST = 2**63 - 1
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class FilePath(click.Path):
@@ -71,10 +71,10 @@ class Duration(click.ParamType[float]):
         """The seconds."""
         if isinstance(value, float):
             return value
-        match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw]?)", value)
-        if match is None or not float(match[1]):
+        length = seconds(value) or seconds(f"{value}s")
+        if not length:
             self.fail(f"{value!r} is not a length of time such as 30s, 5m, 36h, 8d or 2w", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
+        return length
 
 
 class Whole(click.IntRange):

@@ -13,6 +13,7 @@ from typing import Any
 from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.io.sources.pg_session import Session, cell_as_text, quoted, text_schema, text_table
 from dpstream.io.sources.query import open_database
+from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.project.column_draft import is_text, words_in
 from dpstream.project.keyed_draft import Recognised
 from dpstream.project.sections import refuse_password
@@ -150,16 +151,6 @@ AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE
 """
 
 
-@dataclass(frozen=True)
-class _Server:
-    """What a session has to know."""
-
-    url: str | None
-    url_env: str | None
-    table: str | None
-    wait: str | None = None
-
-
 def read_server_table(url: str | None, url_env: str | None, name: str | None, rows: int) -> DatabaseTable:
     """The first rows of a table, as the server gives them; of the only table where none is named.
 
@@ -171,7 +162,10 @@ def read_server_table(url: str | None, url_env: str | None, name: str | None, ro
 
     if url is not None:
         refuse_password(url, "init", "--url-env NAME")
-    with Session(_Server(url, url_env, name)) as session, session.transaction():
+    with (
+        Session(SourceKeys(kind="postgres", url=url, url_env=url_env, table=name)) as session,
+        session.transaction(),
+    ):
         if name is None:
             tables = session.rows(_TABLES)
             if len(tables) != 1:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import ReadRequest
-from dpstream.core.errors import DataError, UnconfirmedError
+from dpstream.core.errors import UnconfirmedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
-from dpstream.core.tables.keyed_reading import read_keyed
+from dpstream.core.tables.keyed_reading import departed_after, read_keyed
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -74,7 +74,7 @@ class KeyedCheck:
     left: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    _gone: set[bytes] = field(default_factory=set)
+    _gone: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
 
     def __post_init__(self) -> None:
         self.present = PresentTable.empty(self.schema.domain)
@@ -100,7 +100,7 @@ class KeyedCheck:
         self.left.append(len(departed))
         self.changed.append(int((there & changes.present).sum()))
         if isinstance(self.unit, Record) and self.unit.returns == "refuse":
-            self._refuse_returns(changes.keys, there, changes.present)
+            self._gone = departed_after(self._gone, there, changes, "key_column")
         return note
 
     def sentences(self, length: str | None = None) -> list[str]:
@@ -125,19 +125,6 @@ class KeyedCheck:
         granted = read_keyed(keyed, wanted)
         assert granted.keyed is not None
         return granted.keyed.changes(self.present)
-
-    def _refuse_returns(self, keys: Any, there: Any, present: Any) -> None:
-        hashes = [row.tobytes() for row in keys]
-        if any(
-            come and not was and key in self._gone
-            for key, was, come in zip(hashes, there, present, strict=True)
-        ):
-            raise DataError(
-                "a key comes back after an absence",
-                where="key_column",
-                allowed='keys that are used once, or [stream] returns = "new"',
-            )
-        self._gone |= {key for key, was, come in zip(hashes, there, present, strict=True) if was and not come}
 
 
 def _rounded(number: float) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import BatchAccess, CounterShards, PresentShards, ReadRequest, ShardedEvents
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
+from dpstream.core.schema.column import Problem, problems_error
 from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
 from dpstream.core.tables.counter_files import present_width, require_cipher
 from dpstream.core.tables.counting import count_plan
@@ -22,29 +22,12 @@ from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.version import __version__
 from dpstream.io.sources.operations import KeyedOperations
 from dpstream.spark.found_files import FoundFiles, changed_records
-from dpstream.spark.keyed_tasks import (
-    NO_ORDER,
-    REFUSED,
-    RETURNS,
-    Applying,
-    Before,
-    CountingPresent,
-    KeyedColumns,
-    SpreadingKeys,
-)
-from dpstream.spark.passes import (
-    check_columns,
-    check_ids,
-    is_frame,
-    quoted,
-    refuse_constraints,
-    require_room_in,
-    summed,
-)
-from dpstream.spark.sessions import require_protected, require_reading, setting, shielded_from_spark
-from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Ids, Tally
+from dpstream.spark.keyed_tasks import REFUSED, Applying, Before, CountingPresent, KeyedColumns
+from dpstream.spark.passes import is_frame, prepared, problems_of, refuse_declared, require_room_in, summed
+from dpstream.spark.sessions import setting
+from dpstream.spark.tasks import PART_TYPE, SHARDED, Ids, Spreading, Tally
 from dpstream.spark.user_passes import SHARDS, begin, damage_told, make_lasting
-from dpstream.spark.user_tasks import SHARDED, after
+from dpstream.spark.user_tasks import after
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
@@ -121,7 +104,7 @@ class KeyedPasses:
 
         def parts(apart: int) -> Any:
             # No lambda for a task: Spark sends the object and the name of its class, and no code.
-            spreading = SpreadingKeys(__version__, self._schema, self._columns, number)
+            spreading = Spreading(__version__, self._schema, self._columns, number)
             tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
             spread = self._frame.mapInArrow(spreading.__call__, SHARDED).repartition(tasks, "shard")
             applying = Applying(__version__, self._schema, batch, row_key, apart, before)
@@ -141,19 +124,11 @@ class KeyedPasses:
         """
         marks = int(tally.problems[-1])
         problems = self._problems(tally)
-        events = [kind for kind in ("delete", "update", "insert") if marks & REFUSED[kind]]
-        if problems and not events:
+        events = [kind for kind, bit in REFUSED.items() if marks & bit]
+        if problems and not {"delete", "update", "insert"} & set(events):
             raise problems_error(problems, self._where)
-        if marks & REFUSED["several"]:
-            raise self._several()
         if events:
-            raise refused_events(events[0], self._where)
-        if marks & RETURNS:
-            raise DataError(
-                'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
-                where=self._where,
-                allowed='a new key for a new record, or a stream with returns = "new"',
-            )
+            raise self._several() if events[0] == "several" else refused_events(events[0], self._where)
         return tally
 
     def _several(self) -> DataError:
@@ -171,28 +146,12 @@ class KeyedPasses:
         )
 
     def _problems(self, tally: Tally) -> list[Problem]:
-        own, marks = self._columns, int(tally.problems[-1])
-        found = [
-            column.problem(kind)
-            for column, bits in zip(self._schema.columns, tally.problems[:-1].tolist(), strict=True)
-            for position, kind in enumerate(PROBLEM_KINDS)
-            if bits >> position & 1
-        ]
-        if marks & NO_ID:
-            what, allowed = (
-                "cannot be used as keys: there is a record without a key",
-                "texts or whole numbers",
-            )
-            found.append(Problem(own.batch.key, "user", what, f"{allowed}, one for each record"))
-        if marks & NO_ORDER and own.order is not None:
-            what, allowed = "cannot order the rows of a key: there is a null", "a value in each row"
-            found.append(Problem(own.order, "order", what, allowed))
-        if marks & WRONG_OPERATION and own.words is not None:
-            lists = (own.words.insert, own.words.update, own.words.delete, own.words.ignore)
-            allowed = ", ".join(word for words in lists for word in words)
-            name = str(own.batch.operation)
-            found.append(Problem(name, "operation", "holds a null or an unknown operation", allowed))
-        return found
+        batch, words = self._columns.batch, self._columns.words
+        operations = None
+        if words is not None:
+            every = (*words.insert, *words.update, *words.delete, *words.ignore)
+            operations = str(batch.operation), every
+        return problems_of(tally, self._schema, (batch.key, "key"), operations, self._columns.order)
 
 
 class SparkPresent:
@@ -346,28 +305,19 @@ class KeyedSparkBatch:
         Args:
             secret: that keys are hashed with.
 
-        Errors:
-            ConfigError: the session does not protect the records, or Spark refuses the query. SchemaError, DataError:
-            columns that do not fit. UnreadableError: the session is gone.
+        Errors: those of ``prepared``.
         """
-        refuse_constraints(schema)
-        columns = KeyedColumns(self.batch, self.words, self.order, secret)
-        for name in (self.batch.key, self.batch.operation):
-            if name in schema.names:
-                raise ConfigError(
-                    f"the column {name!r} of the keys or operations is declared in the schema as well",
-                    where=where,
-                    allowed=f"another column, or a copy of {name!r} under another name",
-                )
-        frame = self.frame
-        require_protected(frame.sparkSession, allow_plain_shuffle=self.allow_plain_shuffle, where=where)
-        require_reading(frame.sparkSession, where)
-        own = tuple(name for name in columns.names if name not in schema.names)
-        with shielded_from_spark(where):
-            check_columns(frame, schema, own, where)
-            check_ids(frame, Ids(self.batch.key, b"", "key"), where)
-            self._check_others(frame, where)
-            frame = frame.select(*(quoted(name) for name in (*schema.names, *own)))
+        batch, columns = self.batch, KeyedColumns(self.batch, self.words, self.order, secret)
+        refuse_declared(schema, where, keys=batch.key, operations=batch.operation)
+        frame = prepared(
+            self.frame,
+            schema,
+            [name for name in columns.names if name not in schema.names],
+            Ids(batch.key, b"", "key"),
+            where,
+            allow_plain_shuffle=self.allow_plain_shuffle,
+            check=lambda: self._check_others(self.frame, where),
+        )
         return KeyedPasses(frame, schema, columns, where)
 
     def _check_others(self, frame: Any, where: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hmac
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchBase, Events
 from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.schema.domain import Clique, Domain
@@ -19,20 +17,54 @@ from dpstream.core.tables import MultisetHash
 from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.io.sources.counted_file import CountedPasses
 from dpstream.spark.found_files import FoundFiles, changed_records
-from dpstream.spark.sessions import core_setting, setting, shielded_from_spark
-from dpstream.spark.tasks import NO_ID, PART_TYPE, WRONG_OPERATION, Counting, Ids, Summing, Tally, joined
+from dpstream.spark.sessions import (
+    core_setting,
+    require_protected,
+    require_reading,
+    setting,
+    shielded_from_spark,
+)
+from dpstream.spark.tasks import (
+    NO_ID,
+    NO_ORDER,
+    PART_TYPE,
+    WRONG_OPERATION,
+    Counting,
+    EventColumns,
+    Ids,
+    Summing,
+    Tally,
+    joined,
+)
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources.operations import Operations
 
 
-def refuse_constraints(schema: Schema) -> None:
-    """Refuse public constraints, which rows are held against before they are counted.
+def prepared(
+    frame: Any,
+    schema: Schema,
+    own: Sequence[str],
+    ids: Ids | None,
+    where: str,
+    *,
+    allow_plain_shuffle: bool,
+    check: Callable[[], None] = lambda: None,
+) -> Any:
+    """The columns of a data frame that are read, after a look at names, types and settings; no row is read.
+
+    Args:
+        own: the columns beside those of the schema.
+        ids: where a row says whose it is.
+        check: looks at further columns.
 
     Errors:
-        ConfigError: the schema has some.
+        ConfigError: the session does not protect the records, or Spark refuses the query; public constraints, which
+        rows are held against before they are counted. SchemaError, DataError: columns that do not fit.
+        UnreadableError: the session is gone.
     """
     if schema.constraints is not None:
         raise ConfigError(
@@ -40,9 +72,28 @@ def refuse_constraints(schema: Schema) -> None:
             where="schema.constraints",
             allowed="records from another source, or a schema without constraints",
         )
+    require_protected(frame.sparkSession, allow_plain_shuffle=allow_plain_shuffle, where=where)
+    require_reading(frame.sparkSession, where)
+    with shielded_from_spark(where):
+        _check_columns(frame, schema, own, where)
+        if ids is not None:
+            _check_ids(frame, ids, where)
+        check()
+        return frame.select(*(quoted(name) for name in (*schema.names, *own)))
 
 
-def check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) -> None:
+def refuse_declared(schema: Schema, where: str, **columns: str | None) -> None:
+    """Refuse a column of ids or operations, by what it holds, that is an attribute too (ConfigError)."""
+    for what, name in columns.items():
+        if name in schema.names:
+            raise ConfigError(
+                f"the column {name!r} of the {what} is declared in the schema as well",
+                where=where,
+                allowed=f"another column, or a copy of {name!r} under another name",
+            )
+
+
+def _check_columns(frame: Any, schema: Schema, own: Sequence[str], where: str) -> None:
     """Check names and types on a table without rows, as the executors will see it."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
@@ -62,7 +113,7 @@ def check_columns(frame: Any, schema: Schema, own: tuple[str, ...], where: str) 
     schema.encode(empty, where=where)
 
 
-def check_ids(frame: Any, ids: Ids, where: str) -> None:
+def _check_ids(frame: Any, ids: Ids, where: str) -> None:
     """Check name and type of the column of the ids."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
@@ -137,11 +188,8 @@ def require_room(
         )
 
 
-class Passes:
-    """The passes over one step's records.
-
-    Guarantee: all passes read the same multiset of records, or the step is refused. What comes out is exact and
-    private: counts and a hash for the plan, marks of problems for messages.
+class Passes(CountedPasses):
+    """The passes over one step's records in Spark.
 
     Cost: a pass reads every record once, in the executors. What reaches the driver is one sum, whatever the number of
     partitions.
@@ -158,47 +206,25 @@ class Passes:
         users: Ids | None = None,
     ) -> None:
         """``users``: whose records they are, which is part of the content."""
-        self.sides, self.schema, self.where = sides, schema, where
-        self.has_deletes, self.users = deletes, users
-        self._cliques = tuple(dict.fromkeys(cliques))
-        self._known: dict[Clique, NDArray[np.int64]] = {}
+        super().__init__(schema, cliques, where, deletes=deletes)
+        self.sides, self.users = sides, users
         self.files = FoundFiles([side.frame for side in sides], where)
-        #: The key of the last pass, and the hash of what it read.
-        self.content: tuple[bytes, MultisetHash] | None = None
 
-    def fingerprint(self, key: bytes) -> bytes:
-        """The hash of all records; the first call reads them, and counts what is known to be asked."""
-        if self.content is None or not hmac.compare_digest(self.content[0], key):
-            self._run([one for one in self._cliques if one not in self._known], key)
-        assert self.content is not None
-        return self.content[1].finish(self.schema.domain.sizes, key)
+    def _changed(self) -> DataError:
+        return changed_records(self.where)
 
-    def counts(self, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
-        """Counts of inserts and deletes, shape (1 or 2, cells) each; reads the records again where some are missing."""
-        missing = [one for one in dict.fromkeys(cliques) if one not in self._known]
-        if missing:
-            # Without a fingerprint before it there is nothing to compare with, and any key will do.
-            self._run(missing, bytes(HASH_KEY_BYTES) if self.content is None else self.content[0])
-        return [self._known[one] for one in cliques]
-
-    def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
+    def _read(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[MultisetHash, NDArray[np.int64]]:
         domain, spark = self.schema.domain, self.sides[0].frame.sparkSession
         require_room_in(spark, domain, cliques, has_deletes=self.has_deletes, where=self.where)
-        found = self._collect(tuple(cliques), key)
-        tally, counts = found or (Tally.empty(len(self.schema)), np.zeros(0, np.int64))
+        shape = (2 if self.has_deletes else 1, count_plan(domain, cliques, MAX_CELLS).cells)
+        tally, counts = self._collect(cliques, key) or (
+            Tally.empty(len(self.schema)),
+            np.zeros(shape, np.int64),
+        )
         problems = self._problems(tally)
         if problems:
             raise problems_error(problems, self.where)
-        content = tally.here.merge(tally.gone)
-        before = self.content
-        if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
-            raise changed_records(self.where)
-        self.content = (key, content)
-        plan = count_plan(domain, tuple(cliques), MAX_CELLS)
-        shape = (2 if self.has_deletes else 1, plan.cells)
-        table = counts.reshape(shape) if found else np.zeros(shape, np.int64)
-        for clique, (begin, end) in zip(cliques, plan.bounds, strict=True):
-            self._known[clique] = table[:, begin:end]
+        return tally.here.merge(tally.gone), counts.reshape(shape)
 
     def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
         from dpstream.core.version import __version__
@@ -210,24 +236,17 @@ class Passes:
 
     def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
         """A part for each partition, as a data frame."""
-        tasks = ((side, self._task(side, cliques, key, version, apart)) for side in self.sides)
-        # No lambda: Spark sends the object and the name of its class, and no code.
-        return united(side.frame.mapInArrow(task.__call__, PART_TYPE) for side, task in tasks)
+        side_key, frames = key[: HASH_KEY_BYTES // 2], []
+        for side in self.sides:
+            task = Counting(
+                version, self.schema, cliques, side_key, self._reading(side), self.has_deletes, apart
+            )
+            # No lambda: Spark sends the object and the name of its class, and no code.
+            frames.append(side.frame.mapInArrow(task.__call__, PART_TYPE))
+        return united(frames)
 
-    def _task(
-        self, side: BatchFrame, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int
-    ) -> Counting:
-        return Counting(
-            version,
-            self.schema,
-            cliques,
-            key[: HASH_KEY_BYTES // 2],
-            side.operations,
-            side.deletes,
-            self.has_deletes,
-            apart,
-            self.users,
-        )
+    def _reading(self, side: BatchFrame) -> EventColumns:
+        return EventColumns(side.operations, side.deletes, self.users)
 
     def problems(self) -> list[Problem]:
         """What keeps the records from being counted, of all partitions at once; one pass that counts nothing."""
@@ -235,22 +254,45 @@ class Passes:
         return [] if found is None else self._problems(found[0])
 
     def _problems(self, tally: Tally) -> list[Problem]:
-        problems = [
-            column.problem(kind)
-            for column, bits in zip(self.schema.columns, tally.problems[:-1].tolist(), strict=True)
-            for position, kind in enumerate(PROBLEM_KINDS)
-            if bits >> position & 1
-        ]
         operations = next((side.operations for side in self.sides if side.operations is not None), None)
-        if tally.problems[-1] & NO_ID and self.users is not None:
-            what = f"cannot be used as {self.users.what}s: there is a record without a {self.users.what}"
-            allowed = "texts or whole numbers, one for each record"
-            problems.append(Problem(self.users.column, "user", what, allowed))
-        if tally.problems[-1] & WRONG_OPERATION and operations is not None:
-            name, words = operations
-            allowed = ", ".join((*words.insert, *words.delete))
-            problems.append(Problem(name, "operation", "holds a null or an unknown operation", allowed))
-        return problems
+        ids = None if self.users is None else (self.users.column, self.users.what)
+        if operations is None:
+            return problems_of(tally, self.schema, ids)
+        name, words = operations
+        return problems_of(tally, self.schema, ids, (name, (*words.insert, *words.delete)))
+
+
+def problems_of(
+    tally: Tally,
+    schema: Schema,
+    ids: tuple[str, str] | None,
+    operations: tuple[str, Sequence[str]] | None = None,
+    order: str | None = None,
+) -> list[Problem]:
+    """What a tally says of columns that do not fit.
+
+    Args:
+        ids: the column of ids, and what one is called.
+        operations: the column of operations, and all words that it may have.
+        order: the column that orders the rows of a key.
+    """
+    marks = int(tally.problems[-1])
+    problems = [
+        column.problem(kind)
+        for column, bits in zip(schema.columns, tally.problems[:-1].tolist(), strict=True)
+        for position, kind in enumerate(PROBLEM_KINDS)
+        if bits >> position & 1
+    ]
+    if marks & NO_ID and ids is not None:
+        what = f"cannot be used as {ids[1]}s: there is a record without a {ids[1]}"
+        problems.append(Problem(ids[0], "user", what, "texts or whole numbers, one for each record"))
+    if marks & NO_ORDER and order is not None:
+        what = "cannot order the rows of a key: there is a null"
+        problems.append(Problem(order, "order", what, "a value in each row"))
+    if marks & WRONG_OPERATION and operations is not None:
+        what = "holds a null or an unknown operation"
+        problems.append(Problem(operations[0], "operation", what, ", ".join(operations[1])))
+    return problems
 
 
 def summed(spark: Any, parts: Callable[[int], Any], where: str) -> tuple[Tally, NDArray[np.int64]] | None:
@@ -291,43 +333,3 @@ def _bytes(memory: str) -> int:
 
 def _mebibytes(size: int) -> int:
     return -(-size // 2**20)
-
-
-@dataclass(frozen=True, repr=False)
-class SparkView(BatchBase):
-    """Counts of records in Spark; a ``PrivateBatch``."""
-
-    _passes: Passes
-
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
-        """See ``PrivateBatch``. Both parts are counted in one pass, so that no reading comes after noise was drawn.
-
-        Errors:
-            DataError: the records changed since they were read first. LimitError: too many cells for the driver.
-        """
-        if part not in ("net", "inserts", "deletes"):
-            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
-        found = self._passes.counts(cliques)
-        if not self._passes.has_deletes:
-            return [counts[0].copy() if part != "deletes" else 0 * counts[0] for counts in found]
-        return [
-            counts[0] - counts[1] if part == "net" else counts[int(part == "deletes")].copy()
-            for counts in found
-        ]
-
-    @property
-    def declares_deletes(self) -> bool:
-        """See ``PrivateBatch``."""
-        return self._passes.has_deletes
-
-
-@dataclass(frozen=True, repr=False)
-class SparkRows:
-    """The records as a multiset; a ``BatchRows``."""
-
-    _passes: Passes
-
-    def fingerprint(self, key: bytes) -> bytes:
-        """See ``BatchRows``. The half of ``key`` that rows are hashed with goes to the executors. The other half stays
-        here; without it a stored hash says nothing."""
-        return self._passes.fingerprint(key)

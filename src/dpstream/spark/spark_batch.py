@@ -10,19 +10,9 @@ from dpstream.core.contracts import BatchAccess, ReadRequest
 from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables.counter_files import require_cipher
+from dpstream.io.sources.counted_file import CountedView
 from dpstream.spark.keyed_passes import recognised
-from dpstream.spark.passes import (
-    BatchFrame,
-    Passes,
-    SparkRows,
-    SparkView,
-    check_columns,
-    check_ids,
-    is_frame,
-    quoted,
-    refuse_constraints,
-)
-from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
+from dpstream.spark.passes import BatchFrame, Passes, is_frame, prepared, refuse_declared
 from dpstream.spark.tasks import Ids
 from dpstream.spark.user_passes import SparkBounded
 
@@ -122,7 +112,7 @@ class SparkBatch:
             )
         if wanted.max_events is None:
             found = self.passes(wanted.schema, wanted.cliques, wanted.where)
-            return BatchAccess(SparkView(found), SparkRows(found))
+            return BatchAccess(CountedView(found), found)
         if self.users is None:
             raise DataError(
                 f"the unit is {wanted.unit!r}, and the batch does not say whose records they are",
@@ -133,7 +123,7 @@ class SparkBatch:
         what = "key" if wanted.unit == "record" else "user id"
         found = self.passes(wanted.schema, (), wanted.where, Ids(self.users, wanted.key, what))
         bounded = SparkBounded(found, wanted.cliques, wanted.max_events)
-        return BatchAccess(SparkView(found), SparkRows(found), bounded)
+        return BatchAccess(CountedView(found), found, bounded)
 
     def passes(self, schema: Schema, cliques: Sequence[Clique], where: str, ids: Ids | None = None) -> Passes:
         """The passes over these records, after a look at names, types and settings.
@@ -141,31 +131,17 @@ class SparkBatch:
         Args:
             ids: whose records they are, and how they are hashed; without it, as ``dpstream check`` needs it.
 
-        Errors:
-            ConfigError: the session does not protect the records, or Spark refuses the query. SchemaError, DataError:
-            columns that do not fit. UnreadableError: the session is gone.
+        Errors: those of ``prepared``.
         """
-        refuse_constraints(schema)
         if ids is None and self.users is not None:
             ids = Ids(self.users, b"")
-        if ids is not None and ids.column in schema.names:
-            raise ConfigError(
-                f"the column {ids.column!r} of the {ids.what}s is declared in the schema as well",
-                where=where,
-                allowed=f"another column, or a copy of {ids.column!r} under another name",
-            )
-        sides = []
+        if ids is not None:
+            refuse_declared(schema, where, **{f"{ids.what}s": ids.column})
+        plain, sides = self.allow_plain_shuffle, []
         for side in self.sides:
-            spark = side.frame.sparkSession
-            require_protected(spark, allow_plain_shuffle=self.allow_plain_shuffle, where=where)
-            require_reading(spark, where)
-            own: tuple[str, ...] = () if side.operations is None else (side.operations[0],)
-            own += () if ids is None else (ids.column,)
-            with shielded_from_spark(where):
-                check_columns(side.frame, schema, own, where)
-                if ids is not None:
-                    check_ids(side.frame, ids, where)
-                frame = side.frame.select(*(quoted(name) for name in (*schema.names, *own)))
+            own = [] if side.operations is None else [side.operations[0]]
+            own += [] if ids is None else [ids.column]
+            frame = prepared(side.frame, schema, own, ids, where, allow_plain_shuffle=plain)
             sides.append(BatchFrame(frame, side.operations, side.deletes))
         return Passes(sides, schema, cliques, where, deletes=self.declares_deletes, users=ids)
 

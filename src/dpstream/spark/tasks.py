@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import gc
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 from dpstream.core.schema.arrow import valid_text
-from dpstream.core.schema.code_blocks import CodeBlocks
-from dpstream.core.schema.column import PROBLEM_KINDS
+from dpstream.core.schema.code_blocks import CodeBlocks, narrow_type
+from dpstream.core.schema.column import PROBLEM_KINDS, Problem
 from dpstream.core.tables import MultisetHash
 from dpstream.core.tables.contribution import Words, hash_ids, id_bytes, owner_words
+from dpstream.core.tables.counter_files import shard_of
 from dpstream.core.tables.counting import add_counts, count_plan
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 
@@ -41,8 +43,14 @@ _CHUNK = 2**18
 _ROWS = 2**16
 _TALLY = -1
 _WORDS = struct.Struct("<8Q")
-#: Bits of a tally's last entry: an operation that is none, a user id that is none.
-WRONG_OPERATION, NO_ID = 1, 2
+#: The columns of rows on their way to their shards, as Spark names types.
+SHARDED = "shard int, data binary"
+#: Stands in the place of a shard where the data is a tally: some rows did not fit.
+_PROBLEMS = -1
+#: Before some rows: how many, and whether they have an order. Their ids follow, their order, what they do, their codes.
+_HEAD = struct.Struct("<QB")
+#: Bits of a tally's last entry: an operation that is none, an id that is none, a row without an order.
+WRONG_OPERATION, NO_ID, NO_ORDER = 1, 2, 4
 
 
 class TaskFailure(Exception):
@@ -86,6 +94,11 @@ class Tally:
         end = _WORDS.size + columns
         return cls(np.frombuffer(data[_WORDS.size : end], np.uint8).copy(), one, two, dropped, data[end:])
 
+    def mark(self, schema: Schema, problems: Iterable[Problem]) -> None:
+        """Remember what kept values from having a code."""
+        for problem in problems:
+            self.problems[schema.domain.index(problem.column)] |= 1 << PROBLEM_KINDS.index(problem.kind)
+
     def add(self, other: Tally) -> None:
         """Take in another part."""
         self.here, self.gone = self.here.merge(other.here), self.gone.merge(other.gone)
@@ -111,32 +124,90 @@ class Ids:
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """Rows of a block that do the same. Private.
+    """Rows of a block, or of a shard. Private.
 
     Attributes:
         codes: rows x columns.
-        leave: whether they are deletes.
-        owners: the hashed ids of their users, two words each; None: nobody's.
+        does: what each does: of rows without keys whether it leaves, of others its operation.
+        ids: the hashed ids of their users or records, two words each; None: nobody's.
+        order: which row of an id comes first, where something says so.
     """
 
     codes: NDArray[Any]
-    leave: bool
-    owners: Words | None = None
+    does: NDArray[np.uint8]
+    ids: Words | None = None
+    order: NDArray[np.int64] | None = None
 
-    def blocks(self) -> CodeBlocks:
-        """The codes as the compiled loops read them in one process, for which they are compiled."""
-        codes = np.asfortranarray(self.codes, np.int32)
-        codes.flags.writeable = False
-        return CodeBlocks(codes.shape[1], [codes])
+    def taken(self, chosen: NDArray[Any]) -> Rows:
+        """Some of them, by a mask or by their places."""
+        ids, order = (None if cells is None else cells[chosen] for cells in (self.ids, self.order))
+        return Rows(self.codes[chosen], self.does[chosen], ids, order)
 
-    def hash_into(self, tally: Tally, blocks: CodeBlocks, key: bytes) -> None:
-        """Add the hash of these rows and their users to a tally."""
-        words = None if self.owners is None else owner_words(self.owners)
-        one = MultisetHash.of(blocks, words, key, deletes=self.leave)
-        if self.leave:
-            tally.gone = tally.gone.merge(one)
+    def side(self, *, leave: bool) -> Rows:
+        """Those that leave, or those that come."""
+        chosen = self.does == leave
+        return self if chosen.all() else self.taken(chosen)
+
+    def spread(self, number: int, kind: np.dtype[Any]) -> Iterator[tuple[int, bytes]]:
+        """The rows of each shard as bytes, with codes of a type."""
+        assert self.ids is not None
+        shards = shard_of(self.ids, number)
+        order = np.argsort(shards, kind="stable")
+        starts = np.searchsorted(shards[order], np.arange(number + 1))
+        for shard in np.flatnonzero(np.diff(starts)).tolist():
+            rows = self.taken(order[starts[shard] : starts[shard + 1]])
+            assert rows.ids is not None
+            ordered = b"" if rows.order is None else rows.order.astype("<i8").tobytes()
+            head = _HEAD.pack(len(rows.does), rows.order is not None) + rows.ids.astype("<u8").tobytes()
+            codes = np.ascontiguousarray(rows.codes, kind)
+            yield shard, head + ordered + rows.does.astype("u1").tobytes() + codes.tobytes()
+
+    @classmethod
+    def unpack(cls, data: bytes, kind: np.dtype[Any]) -> Rows:
+        """The rows of one shard that ``spread`` gave."""
+        number, ordered = _HEAD.unpack_from(data)
+        ends = np.cumsum([_HEAD.size, 16 * number, 8 * number * ordered, number]).tolist()
+        ids, order, does = (
+            np.frombuffer(data[start:end], name)
+            for start, end, name in zip(ends, ends[1:], ("<u8", "<i8", "u1"), strict=False)
+        )
+        codes = np.frombuffer(data[ends[-1] :], kind).reshape(number, -1).astype(np.int32)
+        words = ids.reshape(-1, 2).astype(np.uint64)
+        return cls(codes, does, words, order.astype(np.int64) if ordered else None)
+
+    @classmethod
+    def joined(cls, parts: list[Rows]) -> Rows:
+        """All rows of one shard."""
+        codes, does = (
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.does for part in parts]),
+        )
+        ids = [part.ids for part in parts if part.ids is not None]
+        order = [part.order for part in parts if part.order is not None]
+        return cls(codes, does, np.concatenate(ids), np.concatenate(order) if order else None)
+
+    def hash_into(self, tally: Tally, key: bytes) -> CodeBlocks:
+        """Add the hash of these rows, which all come or all leave, and of their users to a tally; gives their codes."""
+        blocks, leave = code_blocks(self.codes), bool(self.does.any())
+        words = None if self.ids is None else owner_words(self.ids)
+        content = MultisetHash.of(blocks, words, key, deletes=leave)
+        if leave:
+            tally.gone = tally.gone.merge(content)
         else:
-            tally.here = tally.here.merge(one)
+            tally.here = tally.here.merge(content)
+        return blocks
+
+
+def code_blocks(codes: NDArray[Any]) -> CodeBlocks:
+    """Codes as the compiled loops read them in one process, for which they are compiled."""
+    codes = np.asfortranarray(codes, np.int32)
+    codes.flags.writeable = False
+    return CodeBlocks(codes.shape[1], [codes])
+
+
+def padded(row_key: bytes) -> bytes:
+    """The half of a key that rows are hashed with, at the length of a whole one."""
+    return row_key + bytes(HASH_KEY_BYTES - len(row_key))
 
 
 def guarded(version: str, parts: Iterator[Any]) -> Iterator[Any]:
@@ -161,93 +232,166 @@ def guarded(version: str, parts: Iterator[Any]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class Counting:
-    """One pass over a partition: Spark's ``mapInArrow`` calls it with the partition's record batches.
+class Task(ABC):
+    """What one partition becomes: Spark's ``mapInArrow`` calls it with the partition's record batches.
 
     Attributes:
         version: of the package on the driver; executors with another one refuse.
         schema: the columns.
-        cliques: what is counted, of inserts and of deletes apart.
-        row_key: the half of the hash's key that rows are hashed with.
-        operations: the column that says what a row does, and its words; None: all rows do the same.
-        deletes: without ``operations``, whether the rows leave.
-        has_deletes: whether counts of deletes are kept.
-        apart: the number of parts that the results are spread over.
-        users: whose records they are; None: nobody's.
     """
 
     version: str
     schema: Schema
-    cliques: tuple[Clique, ...]
-    row_key: bytes
-    operations: tuple[str, Operations] | None = None
-    deletes: bool = False
-    has_deletes: bool = False
-    apart: int = 1
-    users: Ids | None = None
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Count all rows, and give one part; nothing for an empty partition.
+        """Parts, or rows of ``SHARDED``; nothing for an empty partition.
 
         Errors:
-            TaskFailure: anything but rows that do not fit the schema, which are marked in the tally.
+            TaskFailure: a file was changed, or anything else but rows that do not fit, which are marked in the tally.
+            OSError: a file cannot be read or written.
         """
         yield from guarded(self.version, self._parts(batches))
 
-    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
-        plan = count_plan(self.schema.domain, self.cliques)
-        tally = Tally.empty(len(self.schema))
-        counts = np.zeros((2 if self.has_deletes else 1, plan.cells), np.int64)
-        key = self.row_key + bytes(HASH_KEY_BYTES - len(self.row_key))
-        rows = 0
-        for table in row_blocks(batches):
-            rows += table.num_rows
-            found = self.encoded(table, tally)
-            if found is None:
-                continue  # the pass goes on: all problems are told at once, and none of the counts is used
-            for part in found:
-                blocks = part.blocks()
-                add_counts(plan, blocks, 1, counts[int(part.leave)], "auto")
-                part.hash_into(tally, blocks, key)
-        if rows:
-            yield from part_rows(partition() % self.apart, tally, counts.reshape(-1))
+    @abstractmethod
+    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]: ...
 
-    def encoded(self, table: Any, tally: Tally) -> list[Rows] | None:
-        """The rows that come and those that leave; None where some do not fit, which ``tally`` is told."""
+
+class Reading(Protocol):
+    """What the rows of a frame hold beside the columns of the schema."""
+
+    def kind(self, schema: Schema) -> np.dtype[Any]:
+        """The type of codes on their way to the shards."""
+        ...
+
+    def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
+        """The rows; None where some do not fit, which ``tally`` is told."""
+        ...
+
+
+@dataclass(frozen=True, repr=False)
+class EventColumns:
+    """Of records that come and go; a ``Reading``.
+
+    Attributes:
+        operations: the column that says what a row does, and its words; None: all rows do the same.
+        deletes: without ``operations``, whether the rows leave.
+        users: whose records they are; None: nobody's.
+    """
+
+    operations: tuple[str, Operations] | None = None
+    deletes: bool = False
+    users: Ids | None = None
+
+    def kind(self, schema: Schema) -> np.dtype[Any]:
+        """See ``Reading``."""
+        return np.dtype(narrow_type(schema.domain.sizes))
+
+    def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
+        """See ``Reading``."""
         from dpstream.io.sources.times import delete_flags
 
-        flags, owners, wrong = None, None, False
+        flags, ids, wrong = np.full(table.num_rows, self.deletes), None, 0
         if self.operations is not None:
             name, words = self.operations
             try:
                 flags = delete_flags(table.column(name), name=name, where="", before=None, words=words)
             except DataError:
-                tally.problems[-1] |= WRONG_OPERATION
-                wrong = True
+                wrong |= WRONG_OPERATION
             table = table.drop_columns([name])
         if self.users is not None:
             name = self.users.column
             try:
-                owners = hash_ids(id_bytes(table.column(name), ""), self.users.key)
+                ids = hash_ids(id_bytes(table.column(name), ""), self.users.key)
             except DataError:
-                tally.problems[-1] |= NO_ID
-                wrong = True
+                wrong |= NO_ID
             table = table.drop_columns([name])
+        tally.problems[-1] |= wrong
         try:
-            codes = self.schema.encode(table)
+            codes = schema.encode(table)
         except DataError:
-            for problem in self.schema.problems(table):
-                bit = 1 << PROBLEM_KINDS.index(problem.kind)
-                tally.problems[self.schema.domain.index(problem.column)] |= bit
+            tally.mark(schema, schema.problems(table))
             return None
-        if wrong:
-            return None
-        if flags is None:
-            return [Rows(codes, self.deletes, owners)]
-        return [
-            Rows(codes[of], leave, None if owners is None else owners[of])
-            for of, leave in ((~flags, False), (flags, True))
-        ]
+        return None if wrong else Rows(codes, flags.astype(np.uint8), ids)
+
+
+@dataclass(frozen=True, repr=False)
+class Counting(Task):
+    """One pass over a partition: counts and hashes its rows.
+
+    Attributes:
+        cliques: what is counted, of inserts and of deletes apart.
+        row_key: the half of the hash's key that rows are hashed with.
+        reading: says what the rows hold.
+        has_deletes: whether counts of deletes are kept.
+        apart: the number of parts that the results are spread over.
+    """
+
+    cliques: tuple[Clique, ...]
+    row_key: bytes
+    reading: EventColumns
+    has_deletes: bool
+    apart: int
+
+    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
+        plan = count_plan(self.schema.domain, self.cliques)
+        tally, some = Tally.empty(len(self.schema)), False
+        counts = np.zeros((2 if self.has_deletes else 1, plan.cells), np.int64)
+        for table in row_blocks(batches):
+            some = some or table.num_rows > 0
+            rows = self.reading.encoded(table, self.schema, tally)
+            if rows is None:
+                continue  # the pass goes on: all problems are told at once, and none of the counts is used
+            for leave in (False, True):
+                side = rows.side(leave=leave)
+                if len(side.does):
+                    blocks = side.hash_into(tally, padded(self.row_key))
+                    add_counts(plan, blocks, 1, counts[int(leave)], "auto")
+        if some:
+            yield from part_rows(partition() % self.apart, tally, counts.reshape(-1))
+
+
+@dataclass(frozen=True, repr=False)
+class Spreading(Task):
+    """Encodes the rows of a partition, and sends them to the shards of their users or records.
+
+    Attributes:
+        reading: says what the rows hold.
+        number: of shards.
+    """
+
+    reading: Reading
+    number: int
+
+    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
+        tally, kind = Tally.empty(len(self.schema)), self.reading.kind(self.schema)
+        for table in row_blocks(batches):
+            rows = self.reading.encoded(table, self.schema, tally)
+            if rows is not None:
+                yield _shard_batch(list(rows.spread(self.number, kind)))
+        if tally.problems.any():
+            yield _shard_batch([(_PROBLEMS, tally.pack())])
+
+
+def _shard_batch(rows: list[tuple[int, bytes]]) -> Any:
+    """Rows of ``SHARDED``."""
+    import pyarrow as pa
+
+    kinds = pa.schema([("shard", pa.int32()), ("data", pa.binary())])
+    columns = {"shard": [shard for shard, _ in rows], "data": [data for _, data in rows]}
+    return pa.RecordBatch.from_pydict(columns, schema=kinds)
+
+
+def gathered(batches: Iterable[Any], tally: Tally, kind: np.dtype[Any]) -> dict[int, list[Rows]] | None:
+    """The rows of ``SHARDED`` by shard, to be joined; what did not fit goes into ``tally``. None: there is no row."""
+    found: dict[int, list[Rows]] | None = None
+    for batch in batches:
+        for shard, data in zip(batch.column("shard").to_pylist(), batch.column("data"), strict=True):
+            found = found or {}
+            if shard == _PROBLEMS:
+                tally.add(Tally.unpack(data.as_py()))
+            else:
+                found.setdefault(shard, []).append(Rows.unpack(data.as_py(), kind))
+    return found
 
 
 class Summing:

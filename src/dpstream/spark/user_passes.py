@@ -14,11 +14,12 @@ from dpstream.core.contracts import CounterFile, CounterShards, ShardedEvents, U
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.io.sources.counted_file import CountedView
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.spark.passes import Passes, SparkView, united
+from dpstream.spark.passes import Passes, united
 from dpstream.spark.sessions import setting
-from dpstream.spark.tasks import PART_TYPE, Tally
-from dpstream.spark.user_tasks import SHARDED, Admitting, Spreading, after
+from dpstream.spark.tasks import PART_TYPE, SHARDED, Spreading, Tally
+from dpstream.spark.user_tasks import Admitting, after
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Clique
@@ -85,7 +86,7 @@ class SparkBounded:
     _cliques: tuple[Clique, ...]
     max_events: int
 
-    def admit(self, counters: UserCounters, /) -> tuple[SparkView, ShardedEvents]:
+    def admit(self, counters: UserCounters, /) -> tuple[CountedView, ShardedEvents]:
         """See ``BoundedBatch``. One pass: it admits, counts what the plan is known to ask, and writes the new counters.
 
         Errors:
@@ -95,7 +96,7 @@ class SparkBounded:
         """
         folder, shards = counters.in_files()
         admitted = _AdmittedPasses(self._passes, self.max_events, folder, shards or CounterShards(SHARDS))
-        return SparkView(admitted), admitted.admit(self._cliques)
+        return CountedView(admitted), admitted.admit(self._cliques)
 
 
 class _AdmittedPasses(Passes):
@@ -119,7 +120,7 @@ class _AdmittedPasses(Passes):
         generation = self._generation = begin(self._folder)
         key = bytes(HASH_KEY_BYTES) if self.content is None else self.content[0]
         try:
-            self._run(list(dict.fromkeys(cliques)), key)
+            self._run(cliques, key)
         finally:
             self._generation = None
         tally = self._tally
@@ -138,10 +139,12 @@ class _AdmittedPasses(Passes):
     def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
         """Rows of one user meet in one task, and what it gives is added up as ever."""
         assert self.users is not None
-        readers = ((side, self._task(side, (), key, version, apart)) for side in self.sides)
         number = self._shards.number
         spread = united(
-            side.frame.mapInArrow(Spreading(reader, number).__call__, SHARDED) for side, reader in readers
+            side.frame.mapInArrow(
+                Spreading(version, self.schema, self._reading(side), number).__call__, SHARDED
+            )
+            for side in self.sides
         )
         spark = self.sides[0].frame.sparkSession
         tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))

@@ -51,7 +51,7 @@ from dpstream.core.tables.contribution import (
     admit,
     read_owners,
 )
-from dpstream.core.tables.keyed_reading import read_keyed
+from dpstream.core.tables.keyed_reading import read_keyed, refused_events
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.present_rows import PresentChange
 
@@ -426,11 +426,7 @@ class KeyedRecords:
     def _refuse_returns(self, before: PresentTable, changes: KeyedChanges, where: str) -> None:
         _, there = before.find(changes.keys)
         if self._store.any_departed(changes.keys[changes.present & ~there]):
-            raise DataError(
-                'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
-                where=where,
-                allowed='a new key for a new record, or a stream with returns = "new"',
-            )
+            raise refused_events("returns", where)
 
 
 def require_record(plan: StreamPlan) -> None:

@@ -74,7 +74,7 @@ PROXY = '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n'
     [
         ("[service]\nlisten_at = 1\n", "unknown key 'listen_at'"),
         ("[services]\n", "unknown key 'services'"),
-        ('[service]\nlook_every = "5 minutes"\n', "is no length of time"),
+        ('[service]\nlook_every = "5 fortnights"\n', "is no length of time"),
         ("[service]\nidle_minutes = 0\n", "a whole number from 1 to 1440"),
         ("[service]\n", "names no stream"),
         ('[[stream]]\nconfig = "../stream/dpstream.toml"\napprovals = true\n', "a whole number from 1 to 10"),

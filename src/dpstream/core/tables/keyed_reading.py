@@ -22,7 +22,7 @@ from dpstream.core.schema.column import NULL, problems_error
 from dpstream.core.tables.contribution import ID_BYTES, id_bytes
 from dpstream.core.tables.keyed_batch import OPERATIONS, KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.multiset_hash import MultisetHash
-from dpstream.core.tables.present_table import KeyedChanges
+from dpstream.core.tables.present_table import KeyedChanges, search_keys
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -46,6 +46,10 @@ _REFUSED = {
         "an insert has a key that is there already",
         'keys that are not there, or the rule known = "update"',
     ),
+    "returns": (
+        'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
+        'a new key for a new record, or a stream with returns = "new"',
+    ),
     "null": (
         "column {column!r} holds nulls in rows that give a whole record, and declares no missing bin",
         'no nulls, or a declared bin such as missing = "missing"',
@@ -66,7 +70,7 @@ class EventsError(DataError):
     """The declared rules refuse an event. Names no key, no value and no number.
 
     Attributes:
-        kind: ``several``, ``delete``, ``update``, ``insert`` or ``null``.
+        kind: ``several``, ``delete``, ``update``, ``insert``, ``returns`` or ``null``.
         column: of a null.
     """
 
@@ -80,6 +84,21 @@ def refused_events(kind: str, where: str, column: str | None = None) -> EventsEr
     error = EventsError(what.format(column=column), where=where, allowed=allowed)
     error.kind, error.column = kind, column
     return error
+
+
+def departed_after(departed: Keys, there: Mask, changes: KeyedChanges, where: str) -> Keys:
+    """The hashes of all keys that have left by now, sorted, where no key may come back.
+
+    Args:
+        departed: those that had left before. there: which of the changed keys were present before.
+
+    Errors:
+        EventsError: one of them comes back.
+    """
+    if search_keys(departed, changes.keys[changes.present & ~there])[1].any():
+        raise refused_events("returns", where)
+    departed = np.concatenate([departed, changes.keys[there & ~changes.present]])
+    return departed[np.lexsort((departed[:, 1], departed[:, 0]))]
 
 
 def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import LifoQueue
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import BatchAccess, BatchBase, Events, ReadRequest
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
@@ -160,45 +161,114 @@ class CountedFile:
                 "of a file that is counted while it is read only counts are granted", where=wanted.where
             )
         passes = _Passes(self, wanted)
-        return BatchAccess(_View(passes), _Rows(passes))
+        return BatchAccess(_View(passes), passes)
 
 
-class _Passes:
-    """The passes over the records of a file, and what they have found."""
+class CountedPasses(ABC):
+    """The passes over one step's records, wherever they are, and what they have found.
 
-    def __init__(self, file: CountedFile, wanted: ReadRequest) -> None:
-        self._file = file
-        self._where = f"{wanted.where}, inserts"
+    Guarantee: all passes read the same multiset of records, or the step is refused. What comes out is exact and
+    private: counts and a hash for the plan.
+
+    Args:
+        cliques: what the first pass counts.
+        deletes: whether the records have deletes; counts then have two rows.
+
+    Attributes:
+        content: the key of the last pass, and the hash of what it read.
+    """
+
+    def __init__(
+        self, schema: Schema, cliques: Sequence[Clique], where: str, *, deletes: bool = False
+    ) -> None:
+        self.schema, self.where, self.has_deletes = schema, where, deletes
+        self.content: tuple[bytes, MultisetHash] | None = None
+        self._asked = cliques
         self._known: dict[Clique, NDArray[np.int64]] = {}
-        self._content: tuple[bytes, MultisetHash] | None = None
-        self._in_memory: CodeBlocks | None = None
-        self.schema: Schema = wanted.schema
-        self.asked = tuple(dict.fromkeys(wanted.cliques))
+
+    @abstractmethod
+    def _read(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[MultisetHash, NDArray[np.int64]]:
+        """One pass: the hash of all records, and the counts of some cliques beside each other, a row for what comes
+        and one for what goes."""
+
+    @abstractmethod
+    def _changed(self) -> DataError:
+        """The refusal of records that are others than in the pass before."""
 
     def fingerprint(self, key: bytes) -> bytes:
         """The hash of all records; the first call reads them, and counts what is known to be asked."""
-        if self._content is None or not hmac.compare_digest(self._content[0], key):
-            self._run([one for one in self.asked if one not in self._known], key)
-        assert self._content is not None
-        return self._content[1].finish(self.schema.domain.sizes, key)
+        if self.content is None or not hmac.compare_digest(self.content[0], key):
+            self._run(self._asked, key)
+        assert self.content is not None
+        return self.content[1].finish(self.schema.domain.sizes, key)
 
     def counts(self, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
-        """One array a clique; reads the records again where some are missing."""
-        missing = [one for one in dict.fromkeys(cliques) if one not in self._known]
-        if missing:
+        """Counts of inserts and deletes, shape (1 or 2, cells) each; reads the records again where some are missing."""
+        if any(clique not in self._known for clique in cliques):
             # Without a fingerprint before it there is nothing to compare with, and any key will do.
-            self._run(missing, bytes(HASH_KEY_BYTES) if self._content is None else self._content[0])
-        return [self._known[one].copy() for one in cliques]
+            self._run(cliques, bytes(HASH_KEY_BYTES) if self.content is None else self.content[0])
+        return [self._known[clique] for clique in cliques]
+
+    def _run(self, asked: Sequence[Clique], key: bytes) -> None:
+        cliques = tuple(clique for clique in dict.fromkeys(asked) if clique not in self._known)
+        content, counts = self._read(cliques, key)
+        before = self.content
+        if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
+            raise self._changed()
+        self.content, start = (key, content), 0
+        for clique in cliques:
+            end = start + self.schema.domain.cells(clique)
+            self._known[clique], start = counts[:, start:end], end
+
+
+@dataclass(frozen=True, repr=False)
+class CountedView(BatchBase):
+    """Counts of the records of some passes; a ``PrivateBatch``."""
+
+    _passes: CountedPasses
+
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+        """See ``PrivateBatch``. Both parts are counted in one pass, so that no reading comes after noise was drawn.
+
+        Errors:
+            DataError: the records changed since they were read first. LimitError: too many cells.
+        """
+        if part not in ("net", "inserts", "deletes"):
+            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
+        found = self._passes.counts(cliques)
+        if not self._passes.has_deletes:
+            return [counts[0].copy() if part != "deletes" else 0 * counts[0] for counts in found]
+        return [
+            counts[0] - counts[1] if part == "net" else counts[int(part == "deletes")].copy()
+            for counts in found
+        ]
+
+    @property
+    def declares_deletes(self) -> bool:
+        """See ``PrivateBatch``."""
+        return self._passes.has_deletes
+
+
+class _Passes(CountedPasses):
+    """Those over the records of a file."""
+
+    def __init__(self, file: CountedFile, wanted: ReadRequest) -> None:
+        super().__init__(wanted.schema, wanted.cliques, f"{wanted.where}, inserts")
+        self._file = file
+        self._in_memory: CodeBlocks | None = None
+
+    def _changed(self) -> DataError:
+        return changed_file(self.where)
 
     def codes(self) -> CodeBlocks:
         """All records, in memory."""
         if self._in_memory is None:
-            self._in_memory = self.schema.encode_blocks(self._file.whole(), where=self._where)
+            self._in_memory = self.schema.encode_blocks(self._file.whole(), where=self.where)
         return self._in_memory
 
-    def _run(self, cliques: Sequence[Clique], key: bytes) -> None:
+    def _read(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[MultisetHash, NDArray[np.int64]]:
         domain, encoder = self.schema.domain, self._file.encoder
-        plan = count_plan(domain, tuple(cliques))
+        plan = count_plan(domain, cliques)
         # Tables for threads that count at the same time; large ones are not there twice.
         tables: LifoQueue[NDArray[np.int64]] = LifoQueue()
         sums = [
@@ -209,7 +279,7 @@ class _Passes:
             tables.put(table)
 
         def taken(codes: AnyCodes) -> MultisetHash:
-            check_codes(codes, domain, self._where)
+            check_codes(codes, domain, self.where)
             found = MultisetHash()
             for start in range(0, len(codes), BLOCK_ROWS):
                 found = found.merge(MultisetHash.of(codes[start : start + BLOCK_ROWS], None, key))
@@ -240,57 +310,12 @@ class _Passes:
                 table[:] = 0
             for block in self.codes().blocks:
                 content = content.merge(taken(block))
-        self._keep(key, content, cliques, plan.bounds, sum(sums[1:], sums[0]))
-
-    def _keep(
-        self,
-        key: bytes,
-        content: MultisetHash,
-        cliques: Sequence[Clique],
-        bounds: Sequence[tuple[int, int]],
-        counts: NDArray[np.int64],
-    ) -> None:
-        before = self._content
-        if before is not None and hmac.compare_digest(before[0], key) and before[1] != content:
-            raise changed_file(self._where)
-        self._content = (key, content)
-        for clique, (begin, end) in zip(cliques, bounds, strict=True):
-            self._known[clique] = counts[begin:end]
+        return content, sum(sums[1:], sums[0])[None, :]
 
 
-@dataclass(frozen=True, repr=False)
-class _View(BatchBase):
-    """Counts of the records; a ``PrivateBatch``."""
-
-    _passes: _Passes
-
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
-        """See ``PrivateBatch``.
-
-        Errors:
-            DataError: the records changed since they were read first. LimitError: too many cells.
-        """
-        if part not in ("net", "inserts", "deletes"):
-            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
-        found = self._passes.counts(cliques)
-        return [0 * counts for counts in found] if part == "deletes" else found
+class _View(CountedView):
+    """There are no deletes."""
 
     def without_cancelled(self) -> _View:
-        """See ``CancellingBatch``: there are no deletes."""
+        """See ``CancellingBatch``."""
         return self
-
-    @property
-    def declares_deletes(self) -> bool:
-        """See ``PrivateBatch``."""
-        return False
-
-
-@dataclass(frozen=True, repr=False)
-class _Rows:
-    """The records as a multiset; a ``BatchRows``."""
-
-    _passes: _Passes
-
-    def fingerprint(self, key: bytes) -> bytes:
-        """See ``BatchRows``."""
-        return self._passes.fingerprint(key)

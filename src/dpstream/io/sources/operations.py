@@ -145,28 +145,25 @@ class KeyedOperations(Operations):
         Errors:
             DataError: a null, or a word that is in no list. The message does not repeat the word.
         """
-        allowed = ", ".join([*self.insert, *self.update, *self.delete, *self.ignore])
-        place = f"{where}, column {name!r}"
-        with shielded("the operations cannot be read", where=place, allowed=allowed):
-            return self._read(column, place, allowed)
-
-    def _read(self, column: Any, where: str, allowed: str) -> tuple[Any, Any]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        values = plain_texts(column, numbers=False)
-        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise DataError("an operation is not a text", where=where, allowed=allowed)
-        meaning = pa.nulls(len(values), pa.string())
-        for name in _LISTS:
-            words = getattr(self, name)
-            if words:
-                listed = pc.is_in(values, pa.array(words, values.type))
-                meaning = pc.if_else(listed, pa.scalar(name), meaning)
-        if meaning.null_count:
-            raise DataError("unknown operation", where=where, allowed=allowed)
-        keep = pc.not_equal(meaning, "ignore")
-        return meaning.filter(keep), keep
+        allowed = ", ".join([*self.insert, *self.update, *self.delete, *self.ignore])
+        where = f"{where}, column {name!r}"
+        with shielded("the operations cannot be read", where=where, allowed=allowed):
+            values = plain_texts(column, numbers=False)
+            if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+                raise DataError("an operation is not a text", where=where, allowed=allowed)
+            meaning = pa.nulls(len(values), pa.string())
+            for operation in _LISTS:
+                words = getattr(self, operation)
+                if words:
+                    listed = pc.is_in(values, pa.array(words, values.type))
+                    meaning = pc.if_else(listed, pa.scalar(operation), meaning)
+            if meaning.null_count:
+                raise DataError("unknown operation", where=where, allowed=allowed)
+            keep = pc.not_equal(meaning, "ignore")
+            return meaning.filter(keep), keep
 
 
 def plain_texts(column: Any, *, numbers: bool) -> Any:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, counted
 from dpstream.core.schema.arrow import first_repeated
@@ -19,6 +19,7 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.query import PARAMETERS, as_table
 from dpstream.io.sources.source import Source
+from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import SourceOptions, duration
 
 _log = logging.getLogger("dpstream.io.sources")
@@ -78,22 +79,6 @@ class Snapshot:
     next: int
 
 
-class Server(Protocol):
-    """What a session reads of ``[source]``."""
-
-    @property
-    def url(self) -> str | None: ...
-
-    @property
-    def url_env(self) -> str | None: ...
-
-    @property
-    def table(self) -> str | None: ...
-
-    @property
-    def wait(self) -> str | None: ...
-
-
 class Session:
     """One connection, for reading only. Its errors repeat no message of libpq or of the server, for these quote values.
 
@@ -103,7 +88,7 @@ class Session:
         DataError: the records cannot be read.
     """
 
-    def __init__(self, options: Server) -> None:
+    def __init__(self, options: SourceKeys) -> None:
         self.where = "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
         self._patience = _PATIENCE if options.wait is None else duration(options.wait, "wait")
         self._driver = driver(_WHERE)
@@ -301,7 +286,7 @@ class Session:
             )
 
 
-def server_address(options: Server) -> str:
+def server_address(options: SourceKeys) -> str:
     """The server's URL, from ``url`` or from the environment variable ``url_env``. No message shows it."""
     if options.url_env is None:
         return str(options.url)

@@ -24,7 +24,7 @@ from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_source import StaySource
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users
+from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users, step_input
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import delete_flags
 
@@ -90,13 +90,11 @@ class QuerySource(PeriodSource):
         for step in range(first, last + 1):
             with self._ask() as answer:
                 inserts, deletes = self._split(answer, bounds(grid, step))
-            place = step, grid.batch_id(step), grid.period(step)
             if self.options.shape == "snapshots":
                 keyed = Snapshot(inserts, str(self.options.key_column), self.options.key_rules)
-                yield StepInput(*place, None, None, keyed=keyed)
-                continue
-            deleted = None if self.options.op_column is None else deletes
-            yield StepInput(*place, *apart_from_users(inserts, deleted, self.options.user_column))
+                yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
+            else:
+                yield step_input(self.options, grid, step, inserts, deletes)
 
     def _split(self, answer: Answer, limits: tuple[Any, Any] | None) -> tuple[Any, Any]:
         tables = answer.tables(limits)

@@ -31,7 +31,7 @@ from dpstream.io.sources.pg_session import (
     text_table,
 )
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import StepInput, apart_from_users, check_start
+from dpstream.io.sources.source import StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.table import wanted_columns
 
@@ -324,8 +324,7 @@ class ChangeSource(ServerSource):
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
         """The step with the collected changes."""
-        parts = apart_from_users(*rows.take(), self.options.user_column)
-        return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+        return step_input(self.options, grid, step, *rows.take())
 
     def _check_all(self) -> None:
         """Check that slot, publication and columns exist."""

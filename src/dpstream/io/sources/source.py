@@ -63,6 +63,14 @@ def apart_from_users(
     return inserts.drop_columns([column]), others, users
 
 
+def step_input(options: SourceOptions, grid: Grid, step: int, inserts: Any, deletes: Any) -> StepInput:
+    """A step of records without keys. ``deletes`` mean something where the source has operations only."""
+    if not options.deletions:
+        deletes = None
+    parts = apart_from_users(inserts, deletes, options.user_column)
+    return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+
+
 def check_start(start_step: int) -> None:
     """Check that the first step is at least 1 (StepError)."""
     if start_step < 1:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Self, get_args
 
+from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables import KeyRules
 from dpstream.io.objects import URLS, is_object_url, object_path
@@ -37,8 +38,6 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "postgres": (),
     "postgres-changes": ("table", "slot", "publication"),
 }
-_UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_DURATION = re.compile(r"([0-9]{1,5}) (minute|hour|day|week)s?")
 
 
 def duration(text: object, key: str) -> datetime.timedelta:
@@ -49,17 +48,17 @@ def duration(text: object, key: str) -> datetime.timedelta:
         key: the key of ``[source]``, for the message.
 
     Errors:
-        ConfigError: it is not a whole number with a unit.
+        ConfigError: it is not a number with a unit.
 
     >>> duration("36 hours", "lag")
     datetime.timedelta(days=1, seconds=43200)
     """
-    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
+    length = seconds(text)
+    if length is None:
         raise wrong_source(
             f"{key} = {text!r} is not a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
         )
-    return datetime.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    return datetime.timedelta(seconds=length)
 
 
 _COLUMNS = ("key_column", "time_column", "delete_time_column", "op_column", "user_column", "xid_column")

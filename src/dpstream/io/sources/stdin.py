@@ -15,7 +15,7 @@ from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.files import MAX_STEPS
 from dpstream.io.sources.formats import MAX_BYTES, JsonKeys, json_records, json_table
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
+from dpstream.io.sources.source import Source, StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import delete_flags, times_of
 
@@ -132,9 +132,7 @@ class StdinSource(Source):
             if final is not None and step > final:
                 continue
             if step >= start_step or self.options.late == "error":
-                deleted = None if self.options.op_column is None else deletes
-                parts = apart_from_users(inserts, deleted, self.options.user_column)
-                yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+                yield step_input(self.options, grid, step, inserts, deletes)
 
     def _begin(self, first: int, start_step: int) -> int:
         """The step with which this input begins (StepError where it may not begin there)."""

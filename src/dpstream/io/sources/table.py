@@ -24,7 +24,7 @@ from dpstream.io.sources.pg_session import (
     text_table,
 )
 from dpstream.io.sources.query import split_records
-from dpstream.io.sources.source import StepInput, apart_from_users, check_start
+from dpstream.io.sources.source import StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
@@ -82,9 +82,7 @@ class TableSource(ServerSource):
                 session.flush()
             watermark = border
             self._position = {SYSTEM: system, _WATERMARK: watermark}
-            deleted = None if self.options.op_column is None else deletes
-            parts = apart_from_users(inserts, deleted, self.options.user_column)
-            yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+            yield step_input(self.options, grid, step, inserts, deletes)
 
     def _check_all(self, grid: Grid) -> None:
         """Check that the table and its columns exist, before a first step is due."""

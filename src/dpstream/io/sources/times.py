@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import shielded
 from dpstream.core.schema.arrow import type_name
-from dpstream.io.sources.operations import UPDATE_ADVICE, Operations
+from dpstream.io.sources.operations import UPDATE_ADVICE, Operations, plain_texts
 
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
@@ -44,39 +44,25 @@ def times_of(
     Errors:
         DataError: a null or unreadable time, or one of the other form, naming file and column.
     """
-    allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
-    with shielded("the times cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
-        return _times(column, numbers, name, where, before, allowed, None if numbers else offsets)
-
-
-def _times(
-    column: Any,
-    numbers: bool,
-    name: str,
-    where: str,
-    before: int | None,
-    allowed: str,
-    offsets: bool | None,
-) -> NDArray[np.int64]:
     import pyarrow as pa
 
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
-    if not len(values):
-        return np.zeros(0, np.int64)
-    where = f"{where}, column {name!r}"
-    _refuse(values.is_null(), "there is no time", where, before, allowed)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        values = _from_text(values, numbers, where, before, allowed, offsets)
-    elif not (
-        pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-    ):
-        raise DataError(f"the time column has type {type_name(kind)}", where=where, allowed=allowed)
-    elif offsets is not None and offsets != (pa.types.is_timestamp(kind) and kind.tz is not None):
-        raise DataError(_OTHER_FORM[offsets], where=where, allowed=allowed)
-    return _plain(values, numbers, where, allowed)
+    allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
+    where, offsets = f"{where}, column {name!r}", None if numbers else offsets
+    with shielded("the times cannot be read", where=where, allowed=allowed):
+        values = plain_texts(column, numbers=True)
+        kind = values.type
+        if not len(values):
+            return np.zeros(0, np.int64)
+        _refuse(values.is_null(), "there is no time", where, before, allowed)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            values = _from_text(values, numbers, where, before, allowed, offsets)
+        elif not (
+            pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        ):
+            raise DataError(f"the time column has type {type_name(kind)}", where=where, allowed=allowed)
+        elif offsets is not None and offsets != (pa.types.is_timestamp(kind) and kind.tz is not None):
+            raise DataError(_OTHER_FORM[offsets], where=where, allowed=allowed)
+        return _plain(values, numbers, where, allowed)
 
 
 def _plain(values: Any, numbers: bool, where: str, allowed: str) -> NDArray[np.int64]:
@@ -133,39 +119,24 @@ def delete_flags(
     Errors:
         DataError: a null or a word that ``words`` does not have; for ``update`` the message says what to write instead.
     """
-    words = words or Operations()
-    allowed = ", ".join((*words.insert, *words.delete))
-    with shielded("the operations cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
-        return _flags(column, name, where, before, words, allowed)
-
-
-def _flags(
-    column: Any, name: str, where: str, before: int | None, words: Operations, allowed: str
-) -> NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    where = f"{where}, column {name!r}"
-    if not len(values):
-        return np.zeros(0, np.bool_)
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        raise DataError("an operation is not a text", where=where, allowed=allowed)
-    values = pc.fill_null(values, "")
-    _refuse(
-        pc.equal(values, "update"),
-        "an update lacks the old row",
-        where,
-        before,
-        UPDATE_ADVICE,
-    )
-    deletes = pc.is_in(values, pa.array(words.delete, values.type))
-    known = pc.or_(deletes, pc.is_in(values, pa.array(words.insert, values.type)))
-    _refuse(pc.invert(known), "unknown operation", where, before, allowed)
-    flags: NDArray[np.bool_] = deletes.to_numpy(zero_copy_only=False)
-    return flags
+    words = words or Operations()
+    where, allowed = f"{where}, column {name!r}", ", ".join((*words.insert, *words.delete))
+    with shielded("the operations cannot be read", where=where, allowed=allowed):
+        values = plain_texts(column, numbers=False)
+        if not len(values):
+            return np.zeros(0, np.bool_)
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise DataError("an operation is not a text", where=where, allowed=allowed)
+        values = pc.fill_null(values, "")
+        _refuse(pc.equal(values, "update"), "an update lacks the old row", where, before, UPDATE_ADVICE)
+        deletes = pc.is_in(values, pa.array(words.delete, values.type))
+        known = pc.or_(deletes, pc.is_in(values, pa.array(words.insert, values.type)))
+        _refuse(pc.invert(known), "unknown operation", where, before, allowed)
+        flags: NDArray[np.bool_] = deletes.to_numpy(zero_copy_only=False)
+        return flags
 
 
 def _refuse(bad: Any, what: str, where: str, before: int | None, allowed: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dpstream.core import durable
 from dpstream.core.contracts import shown
+from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.toml import load_toml, toml_value, unknown_key
 from dpstream.project.sections import is_url, refuse_password
@@ -51,8 +52,6 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 #: Characters of the proxy's secret.
 _SHORTEST, _LONGEST = 32, 1000
-_TIME = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True)
@@ -210,16 +209,16 @@ class _Table:
         return value
 
     def seconds(self, key: str, default: int) -> int:
-        """``30s``, ``5m``, ``1h``, ``1d`` as seconds."""
+        """``30s``, ``5m``, ``1 hour``, ``1d`` as whole seconds."""
         if key not in self.table:
             return default
         value, where = self.table[key], f"{self.place} {key}"
-        match = _TIME.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
+        length = int(seconds(value) or 0)
+        if not length:
             raise ConfigError(
                 f"{shown(value)} is no length of time", where=where, allowed="such as 30s, 5m or 1h"
             )
-        return int(match[1]) * _UNITS[match[2]]
+        return length
 
 
 def _server(table: _Table, name: str) -> PostgresServer:
