@@ -56,7 +56,7 @@ def test_of_panels(tmp_path: Path) -> None:
     found = facts(path, "--runs", 3)
     assert [one["step"] for one in found] == [4]
     plan = Config.load(path).plan()
-    padding = plan.core.padding * plan.core.patterns  # type: ignore[attr-defined]
+    padding = plan.padding * plan.patterns  # type: ignore[attr-defined]
     assert found[0]["total"]["standard_error"] < padding
     refused = dpstream("errors", path, "--question", "poor", code=2).stderr
     assert "streams of tables" in refused

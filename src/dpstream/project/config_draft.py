@@ -80,7 +80,7 @@ _CHANCES = ("0.1", "0.5", "1", "2", "5")
 
 def _meaning() -> str:
     """What epsilon bounds, by an example."""
-    rates = ", ".join(f"{100 * best_guess(float(one), 0.0):.3g} at {one}" for one in _CHANCES)
+    rates = ", ".join(f"{100 * best_guess(float(epsilon), 0.0):.3g} at {epsilon}" for epsilon in _CHANCES)
     return (
         "It bounds what all releases together tell about one of those who are protected. Somebody who guesses a fact "
         f"about them is right in 50 of 100 cases without the releases, and with them in at most so many: {rates}."
@@ -477,16 +477,16 @@ def _whose(column: str, *, found: bool, likely: bool) -> Any:
 
 def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
     """The section with the owner's answers, where there are questions."""
-    found = dict(section)
+    answered = dict(section)
     for key, value in section.items():
-        one = _QUESTIONS.get(key)
+        question = _QUESTIONS.get(key)
         open_yet = isinstance(value, Drafted) and value.mark == FILL_IN
-        if one is not None and (open_yet or (key == "every" and value != "files")):
+        if question is not None and (open_yet or (key == "every" and value != "files")):
             if isinstance(value, Drafted) and value.value == FILL_IN and key in ("start", "end"):
                 continue  # numbers of a time column that holds no days
-            answer = ask(one)
-            found[key] = value if answer is None else answer
-    return found
+            answer = ask(question)
+            answered[key] = value if answer is None else answer
+    return answered
 
 
 def _chosen(mechanism: str | None, person_column: str | None) -> str:
@@ -515,8 +515,8 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
     """Whether a mechanism that follows people, as it would be drafted, takes all columns together."""
     family = family_of(mechanism)
     text = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
-    own = {key.name for key in family.keys if mechanism in key.mechanisms}
-    options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in own}
+    names = {key.name for key in family.keys if mechanism in key.mechanisms}
+    options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in names}
     try:
         schema = Schema.from_toml(tomllib.loads(text))
         section = Section("draft", "mechanism", {"name": mechanism, **options})
@@ -601,12 +601,12 @@ def _rows(section: str, limits: Limits, *, changes: bool = False) -> dict[str, K
         changes: whether records have keys, so that a late delete may not be left out.
     """
     rows = rows_of(section, {})
-    own = {"unit": limits.units}
+    narrowed = {"unit": limits.units}
     if "late" in rows:
         refused = {*limits.late, *(("drop-and-count-nothing",) if changes else ())}
-        own["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in refused)
+        narrowed["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in refused)
     return rows | {
-        key: replace(rows[key], allowed=", ".join(words)) for key, words in own.items() if key in rows
+        key: replace(rows[key], allowed=", ".join(words)) for key, words in narrowed.items() if key in rows
     }
 
 
@@ -617,13 +617,13 @@ def _asked(family: Family, section: str) -> dict[str, Any]:
 
 
 def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | None) -> str:
-    """Its own options: those that have to be written, and the others with its own defaults.
+    """Its options: those that have to be written, and the others with their defaults.
 
     Args:
         reason: why it is proposed. place: columns that look like coordinates.
     """
-    own = keys_of_recipes("mechanism", {name: family.recipes[name]})
-    rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in own}
+    keys = keys_of_recipes("mechanism", {name: family.recipes[name]})
+    rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in keys}
     written: dict[str, Any] = {"name": name}
     written |= {key: Drafted() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
@@ -634,7 +634,7 @@ def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | 
             "which it follows more finely than bins. It declares the number of records of every step public."
         )
     text = _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
-    head = "\n".join(line for one in about for line in _wrapped(one))
+    head = "\n".join(line for sentence in about for line in _wrapped(sentence))
     return text if not head else text.replace("[mechanism]\n", f"[mechanism]\n{head}\n#\n", 1)
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import tarfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +25,10 @@ from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import catalogue, read_changes
 from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.io.sinks.release_reader import read_catalogue, read_table
+from dpstream.project import Config
 from dpstream.service.releases import answering, find_places, forms
 from dpstream.stream.public_release import PublicRelease
+from dpstream.tools.simulate import simulate
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +86,9 @@ def test_a_table_in_every_form(made: Path, feed: httpx.Client, step: int, form: 
 
 
 def test_tables_in_csv_files_have_their_types(tmp_path: Path) -> None:
-    """A panel of an earlier version, whose tables and changes lie there as CSV."""
-    with tarfile.open(Path(__file__).parents[2] / "streams/data/panel-window.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    """A panel, whose tables and changes lie there as CSV."""
+    for _ in Config.load(simulate("panel", 3, tmp_path)).run():
+        pass
     with served(f"invented={tmp_path / 'releases'}") as feed:
         for kind, table in (
             ("table", read_table(tmp_path / "releases", 3, ids=True)),

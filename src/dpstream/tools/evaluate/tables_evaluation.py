@@ -161,8 +161,11 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
 def _learned_words(judged: Judgement) -> Iterator[str]:
     if len(judged.targets) == 1:
         (target,) = judged.targets
-        areas = ", ".join(f"{name} {area:.2f}" for name, area in target.areas.items())
-        yield f"Predicting {target.column}, area under the ROC curve by the table that taught it: {areas}."
+        names = {"synthetic": "released rows", "offline": "one offline run", "real": "real records"}
+        areas = ", ".join(
+            f"{name} {target.areas[key]:.2f}" for key, name in names.items() if key in target.areas
+        )
+        yield f"Predicting {target.column}, area under the ROC curve by what taught it: {areas}."
 
 
 def _broken_words(judged: Judgement) -> Iterator[str]:

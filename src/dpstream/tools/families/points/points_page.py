@@ -402,8 +402,10 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         ("errors", "Errors", limits(run)),
     ]
     more = f" in {integer(view.space.categories)} categories" if view.categorical else ""
-    what = f"{integer(last.rows)} invented points with {integer(len(view.coordinates))} coordinates{more}"
-    return Page(run, sections, what, charts, tables=len(run.tables))
+    many = len(view.coordinates)
+    coordinates = f"{integer(many)} coordinate{'' if many == 1 else 's'}"
+    what = f"{integer(last.rows)} invented points with {coordinates}{more}"
+    return Page(run, sections, what, charts, tables=len(run.tables), columns=len(view.schema))
 
 
 POINTS_PAGE: Final = FamilyPage(
