@@ -86,7 +86,7 @@ def reproduce(
       dpstream reproduce bun --quick
       dpstream reproduce kumar --data DIR
     """
-    from dpstream.lab.papers import PAPERS, RunSettings
+    from dpstream.lab.papers import PAPERS, reproduce_paper
     from dpstream.project.reader import did_you_mean
 
     if name not in PAPERS:
@@ -100,12 +100,21 @@ def reproduce(
     if panel_names:
         selected["panel"] = list(panel_names)
     for option in selected:
-        if option not in PAPERS[name].options:
+        if option not in PAPERS[name]:
             raise ConfigError("the option belongs to other experiments", where=f"--{option} with {name}")
     place = out or f"reproduction-{name}{'-quick' if quick else ''}"
     with _watching() as watch:
-        settings = RunSettings(data, place, selected, repeats, quick, jobs, figures=not no_figures)
-        summary = PAPERS[name].run(settings, watch)
+        summary = reproduce_paper(
+            name,
+            data,
+            place,
+            selected,
+            watch,
+            repeats=repeats,
+            quick=quick,
+            jobs=jobs,
+            figures=not no_figures,
+        )
     _print_summary(summary, as_json)
 
 

@@ -15,11 +15,25 @@ if TYPE_CHECKING:
     from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """The settings of a reproduction, the same for every paper.
+#: Papers, with the options by which their experiments can be selected.
+PAPERS: dict[str, tuple[str, ...]] = {"kumar": ("streams", "epsilons", "methods"), "bun": ("panel",)}
 
-    Attributes:
+
+def reproduce_paper(
+    name: str,
+    data: str | None,
+    out: str,
+    selected: Mapping[str, Sequence[str]],
+    watch: RunWatch,
+    *,
+    repeats: int | None,
+    quick: bool,
+    jobs: int,
+    figures: bool,
+) -> ExperimentSummary:
+    """Run the experiments of one of ``PAPERS``. Finished runs are kept. Errors: those of the paper's module.
+
+    Args:
         data: the folder with the real data; None: the one that the environment variable names.
         out: the folder for results.
         selected: option -> the chosen streams, budgets, ...; all of them where an option is missing.
@@ -28,27 +42,24 @@ class RunSettings:
         jobs: number of processes.
         figures: whether to draw figures, where an experiment has some.
     """
+    if name == "bun":
+        from dpstream.lab.experiments import reproduce_bun
+        from dpstream.lab.experiments.panel_summary import panel_summary
 
-    data: str | None
-    out: str
-    selected: Mapping[str, Sequence[str]]
-    repeats: int | None
-    quick: bool
-    jobs: int
-    figures: bool
+        panels = selected.get("panel")
+        outcome = reproduce_bun(
+            data, out, panels=panels, repeats=repeats, quick=quick, jobs=jobs, watch=watch
+        )
+        return panel_summary(outcome)
+    from dpstream.lab.experiments import reproduce_kumar
+    from dpstream.lab.experiments.outcome_summary import summary_of
 
-
-@dataclass(frozen=True)
-class Paper:
-    """One paper's experiments.
-
-    Attributes:
-        options: the options by which experiments can be selected.
-        run: runs them. Finished runs are kept. Its errors are those of the paper's module.
-    """
-
-    options: tuple[str, ...]
-    run: Callable[[RunSettings, RunWatch], ExperimentSummary]
+    times = 3 if repeats is None else repeats
+    return summary_of(
+        reproduce_kumar(
+            data, out, **selected, repeats=times, quick=quick, jobs=jobs, figures=figures, watch=watch
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -57,41 +68,6 @@ class BuiltDataSet:
 
     facts: dict[str, Any]
     sentences: tuple[str, ...]
-
-
-def _kumar(settings: RunSettings, watch: RunWatch) -> ExperimentSummary:
-    from dpstream.lab.experiments import reproduce_kumar
-    from dpstream.lab.experiments.outcome_summary import summary_of
-
-    outcome = reproduce_kumar(
-        settings.data,
-        settings.out,
-        streams=settings.selected.get("streams"),
-        epsilons=settings.selected.get("epsilons"),
-        methods=settings.selected.get("methods"),
-        repeats=3 if settings.repeats is None else settings.repeats,
-        quick=settings.quick,
-        jobs=settings.jobs,
-        figures=settings.figures,
-        watch=watch,
-    )
-    return summary_of(outcome)
-
-
-def _bun(settings: RunSettings, watch: RunWatch) -> ExperimentSummary:
-    from dpstream.lab.experiments import reproduce_bun
-    from dpstream.lab.experiments.panel_summary import panel_summary
-
-    outcome = reproduce_bun(
-        settings.data,
-        settings.out,
-        panels=settings.selected.get("panel", ()),
-        repeats=settings.repeats,
-        quick=settings.quick,
-        jobs=settings.jobs,
-        watch=watch,
-    )
-    return panel_summary(outcome)
 
 
 def _sipp(file: str, out: Path) -> BuiltDataSet:
@@ -116,6 +92,5 @@ def _sipp(file: str, out: Path) -> BuiltDataSet:
     return BuiltDataSet(facts, sentences)
 
 
-PAPERS = {"kumar": Paper(("streams", "epsilons", "methods"), _kumar), "bun": Paper(("panel",), _bun)}
 #: name -> builds the data set from the publisher's file.
 DATA_SETS: dict[str, Callable[[str, Path], BuiltDataSet]] = {"sipp": _sipp}

@@ -16,6 +16,7 @@ from dpstream.lab.audits.attacks import MINUTES, TooShortError
 from dpstream.lab.audits.census_audit import audit_census
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.counters_audit import audit_counters
+from dpstream.lab.audits.drawn_audit import audit_drawn
 from dpstream.lab.audits.erm_audit import audit_classifiers
 from dpstream.lab.audits.exact import audit_exact
 from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress
@@ -24,7 +25,6 @@ from dpstream.lab.audits.panel_audit import audit_panels
 from dpstream.lab.audits.points_audit import audit_points
 from dpstream.lab.audits.pooled_audit import audit_pooled
 from dpstream.lab.audits.published_audit import audit_published
-from dpstream.lab.audits.samplers_audit import audit_drawn
 from dpstream.lab.audits.turnover_audit import audit_turnover
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from dpstream.core.foreign import from_extra
 from dpstream.core.privacy import (
-    ZCDP,
     AnyNoise,
     CubeNoise,
     DiscreteGaussian,
@@ -31,12 +30,9 @@ from dpstream.core.privacy import (
     Randomness,
 )
 from dpstream.core.privacy.joint import ball_series
-from dpstream.lab.audits.aim_audit import aim_subjects
 from dpstream.lab.audits.controls import QuietNoise
-from dpstream.lab.audits.door import Choice, Door, SameWords, record
-from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.lab.audits.points_audit import far_plan, points_run
-from dpstream.lab.audits.pooled_audit import pooled_subjects
+from dpstream.lab.audits.door import Choice, Door, SameWords
+from dpstream.lab.audits.finding import AuditFinding, AuditProgress
 
 with from_extra("evaluate", "audit"):
     from scipy.stats import chi2
@@ -60,16 +56,6 @@ _CELLS = 64
 _VISIBLE = 0.01
 #: Numbers of vectors that are computed for the law of a norm, at most.
 _NORMS = 20_000
-
-
-def audit_drawn(
-    length: AuditLength, randomness: Randomness, progress: AuditProgress
-) -> Iterator[AuditFinding]:
-    """The laws and choices of runs that use every kind: a pooled stream with joint draws, AIM under zCDP, points."""
-    pairs = {subject.name: next(iter(subject.pairs())) for subject in (*pooled_subjects(), *aim_subjects())}
-    names = ("pooled, headlines", "pooled, joint histograms", f"AIM, {ZCDP.of('1/2')}, event, pairs")
-    runs = [pairs[name].base for name in names] + [points_run(far_plan("default", 2, 1), np.arange(100))]
-    yield from audit_samplers([record(run, randomness).door for run in runs], randomness, progress)
 
 
 def audit_samplers(
