@@ -36,7 +36,6 @@ from dpstream.core.tables.counter_files import write_file
 from dpstream.spark import batch, session
 from dpstream.spark.user_passes import SHARDS, begin
 from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.store.sealed_history import COUNTERS
 from dpstream.stream.store.upkeep import check_store
 from dpstream.stream.store.users import write_events
 from dpstream.tabular import DPStabs
@@ -122,7 +121,7 @@ def fill(state: Path, users: int) -> None:
             files[shard] = (write_file(folder, generation, name, ids, np.ones(own, np.int64)),)
         with store._transaction() as db:
             events = ShardedEvents(CounterShards(SHARDS, files), 0)
-            write_events(db, store.last_step, events, store.derived_key(COUNTERS))
+            write_events(db, store.meta["key"], store.last_step, events)
 
 
 def openings(sizes: list[int], folder: Path, first: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.cohorts import (
     DRIFTS,
     AgedCohort,
@@ -20,6 +23,7 @@ from dpstream.families.census.cohorts import (
     projected,
     raked,
 )
+from dpstream.families.census.totals_filter import NewcomersRate
 from dpstream.mechanisms.measured_cells import MeasuredCells
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -144,11 +148,15 @@ def test_a_column_that_has_lost_a_value_can_be_raked_to() -> None:
 def test_a_damaged_tracker_is_refused() -> None:
     tracker = ShapeTracker.fresh(CELLS)
     tracker.add(3, [Measurement((0, 1), np.arange(6.0), 1.0)], 15.0)
-    again = ShapeTracker.of(CELLS, tracker.arrays())
+    state = CensusState(0, [], [], [], [], NewcomersRate(), Attrition.fresh(DOMAIN), trackers=[tracker])
+    packed = pack(state)
+    (again,) = unpack(packed, CELLS).trackers
     for own, back in zip(tracker.estimates(9), again.estimates(9), strict=True):
         np.testing.assert_array_equal(own, back)
-    with pytest.raises(StoreDamagedError):
-        ShapeTracker.of(CELLS, tracker.arrays() | {"fits": np.zeros((1, 2))})
+    for name in ("values", "variances", "steps", "fits"):
+        damaged = {**packed.arrays, f"state/trackers/0/{name}": np.zeros((1, 2))}
+        with pytest.raises(StoreDamagedError):
+            unpack(replace(packed, arrays=damaged), CELLS)
 
 
 def test_folded_cohorts_are_the_mixture_of_both() -> None:

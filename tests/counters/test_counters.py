@@ -312,9 +312,7 @@ def test_unusable_options() -> None:
     with pytest.raises(ConfigError, match="'tree' needs a horizon"):
         counter_by_name("tree")
     with pytest.raises(ConfigError, match="block size is 0"):
-        counter_by_name("block", horizon=5, block_size=0)
-    with pytest.raises(ConfigError, match="only with 'block'"):
-        counter_by_name("tree", horizon=5, block_size=2)
+        BlockCounter(5, 0)
     with pytest.raises(UnitError):
         SimpleCounter().calibrate(PureDP.of(1), Individual())  # type: ignore[arg-type]
     with pytest.raises(BudgetError):

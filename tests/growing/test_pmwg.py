@@ -20,7 +20,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg import PMWG
-from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, hard_limit, published_noise
+from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, _whole_cost, hard_limit, published_noise
 from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
 
@@ -54,37 +54,17 @@ def test_published_constants_are_the_texts() -> None:
     # (eps, delta) with sqrt(2 rho) = eps / (2 log^(1/2)(1/delta)) is the text's approximate rule.
     epsilon, delta = 0.5, 1e-6
     domain = Domain(("cell",), (cells,))
-    whole = PMWG(domain, alpha, n).calibrate(epsilon=epsilon, delta=delta)
+    whole = PMWG(domain, alpha, n, noise="published").calibrate(epsilon=epsilon, delta=delta)
     approximate = whole.noise
     wanted = 0.1 * n**0.5 * epsilon / (48 * log**0.5 * math.log(1 / delta) ** 0.5)
     assert float(approximate.c) == pytest.approx(wanted, rel=1e-9)
     assert float(approximate.c) <= wanted
 
 
-def whole_cost(q: float, budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
-    """The bound for ``xi_t/t = t^-q``, with its tail, rounded up.
-
-    Pure: ``(1 + 81/(2 alpha^2) log N) xi_n/n + 81/(2 alpha^2) sum_(t > n) b_t xi_t/t`` (Theorem 18). zCDP: half of the
-    same with squares and 585/16 instead of 81/2 (equation B.11).
-    """
-    pure = isinstance(budget, PureDP)
-    weight = (81 / 2 if pure else 585 / 16) / float(alpha) ** 2
-    power = 1 if pure else 2
-    t = np.arange(start + 1, start + 200_000 + 1, dtype=np.float64)
-    b = (math.log(cells) + np.log(t - 1)) / t + np.log1p(1 / (t - 1))
-    cost = t ** (-q * power)
-    first = (1 + weight * math.log(cells)) * start ** (-q * power)
-    # After the last term M: b_t <= (log N + log t + M/(M-1))/t, which falls, so the integral bounds the sum.
-    last, rate = float(t[-1]), q * power
-    base = math.log(cells) + last / (last - 1)
-    tail = last**-rate * ((base + math.log(last)) / rate + 1 / rate**2)
-    return float((first + weight * (float((b * cost).sum()) + tail)) * (1 if pure else 0.5) * (1 + 1e-9))
-
-
 def cost_share(noise: PowerNoise, budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
     """Theorem 18's bound of what all questions for ever may cost, as a share of the budget."""
     c = float(noise.c) ** (1 if isinstance(budget, PureDP) else 2)
-    return whole_cost(float(1 - noise.p), budget, alpha, start, cells) * c / float(budget.amount)
+    return _whole_cost(float(1 - noise.p), budget, alpha, start, cells) * c / float(budget.amount)
 
 
 @pytest.mark.parametrize("p", ["1/4", "1/2", "11/12"])
@@ -103,7 +83,7 @@ def test_the_published_constant_costs_more_than_the_budget_below_its_smallest_si
     c = alpha**2 * Fraction(2**0.5) / (162 * Fraction(math.log(6)))
     assert 1 < cost_share(PowerNoise(c), budget, alpha, 2, 3) < 2
     with pytest.raises(BudgetError, match="21 or more"):
-        plan(start=20)
+        plan(start=20, noise="published")
 
 
 def test_the_sum_is_bounded_from_above() -> None:
@@ -179,7 +159,7 @@ def test_one_threshold_noise_a_run_and_fresh_noise_a_question() -> None:
 def test_against_the_listing_without_noise() -> None:
     """Algorithm 3 with all noise 0, in floating point, on queries with values between 0 and 1."""
     rng = np.random.default_rng(5)
-    which = plan(start=50, alpha="0.2")
+    which = plan(start=50, alpha="0.2", noise="published")
     state, y, last = which.start(), np.full(CELLS, 1 / CELLS), 50
     counts = rng.multinomial(50, rng.dirichlet(np.full(CELLS, 0.1)))
     which.arrive(state, Arrived(counts))
@@ -425,6 +405,7 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         (lambda: plan(beta="0.1"), ConfigError, "numbers: kappa from 1"),
         (lambda: LinearQuery((0,), np.array([1j, 0, 1])), ConfigError, "complex values"),
         (lambda: asker(plan(), [10] * CELLS).ask([0.5 + 0.1j] * CELLS), ConfigError, "complex values"),
+        (lambda: plan(noise="published", hard_questions=3), ConfigError, "cannot be combined"),
         (lambda: plan(epsilon=2, delta="1e-6"), BudgetError, "epsilon up to 1"),
         (lambda: plan(epsilon=1, delta="0.5"), BudgetError, "1/e"),
         (lambda: plan(hard_questions=10**12), BudgetError, "fewer"),
@@ -442,6 +423,7 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         "beta-text",
         "complex-query",
         "complex-question",
+        "twice",
         "epsilon",
         "delta",
         "too-many",
@@ -491,14 +473,14 @@ def test_questions_wait_for_the_start() -> None:
 
 def test_theory_promises_where_it_can() -> None:
     domain = Domain(("a",), (100,))
-    large = PMWG(domain, "0.1", 10**9, learning="text").calibrate(epsilon=1, delta="1e-9")
+    large = PMWG(domain, "0.1", 10**8, learning="text").calibrate(epsilon=1, delta="1e-9")
     assert large.promise.holds
     assert "every answer is within 0.1" in large.promise.words
     small = plan(start=10**4)
     assert not small.promise.holds
     assert "above 1" in small.promise.words
     # The text's alpha: (8262 log(Nn) log(192 kappa n/beta) / (n eps))^(1/3).
-    text = PMWG(domain, "0.1", 10**6, learning="text").calibrate(epsilon=1).promise.alpha
+    text = PMWG(domain, "0.1", 10**6, noise="published", learning="text").calibrate(epsilon=1).promise.alpha
     wanted = (8262 * math.log(10**8) * math.log(192 * 10**6 / 0.001) / 10**6) ** (1 / 3)
     assert text == pytest.approx(wanted, rel=1e-6)
     assert "no error bound is known" in plan(start=10**4, hard_questions=20).promise.words

@@ -122,8 +122,8 @@ def files(
     stream: str = "aa",
     leads_to: Any = None,
 ) -> dict[str, bytes]:
-    parts = ({} if full is None else sink.render(full)) | (
-        {} if change is None else sink.render_changes(change)
+    parts = ({} if full is None else sink.folder.render(full)) | (
+        {} if change is None else sink.folder.render_changes(change)
     )
     hashes = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in parts.items()}
     manifest: dict[str, Any] = {
@@ -275,7 +275,7 @@ def test_a_lost_database_gets_what_the_store_makes(case: Case, tmp_path: Path) -
     folder = Publisher(lost.directory, format="csv" if lost.table_name.endswith("csv") else "parquet")
     folder.publish(3, given)
     (lost.directory / "step-000003" / lost.table_name).write_bytes(b"from somewhere else")
-    whole = {**given, **lost.render(third)}
+    whole = {**given, **lost.folder.render(third)}
     notes = {number: digest(one) for number, one in withdrawn.items()}
     case.make().restore(3, list(given), whole.__getitem__, notes)
     if case.look() is not None:

@@ -159,6 +159,7 @@ def test_a_database_that_was_rolled_back_or_lost_is_refused(tmp_path: Path, on_p
     with on_postgres.connect(str(schema)) as db:
         db.execute("DELETE FROM files WHERE step = 2")
         db.execute("DELETE FROM steps WHERE step = 2")
+        db.execute("UPDATE latest SET step = 1 WHERE name = 'state'")
     with pytest.raises(StoreDamagedError, match=r"head\.json knows step 2"):
         start(tmp_path, publish=False)
     on_postgres.execute(f"DROP TABLE {schema}.latest")

@@ -24,9 +24,8 @@ from dpstream.io.sources.operations import KeyedOperations
 from dpstream.spark.found_files import FoundFiles, changed_records
 from dpstream.spark.keyed_tasks import REFUSED, Applying, Before, CountingPresent, KeyedColumns
 from dpstream.spark.passes import is_frame, prepared, problems_of, refuse_declared, require_room_in, summed
-from dpstream.spark.sessions import setting
-from dpstream.spark.tasks import PART_TYPE, SHARDED, Ids, Spreading, Tally
-from dpstream.spark.user_passes import SHARDS, begin, damage_told, make_lasting
+from dpstream.spark.tasks import PART_TYPE, Ids, Tally
+from dpstream.spark.user_passes import SHARDS, begin, damage_told, make_lasting, sharded, tasks_of
 from dpstream.spark.user_tasks import after
 
 if TYPE_CHECKING:
@@ -103,12 +102,8 @@ class KeyedPasses:
         spark = self._frame.sparkSession
 
         def parts(apart: int) -> Any:
-            # No lambda for a task: Spark sends the object and the name of its class, and no code.
-            spreading = Spreading(__version__, self._schema, self._columns, number)
-            tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
-            spread = self._frame.mapInArrow(spreading.__call__, SHARDED).repartition(tasks, "shard")
             applying = Applying(__version__, self._schema, batch, row_key, apart, before)
-            return spread.mapInArrow(applying.__call__, PART_TYPE)
+            return sharded([(self._frame, self._columns)], applying, number)
 
         found = summed(spark, parts, self._where)
         self._files.check()
@@ -195,10 +190,9 @@ class SparkPresent:
 
     def _parts(self, cliques: tuple[Clique, ...], after: int, apart: int) -> Any:
         spark, number = self._spark, self._shards.number
-        tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
         folder = str(self._folder.resolve())
         counting = CountingPresent(__version__, self._schema, cliques, after, folder, self._shards, apart)
-        return spark.range(0, number, 1, tasks).mapInArrow(counting.__call__, PART_TYPE)
+        return spark.range(0, number, 1, tasks_of(spark, number)).mapInArrow(counting.__call__, PART_TYPE)
 
 
 #: The words of ``KeyedBatch``.

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.spark.tasks import TaskFailure
+from dpstream.spark.tasks import attempt, require_version
 
 #: The columns of what a task gives back, as Spark names types.
 DRAWN_TYPE = "part int, name string, rows bigint, bytes bigint, sha256 string"
@@ -64,10 +64,7 @@ class DrawingParts:
         """
         import pyarrow as pa
 
-        from dpstream.core.version import __version__
-
-        if __version__ != self.version:
-            raise TaskFailure(f"dpstream {__version__} is installed here, and {self.version} on the driver")
+        require_version(self.version)
         kinds = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.string()]
         kind = pa.schema(zip(Part.__dataclass_fields__, kinds, strict=True))
         for batch in batches:
@@ -76,7 +73,7 @@ class DrawingParts:
 
     def write(self, part: int) -> Part:
         """Write one part; it is on the disk when this returns."""
-        name = f"part-{part:06}-{_attempt()}.parquet"
+        name = f"part-{part:06}-{attempt()}.parquet"
         with _File(Path(self.folder) / name) as file:
             rows = self.drawing.write(part * self.blocks, (part + 1) * self.blocks, file.put)
             file.finish()
@@ -117,13 +114,3 @@ class _File:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _attempt() -> int:
-    """The number of this try, which no other task of the session has; 0 on the driver."""
-    try:
-        from pyspark import TaskContext
-    except ImportError:
-        return 0
-    context = TaskContext.get()
-    return 0 if context is None else int(context.taskAttemptId())

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
@@ -412,11 +413,4 @@ def _pyspark() -> Any:
             import pyspark.sql
     except ImportError:
         raise ConfigError("PySpark is not installed", where="[source] kind", allowed=_INSTALL) from None
-    return _Names(pyspark.sql.SparkSession, pyspark.errors)
-
-
-class _Names:
-    """What is used of PySpark."""
-
-    def __init__(self, session_class: Any, errors: Any) -> None:
-        self.SparkSession, self.errors = session_class, errors
+    return SimpleNamespace(SparkSession=pyspark.sql.SparkSession, errors=pyspark.errors)

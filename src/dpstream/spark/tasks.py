@@ -210,16 +210,21 @@ def padded(row_key: bytes) -> bytes:
     return row_key + bytes(HASH_KEY_BYTES - len(row_key))
 
 
+def require_version(version: str) -> None:
+    """That an executor has the driver's version of this package (TaskFailure)."""
+    from dpstream.core.version import __version__
+
+    if __version__ != version:
+        raise TaskFailure(f"dpstream {__version__} is installed here, and {version} on the driver")
+
+
 def guarded(version: str, parts: Iterator[Any]) -> Iterator[Any]:
     """What a task gives, from an executor that has the driver's version of this package.
 
     Errors:
         TaskFailure: another version, or the task failed; nothing of its rows is said.
     """
-    from dpstream.core.version import __version__
-
-    if __version__ != version:
-        raise TaskFailure(f"dpstream {__version__} is installed here, and {version} on the driver")
+    require_version(version)
     failed = None
     try:
         yield from parts
@@ -477,9 +482,11 @@ def partition() -> int:
 
 
 def attempt() -> int:
-    """A number that no other attempt at a task has in this session."""
-    from pyspark import TaskContext
-
+    """A number that no other attempt at a task has in this session; 0 on the driver."""
+    try:
+        from pyspark import TaskContext
+    except ImportError:
+        return 0
     context = TaskContext.get()
     return 0 if context is None else int(context.taskAttemptId())
 

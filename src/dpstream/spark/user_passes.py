@@ -18,7 +18,7 @@ from dpstream.io.sources.counted_file import CountedView
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.spark.passes import Passes, united
 from dpstream.spark.sessions import setting
-from dpstream.spark.tasks import PART_TYPE, SHARDED, Spreading, Tally
+from dpstream.spark.tasks import PART_TYPE, SHARDED, Reading, Spreading, Tally, Task
 from dpstream.spark.user_tasks import Admitting, after
 
 if TYPE_CHECKING:
@@ -26,6 +26,28 @@ if TYPE_CHECKING:
 
 #: Shards of a new stream's users: tasks that can work at the same time. 10^9 users are 4 million and 80 MB a shard.
 SHARDS = 256
+
+
+def sharded(frames: Sequence[tuple[Any, Reading]], task: Task, number: int) -> Any:
+    """The parts of a task to which the rows of one user or record come together, as a data frame.
+
+    Args:
+        frames: with what their rows hold.
+        number: of shards.
+    """
+    # No lambda: Spark sends the objects and the names of their classes, and no code.
+    spread = united(
+        frame.mapInArrow(Spreading(task.version, task.schema, reading, number).__call__, SHARDED)
+        for frame, reading in frames
+    )
+    return spread.repartition(tasks_of(spread.sparkSession, number), "shard").mapInArrow(
+        task.__call__, PART_TYPE
+    )
+
+
+def tasks_of(spark: Any, number: int) -> int:
+    """How many tasks go through so many shards."""
+    return min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
 
 
 def begin(folder: Path) -> Generation:
@@ -139,15 +161,6 @@ class _AdmittedPasses(Passes):
     def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
         """Rows of one user meet in one task, and what it gives is added up as ever."""
         assert self.users is not None
-        number = self._shards.number
-        spread = united(
-            side.frame.mapInArrow(
-                Spreading(version, self.schema, self._reading(side), number).__call__, SHARDED
-            )
-            for side in self.sides
-        )
-        spark = self.sides[0].frame.sparkSession
-        tasks = min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
         task = Admitting(
             version,
             self.schema,
@@ -161,4 +174,5 @@ class _AdmittedPasses(Passes):
             self._shards,
             self._generation,
         )
-        return spread.repartition(tasks, "shard").mapInArrow(task.__call__, PART_TYPE)
+        frames = [(side.frame, self._reading(side)) for side in self.sides]
+        return sharded(frames, task, self._shards.number)

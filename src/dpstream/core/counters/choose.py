@@ -33,30 +33,25 @@ ZCDP_COUNTER_NAMES = (*_INTERVALS, "toeplitz", "blt")
 COUNTER_NAMES = tuple(dict.fromkeys(PURE_COUNTER_NAMES + ZCDP_COUNTER_NAMES))
 
 
-def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | None = None) -> Counter:
+def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
     """The counter of that name.
 
     Args:
         name: one of ``COUNTER_NAMES``.
         horizon: the number of ticks; needed by "block", "tree", "optimal-tree" and "toeplitz". The others do not
             use it, except that "blt" takes the constants for about as many ticks (10,000 without).
-        block_size: for "block" only; by default the square root of the horizon, rounded up.
 
     Errors:
-        ConfigError: unknown name, a missing or unusable horizon, a block size where there are no blocks.
+        ConfigError: unknown name, a missing or unusable horizon.
 
     >>> counter_by_name("tree", horizon=8).describe()
     'binary tree counter: 4 levels, horizon 8'
     """
-    if block_size is not None and name != "block":
-        raise ConfigError(
-            f"a block size is given for the counter {name!r}", where="counter", allowed="only with 'block'"
-        )
     match name:
         case "simple":
             return SimpleCounter()
         case "block":
-            return BlockCounter(_needed(name, horizon), block_size)
+            return BlockCounter(_needed(name, horizon))
         case "unbounded-block":
             return UnboundedBlockCounter()
         case "unbounded-block-closed":

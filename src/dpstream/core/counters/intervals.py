@@ -169,9 +169,8 @@ class CalibratedIntervalCounter(CalibratedCounter):
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact: the new interval's noise, and that of those it swallows.
 
-        >>> from dpstream.core.counters import counter_by_name
         >>> from dpstream.core.privacy import Event, PureDP
-        >>> block = counter_by_name("block", horizon=9, block_size=3).calibrate(PureDP.of(1), Event())
+        >>> block = BlockCounter(9, 3).calibrate(PureDP.of(1), Event())
         >>> [round(block.gain_variance(t) / block.gain_variance(1), 6) for t in (1, 2, 3, 4)]
         [1.0, 1.0, 3.0, 1.0]
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
@@ -68,14 +67,18 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
             "this is no state of a census that this version reads", where="state", allowed=f"format {_FORMAT}"
         )
     state = unpack_fields(CensusState, packed, cells=cells, domain=cells.workload.domain)
-    described: list[tuple[Any, Any]] = [(cohort.shares, cohort.variances) for cohort in state.cohorts]
+    shape = (cells.total,), (len(cells.cliques),)
+    described = [(cohort.shares.shape, cohort.variances.shape) for cohort in state.cohorts]
     if state.seen is not None:
-        described += [(state.seen.values, state.seen.variances), (state.seen.values, state.seen.records)]
-    for tracker in state.trackers:
-        described += zip(tracker.values, tracker.variances, strict=True)
-        described += zip(tracker.values, tracker.fits, strict=True)
-        described.append((tracker.values[0], tracker.steps))
-    shape = cells.total, len(cells.cliques)
-    if any((len(shares), len(each)) != shape for shares, each in described):
+        described += [
+            (state.seen.values.shape, array.shape) for array in (state.seen.variances, state.seen.records)
+        ]
+    fresh, names = ShapeTracker.fresh(cells), ("values", "variances", "steps", "fits")
+    fits = all(
+        getattr(tracker, name).shape == getattr(fresh, name).shape
+        for tracker in state.trackers
+        for name in names
+    )
+    if not fits or any(shapes != shape for shapes in described):
         raise StoreDamagedError("what censuses have measured does not fit the workload", where="state")
     return state

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from dpstream.core.contracts import (
     Option,
@@ -28,6 +29,7 @@ from dpstream.families.growing.pmwg_noise import (
     PowerNoise,
     approximate_budget,
     hard_limit,
+    largest_noise,
     noise_for_hard,
     published_noise,
     text_rho,
@@ -59,6 +61,8 @@ LEARNING = Option(
 )
 
 
+#: The largest noise rule whose sum fits the budget, or the text's constants.
+NoiseVariant = Literal["largest", "published"]
 _OTHER_UNIT = (
     "questions to a growing database cannot protect the unit {unit!r}: answers are shares of the number of records, "
     'which is public ([stream] total = "public")'
@@ -81,7 +85,8 @@ class PMWG(Recipe[PMWGPlan]):
         learning: ``matching``: from a number the histogram learns as little as makes it give that number, which the
             same question then does not have to repeat; new records are taken to be like those before. ``text``: a step
             of alpha/6, and new records are taken to be spread evenly over all cells. Public either way.
-        exponent: p of ``xi_t = c t^p``, 1/4 to below 1; c is the text's, or follows from ``hard_questions``.
+        exponent: p of ``xi_t = c t^p``, 1/4 to below 1.
+        noise: which c, without ``hard_questions``: the largest whose sum fits the budget, or the text's constants.
         kappa, beta: of the accuracy that theory promises: a factor of the number of questions, and the probability that
             the promise fails. They change no noise.
     """
@@ -92,6 +97,7 @@ class PMWG(Recipe[PMWGPlan]):
     hard_questions: int | None = option(None, HARD_QUESTIONS)
     learning: Learning = option("matching", LEARNING)
     exponent: Amount = "1/2"
+    noise: NoiseVariant = "largest"
     kappa: float = 1.0
     beta: float = 0.001
 
@@ -100,6 +106,12 @@ class PMWG(Recipe[PMWGPlan]):
         if isinstance(self.start, bool) or not isinstance(self.start, int) or not 2 <= self.start < 2**40:
             raise ConfigError(f"start = {self.start!r}", where="start", allowed="a number of records from 2")
         check_words(self)
+        if self.hard_questions is not None and self.noise != "largest":
+            raise ConfigError(
+                "`hard_questions` and `noise` cannot be combined: each fixes the noise",
+                where="noise",
+                allowed="one of them",
+            )
         given = self.hard_questions
         if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
             raise ConfigError(
@@ -159,4 +171,6 @@ class PMWG(Recipe[PMWGPlan]):
                     allowed=f"up to {limit} (36 log(cells)/alpha^2)",
                 )
             return noise
-        return published_noise(text, alpha, self.start, cells, p)
+        if self.noise == "published":
+            return published_noise(text, alpha, self.start, cells, p)
+        return largest_noise(budget, alpha, self.start, cells, p)

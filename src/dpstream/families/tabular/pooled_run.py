@@ -128,47 +128,13 @@ class Design:
 
 
 @dataclass(frozen=True)
-class PartWeights:
-    """How a run's budget is divided. Public: it follows from numbers of columns, and from what a run measures.
+class Division:
+    """Parts of one run's budget: exact, and together never more than it. Public: they follow from numbers of columns,
+    and from what a run measures.
 
     Parts whose errors are ``A_j / e_j`` (pure: A_j the sum of the standard deviations of their marginals' cells at a
     budget of 1) have the least total error where ``e_j ~ sqrt(A_j)``; under zCDP, with ``A_j / sqrt(rho_j)``, where
     ``rho_j ~ A_j^(2/3)``.
-    """
-
-    pure: bool
-
-    def joint(self, columns: int, pairs: int, *, total: bool) -> int:
-        """Weight of the joint draw of so many columns' and pairs' signs, and the number of events.
-
-        Only columns count: every pair's cells rest on their columns', and on no other pair.
-        """
-        each = self._deviation(columns + pairs + int(total))
-        return self._weight(columns * each / math.sqrt(2.0))
-
-    @property
-    def histogram(self) -> int:
-        """Weight of one histogram."""
-        return self._weight(math.sqrt(2.0) if self.pure else math.sqrt(0.5))
-
-    def histograms(self, sizes: Sequence[int], *, level: bool) -> int:
-        """Weight of histograms that are drawn together; of one, that of a histogram."""
-        return self.histogram if len(sizes) == 1 else weight_of(cost(sizes, level=level))
-
-    def products(self, pairs: int) -> int:
-        """Weight of the joint draw of so many pairs alone."""
-        return self._weight(pairs * self._deviation(pairs) / 4.0) if pairs else 0
-
-    def _deviation(self, sums: int) -> float:
-        return math.sqrt((sums + 1) * (sums + 2) / 3.0) if self.pure else math.sqrt(sums / 2.0)
-
-    def _weight(self, error: float) -> int:
-        return weight_of(math.pow(error, 1.0 / 2.0 if self.pure else 2.0 / 3.0))
-
-
-@dataclass(frozen=True)
-class Division:
-    """Parts of one run's budget: exact, and together never more than it.
 
     Attributes:
         budget: of the run.
@@ -182,10 +148,10 @@ class Division:
     signs: Signs
     public_total: bool
 
-    @cached_property
-    def shares(self) -> PartWeights:
-        """The weights of the parts."""
-        return PartWeights(isinstance(self.budget, PureDP))
+    @property
+    def pure(self) -> bool:
+        """Whether the budget is an epsilon."""
+        return isinstance(self.budget, PureDP)
 
     def joint(self, design: Design) -> int:
         """Columns in the joint draw."""
@@ -211,17 +177,28 @@ class Division:
 
     def groups(self, marginals: Sequence[int]) -> list[tuple[int, ...]]:
         """Marginals that are measured by histograms, in groups of one draw each (under zCDP never together)."""
-        if not self.shares.pure:
+        if not self.pure:
             return [(index,) for index in marginals]
         sizes = [int(self.signs.cells.sizes[index]) for index in marginals]
         return [
             tuple(marginals[place] for place in group) for group in together(sizes, level=self.public_total)
         ]
 
+    @property
+    def histogram_weight(self) -> int:
+        """Weight of one histogram."""
+        return self._weight(math.sqrt(2.0) if self.pure else math.sqrt(0.5))
+
     def weight(self, group: Sequence[int]) -> int:
-        """The weight of a group of marginals."""
+        """Weight of a group of marginals that are drawn together; of one, that of a histogram."""
+        if len(group) == 1:
+            return self.histogram_weight
         sizes = [int(self.signs.cells.sizes[index]) for index in group]
-        return self.shares.histograms(sizes, level=self.public_total)
+        return weight_of(cost(sizes, level=self.public_total))
+
+    def products_weight(self, pairs: int) -> int:
+        """Weight of the joint draw of so many pairs of signs alone."""
+        return self._weight(pairs * self._deviation(pairs) / 4.0) if pairs else 0
 
     def column_groups(self, design: Design) -> list[tuple[int, ...]]:
         """The groups of columns that a run of all columns measures by histograms."""
@@ -238,24 +215,34 @@ class Division:
 
     def histogram_budget(self, design: Design) -> Budget:
         """The budget of each histogram that is measured by itself."""
-        return self._part(design, Fraction(self.shares.histogram))
+        return self._part(design, Fraction(self.histogram_weight))
 
     def products_budget(self, design: Design) -> Budget:
         """The budget of the chosen pairs of signs, if as many are chosen as ``products`` assumes."""
-        return self._part(design, Fraction(self.shares.products(self.products(design))))
+        return self._part(design, Fraction(self.products_weight(self.products(design))))
 
     def chosen_budget(self, design: Design, chosen: int) -> Budget:
         """The budget of some of the ``k`` chosen marginals, whichever they are."""
         return self._part(design, Fraction(self._weights(design)[2] * chosen, design.k))
 
     def _weights(self, design: Design) -> tuple[int, int, int]:
-        """The weights of the joint draw, of all other columns and the tests, and of all chosen marginals."""
+        """The weights of the joint draw, of all other columns and the tests, and of all chosen marginals.
+
+        Of the joint draw only columns count: every pair's cells rest on their columns', and on no other pair.
+        """
         joint, products = self.joint(design), self.products(design)
         return (
-            self.shares.joint(joint, design.pairs, total=not self.public_total) if joint else 0,
-            sum(map(self.weight, self.column_groups(design))) + self.shares.histogram * len(design.tests),
-            self.shares.products(products) + self.shares.histogram * (design.k - products),
+            self._weight(joint * self._deviation(self.sums(design)) / math.sqrt(2.0)) if joint else 0,
+            sum(map(self.weight, self.column_groups(design))) + self.histogram_weight * len(design.tests),
+            self.products_weight(products) + self.histogram_weight * (design.k - products),
         )
+
+    def _deviation(self, sums: int) -> float:
+        """The standard deviation of so many sums of signs from one draw at a budget of 1."""
+        return math.sqrt((sums + 1) * (sums + 2) / 3.0) if self.pure else math.sqrt(sums / 2.0)
+
+    def _weight(self, error: float) -> int:
+        return weight_of(math.pow(error, 1.0 / 2.0 if self.pure else 2.0 / 3.0))
 
     def _part(self, design: Design, weight: Fraction) -> Budget:
         rest = 1 - self.select_share if design.k else Fraction(1)
@@ -361,7 +348,7 @@ class RunMeasurements(Run):
         products = [i for i in indices if self.signs and i in self.own.joint_pairs][:MAX_DIMENSION]
         own_products = set(products)
         rest = [i for i in indices if i not in own_products]
-        groups, weight = self.division.groups(rest), self.division.shares.products(len(products))
+        groups, weight = self.division.groups(rest), self.division.products_weight(len(products))
         whole = weight + sum(map(self.division.weight, groups))
         for group in groups:
             share = Fraction(self.division.weight(group), whole)

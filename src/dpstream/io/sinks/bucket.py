@@ -97,7 +97,13 @@ class Bucket:
 
             return compare_files(committed, there, self._digest, deep=deep, withdrawn=withdrawn)
 
-    def restore(self, step: int, names: Collection[str], make: Callable[[str], Content]) -> None:
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], Content],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
         """Write the missing objects of a step, the manifest last; objects that exist are left alone."""
         with self._asking():
             there = self._steps(step).get(step, ())
@@ -179,45 +185,13 @@ class FolderAndBucket(BesideFolder):
     _other = "bucket"
 
     def __init__(self, folder: Publisher, bucket: Bucket) -> None:
-        super().__init__(folder)
+        super().__init__(folder, bucket)
         self._bucket = bucket
-
-    def _published_there(self, stream_id: str) -> Mapping[int, str]:
-        return self._bucket.published(stream_id)
-
-    def _compare_there(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int]
-    ) -> Differences:
-        return self._bucket.compare(committed, deep=deep, withdrawn=withdrawn)
-
-    def publish(self, step: int, files: Mapping[str, Content]) -> None:
-        """Publish to the folder, then to the bucket."""
-        self._folder.publish(step, files)
-        self._bucket.publish(step, files)
-
-    def restore(
-        self,
-        step: int,
-        names: Collection[str],
-        make: Callable[[str], Content],
-        withdrawn: Mapping[int, str] | None = None,
-    ) -> None:
-        """Restore in the folder, then in the bucket."""
-        self._folder.restore(step, names, make)
-        self._bucket.restore(step, names, make)
-
-    def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove files of a step from both."""
-        self._folder.expire(step, names)
-        self._bucket.expire(step, names)
-
-    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        self._bucket.withdraw(step, names, files)
 
     def write_public(self, name: str, data: bytes) -> None:
         """Write a public file into both. The bucket's catalogue waits until the tables that it lists are there: they
         may be in the folder alone, after a crash, or where the bucket came later."""
-        self._folder.write_public(name, data)
+        self.folder.write_public(name, data)
         listed = {int(entry["step"]): bool(entry["kept"]) for entry in parse_json(data).get("steps", ())}
         lacking = set(listed) - self._bucket.steps() if listed else set()
         if not any(listed[step] for step in lacking):

@@ -137,6 +137,82 @@ class DrawingFeed(Feed, Protocol):
         ...
 
 
+class FeedPlace:
+    """A feed as a ``Place``: it gets releases instead of files.
+
+    Args:
+        folder: has every release already.
+        fields: the fields of the codebook, which give the types of CSV files.
+    """
+
+    def __init__(self, folder: Publisher, feed: Feed, fields: Sequence[Mapping[str, Any]]) -> None:
+        self.feed = feed
+        #: What gives the ``Drawing`` of a step, for a feed that draws its tables.
+        self.drawing: Callable[[int], Drawing] | None = None
+        self._directory = folder.directory
+        self._table = DRAWN_TABLE if isinstance(feed, DrawingFeed) else folder.table_name
+        self._fields = tuple(fields)
+
+    def published(self, stream_id: str) -> Mapping[int, str]:
+        """See ``Feed``."""
+        return self.feed.published(stream_id)
+
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """See ``Feed``."""
+        self.feed.publish(self._release(step, files))
+
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
+        """Find what is missing or changed of the steps that the folder holds."""
+        there = {step: self._directory / step_name(step) / MANIFEST for step in committed}
+        releases = {
+            step: FeedRelease(step, {MANIFEST: path.read_bytes()}, self._fields)
+            for step, path in there.items()
+            if path.is_file()
+        }
+
+        def expected(step: int) -> Any:
+            try:
+                return read_table(self._directory, step, ids=True)
+            except ConfigError:
+                # The step is a change, and a step before it was withdrawn or dropped, so its table cannot be read.
+                return releases[step].manifest.get("rows_in_table")
+
+        return self.feed.compare(releases, expected, deep=deep)
+
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], Content],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
+        """Publish a step again that the feed may have lost, with its whole table where it needs that."""
+
+        def release(whole: bool) -> FeedRelease:
+            wanted = set(names)
+            if whole:
+                wanted = {name for name in names if name.startswith("table.")} or {self._table}
+                wanted.add(MANIFEST)
+            return self._release(step, {name: make(name) for name in sorted(wanted)})
+
+        self.feed.restore(step, release, withdrawn or {})
+
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove a step's table; of the feeds only one that draws tables holds old ones."""
+        if isinstance(self.feed, DrawingFeed):
+            self.feed.expire(step)
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """See ``Feed``."""
+        self.feed.withdraw(step)
+
+    def _release(self, step: int, files: Mapping[str, Content]) -> FeedRelease:
+        drawing = None if self.drawing is None else partial(self.drawing, step)
+        return FeedRelease(step, files, self._fields, drawing)
+
+
 class FolderAndFeed(BesideFolder):
     """The folder, and then the feed.
 
@@ -147,17 +223,16 @@ class FolderAndFeed(BesideFolder):
     """
 
     _other = "database"
+    _place: FeedPlace
 
     def __init__(self, folder: Publisher, feed: Feed, fields: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(folder)
+        super().__init__(folder, FeedPlace(folder, feed, fields))
         self._feed = feed
-        self._fields = tuple(fields)
-        self._drawing: Callable[[int], Drawing] | None = None
 
     @property
     def table_name(self) -> str:
         """The name of the table's file in each step's directory."""
-        return DRAWN_TABLE if self.draws_tables else self._folder.table_name
+        return DRAWN_TABLE if self.draws_tables else self.folder.table_name
 
     @property
     def reads_whole(self) -> bool:
@@ -171,70 +246,7 @@ class FolderAndFeed(BesideFolder):
 
     def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
         """What gives the ``Drawing`` of a step, for such a feed."""
-        self._drawing = drawing
-
-    def _published_there(self, stream_id: str) -> Mapping[int, str]:
-        return self._feed.published(stream_id)
-
-    def publish(self, step: int, files: Mapping[str, Content]) -> None:
-        """Publish to the folder, then to the feed."""
-        self._folder.publish(step, files)
-        self._feed.publish(self._piece(step, files))
-
-    def _compare_there(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int]
-    ) -> Differences:
-        pieces = {step: piece for step in committed if (piece := self._manifest_of(step)) is not None}
-
-        def expected(step: int) -> Any:
-            try:
-                return read_table(self.directory, step, ids=True)
-            except ConfigError:
-                # The step is a change, and a step before it was withdrawn or dropped, so its table cannot be read.
-                return pieces[step].manifest.get("rows_in_table")
-
-        return self._feed.compare(pieces, expected, deep=deep)
-
-    def restore(
-        self,
-        step: int,
-        names: Collection[str],
-        make: Callable[[str], Content],
-        withdrawn: Mapping[int, str] | None = None,
-    ) -> None:
-        """Restore in the folder, then in the feed. The feed gets what the store makes, not the folder's files, which
-        others may have changed."""
-        self._folder.restore(step, names, make)
-
-        def piece(whole: bool) -> FeedRelease:
-            wanted = set(names)
-            if whole:
-                wanted = {name for name in names if name.startswith("table.")} or {self.table_name}
-                wanted.add(MANIFEST)
-            return self._piece(step, {name: make(name) for name in sorted(wanted)})
-
-        self._feed.restore(step, piece, withdrawn or {})
-
-    def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove files of a step from the folder; of the feeds only one that draws tables holds old ones."""
-        self._folder.expire(step, names)
-        if isinstance(self._feed, DrawingFeed):
-            self._feed.expire(step)
-
-    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        self._feed.withdraw(step)
-
-    def write_public(self, name: str, data: bytes) -> None:
-        """Write a public file into the folder."""
-        self._folder.write_public(name, data)
-
-    def _piece(self, step: int, files: Mapping[str, Content]) -> FeedRelease:
-        drawing = None if self._drawing is None else partial(self._drawing, step)
-        return FeedRelease(step, files, self._fields, drawing)
-
-    def _manifest_of(self, step: int) -> FeedRelease | None:
-        path = self.directory / step_name(step) / MANIFEST
-        return FeedRelease(step, {MANIFEST: path.read_bytes()}, self._fields) if path.is_file() else None
+        self._place.drawing = drawing
 
 
 class StandardOutput:

@@ -9,10 +9,9 @@ import os
 import re
 import secrets
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -340,33 +339,54 @@ def _put(path: Path, content: Content) -> None:
         durable.write_file(path, content, mode=0o644)
 
 
-class BesideFolder(ABC):
-    """A ``Sink``: what the folder does, and the other place with it.
+class Place(Protocol):
+    """What stands beside the folder and gets every release after it: as ``Publisher`` has these methods."""
+
+    def published(self, stream_id: str) -> Mapping[int, str]: ...
+
+    def publish(self, step: int, files: Mapping[str, Content]) -> None: ...
+
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences: ...
+
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], Content],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None: ...
+
+    def expire(self, step: int, names: Sequence[str]) -> None: ...
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None: ...
+
+
+class BesideFolder:
+    """A ``Sink``: what the folder does, and then the other place.
 
     Args:
         folder: gets every release first.
+        place: gets it afterwards.
     """
 
     #: What the other place is, for messages.
     _other: ClassVar[str]
 
-    def __init__(self, folder: Publisher) -> None:
-        self._folder = folder
+    def __init__(self, folder: Publisher, place: Place) -> None:
+        self.folder = folder
+        self._place = place
 
     @property
     def directory(self) -> Path:
         """The path of the folder."""
-        return self._folder.directory
-
-    @property
-    def folder(self) -> Publisher:
-        """The folder alone."""
-        return self._folder
+        return self.folder.directory
 
     @property
     def table_name(self) -> str:
         """The name of the table's file in each step's directory."""
-        return self._folder.table_name
+        return self.folder.table_name
 
     @property
     def reads_whole(self) -> bool:
@@ -378,20 +398,8 @@ class BesideFolder(ABC):
         """Whether the other place draws the tables."""
         return False
 
-    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:  # noqa: B027 - most get files
+    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
         """What gives the ``Drawing`` of a step, for a place that draws the tables."""
-
-    def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files."""
-        return self._folder.render(table)
-
-    def render_changes(self, changes: Any) -> dict[str, bytes]:
-        """A table of changes as named files."""
-        return self._folder.render_changes(changes)
-
-    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
-        """Converts a table to bytes block by block."""
-        return self._folder.block_writer(schema, put)
 
     def published(self, stream_id: str) -> dict[int, str]:
         """The hashes of the steps that the folder or the other place has.
@@ -399,8 +407,8 @@ class BesideFolder(ABC):
         Errors:
             StoreDamagedError: they have different releases of a step.
         """
-        hashes = dict(self._folder.published(stream_id))
-        for step, digest in self._published_there(stream_id).items():
+        hashes = dict(self.folder.published(stream_id))
+        for step, digest in self._place.published(stream_id).items():
             if hashes.setdefault(step, digest) != digest:
                 raise StoreDamagedError(
                     f"the folder and the {self._other} hold different releases of step {step}",
@@ -409,26 +417,18 @@ class BesideFolder(ABC):
                 )
         return hashes
 
+    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+        """Publish to the folder, then to the other place."""
+        self.folder.publish(step, files)
+        self._place.publish(step, files)
+
     def compare(
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """The differences of the folder; if it has none, those of the other place."""
-        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
-        return differences or self._compare_there(committed, deep=deep, withdrawn=withdrawn)
+        differences = self.folder.compare(committed, deep=deep, withdrawn=withdrawn)
+        return differences or self._place.compare(committed, deep=deep, withdrawn=withdrawn)
 
-    @abstractmethod
-    def _published_there(self, stream_id: str) -> Mapping[int, str]: ...
-
-    @abstractmethod
-    def _compare_there(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int]
-    ) -> Differences: ...
-
-    @abstractmethod
-    def publish(self, step: int, files: Mapping[str, Content]) -> None:
-        """Publish to the folder, then to the other place."""
-
-    @abstractmethod
     def restore(
         self,
         step: int,
@@ -436,22 +436,23 @@ class BesideFolder(ABC):
         make: Callable[[str], Content],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
-        """Restore in the folder, then in the other place."""
+        """Restore in the folder, then in the other place. Both get what the store makes, not the folder's files, which
+        others may have changed."""
+        self.folder.restore(step, names, make)
+        self._place.restore(step, names, make, withdrawn)
 
-    @abstractmethod
     def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove files of a step."""
+        """Remove files of a step from both."""
+        self.folder.expire(step, names)
+        self._place.expire(step, names)
 
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
         """Withdraw a step from both; either may fail without the other."""
         try:
-            self._folder.withdraw(step, names, files)
+            self.folder.withdraw(step, names, files)
         finally:
-            self._withdraw_there(step, names, files)
+            self._place.withdraw(step, names, files)
 
-    @abstractmethod
-    def _withdraw_there(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None: ...
-
-    @abstractmethod
     def write_public(self, name: str, data: bytes) -> None:
-        """Write a public file."""
+        """Write a public file into the folder."""
+        self.folder.write_public(name, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, cast
 
@@ -202,15 +203,13 @@ def released_schema(directory: str | AnyPath, manifest: dict[str, Any]) -> Schem
         ConfigError: the releases are those of a panel, which have no schema of records.
         StoreDamagedError: the codebook cannot be read, or belongs to another schema than the release.
     """
-    path = any_path(directory) / CODEBOOK
     if has_periods(manifest):
         raise ConfigError(
             "the releases are those of a panel, and have no table of records",
             where=str(directory),
             allowed="the releases of pooled, dpstabs or baseline",
         )
-    try:
-        book = parse_json(read_place(path))
+    with _codebook(any_path(directory)) as book:
         # The column of record ids is in the codebook, but not in the schema.
         fields = [field for field in book["resources"][0]["schema"]["fields"] if "dpstream" in field]
         fingerprint = book["dpstream"]["schema"]
@@ -220,12 +219,10 @@ def released_schema(directory: str | AnyPath, manifest: dict[str, Any]) -> Schem
         }
         schema = Schema.from_codebook(columns, book["dpstream"].get("constraints"))
         labels = [tuple(code["label"] for code in f["dpstream"]["codes"]) for f in fields]
-    except FileNotFoundError:
-        raise StoreDamagedError("the codebook is missing", where=str(path)) from None
-    except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
     if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.released_columns]:
-        raise StoreDamagedError("the codebook belongs to other releases", where=str(path))
+        raise StoreDamagedError(
+            "the codebook belongs to other releases", where=str(any_path(directory) / CODEBOOK)
+        )
     return schema
 
 
@@ -348,14 +345,10 @@ def _json(data: bytes, path: AnyPath) -> dict[str, Any]:
 
 
 def _fields(root: AnyPath) -> list[dict[str, Any]]:
-    path = root / CODEBOOK
-    try:
-        book = parse_json(read_place(path))
+    with _codebook(root) as book:
         fields: list[dict[str, Any]] = book["resources"][0]["schema"]["fields"]
         more: list[dict[str, Any]] = book["dpstream"].get("panel", {}).get("fields", [])
-    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
-    return [*fields, *more]
+        return [*fields, *more]
 
 
 def panel_labels(directory: str | AnyPath) -> dict[str, tuple[str, ...]]:
@@ -364,15 +357,25 @@ def panel_labels(directory: str | AnyPath) -> dict[str, tuple[str, ...]]:
     Errors:
         StoreDamagedError: the codebook cannot be read, or has none.
     """
-    path = any_path(directory) / CODEBOOK
-    try:
-        fields = parse_json(read_place(path))["dpstream"]["panel"]["fields"]
+    with _codebook(any_path(directory)) as book:
         return {
             str(field["name"]): tuple(str(code["label"]) for code in field["dpstream"]["codes"])
-            for field in fields
+            for field in book["dpstream"]["panel"]["fields"]
             if "dpstream" in field
         }
-    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+
+
+@contextmanager
+def _codebook(root: AnyPath) -> Iterator[dict[str, Any]]:
+    """The public codebook; what does not fit it, inside the block too, is damage."""
+    path = root / CODEBOOK
+    try:
+        data = read_place(path)
+    except FileNotFoundError:
+        raise StoreDamagedError("the codebook is missing", where=str(path)) from None
+    try:
+        yield parse_json(data)
+    except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
 
 

@@ -223,19 +223,8 @@ def _cells_of_line(line: bytes) -> int | None:
     return None
 
 
-@dataclass(frozen=True)
-class _CsvBlock:
-    """Some lines of a csv file.
-
-    Attributes:
-        lines: how many they are.
-        made: what was made of their records; None where there are none.
-        broken: the number and the content of the first line that is no record.
-    """
-
-    lines: int
-    made: Any = None
-    broken: tuple[int, bytes] | None = None
+class _BrokenLine(Exception):
+    """The number of the first line of a block that is no record, and its content."""
 
 
 @dataclass(frozen=True)
@@ -261,19 +250,21 @@ class _CsvReader:
         kinds = self._kinds()
         return self.each(pa.table({name: pa.array([], kinds[name]) for name in self.wanted}))
 
-    def read(self, data: bytes) -> _CsvBlock:
-        """The records of some lines. Errors: ArrowInvalid, also where a line is fine and its text is not UTF-8."""
+    def read(self, data: bytes) -> tuple[int, Any]:
+        """How many lines there are, and what is made of their records; None where there are none.
+
+        Errors: _BrokenLine; ArrowInvalid, also where a line is fine and its text is not UTF-8."""
         import pyarrow as pa
 
         if not data:
-            return _CsvBlock(0)
+            return 0, None
         ends = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
         if b"\r" in data:
             ends += data.count(b"\r") - data.count(b"\r\n")
         lines = ends + (not data.endswith((b"\n", b"\r")))
         text = data.rstrip(b"\r\n")
         if not text and len(self.names) > 1:
-            return _CsvBlock(lines)
+            return lines, None
         failed: Any = None
         table: Any = None
         try:
@@ -283,25 +274,22 @@ class _CsvReader:
         last = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
         # Arrow takes the lines after an open quote into one cell, so that there are fewer records than lines.
         if table is None or table.num_rows != lines or _cells_of_line(last) is None or len(data) > MAX_BYTES:
-            broken = self._first_broken(data)
-            if broken is not None:
-                return _CsvBlock(lines, broken=broken)
+            self._refuse_broken(data)
             if failed is not None:
                 raise failed
             if table.num_rows != sum(map(self._is_record, data.splitlines())):
                 raise pa.ArrowInvalid("Arrow sees other records than there are lines")
-        return _CsvBlock(lines, self.each(table))
+        return lines, self.each(table)
 
     def _is_record(self, line: bytes) -> bool:
         # An empty line is a record with an empty cell where there is one column, else nothing.
         return bool(line) or len(self.names) == 1
 
-    def _first_broken(self, data: bytes) -> tuple[int, bytes] | None:
+    def _refuse_broken(self, data: bytes) -> None:
         for number, line in enumerate(data.splitlines(), start=1):
             too_long = len(line) > MAX_BYTES
             if too_long or (self._is_record(line) and _cells_of_line(line) != len(self.names)):
-                return number, line
-        return None
+                raise _BrokenLine(number, line)
 
     def _kinds(self) -> dict[str, Any]:
         import pyarrow as pa
@@ -329,14 +317,15 @@ def _csv_blocks(path: AnyPath, reader: _CsvReader, reveal: bool) -> Iterator[Any
     with readable(path), binary(path) as stream:
         yield reader.empty()
         before = 1  # the header
-        for block in in_order(reader.read, _without_header(whole_lines(stream, _BLOCK_BYTES))):
-            if block.broken is not None:
-                number, line = block.broken
-                where = f"{path}, line {before + number}" if reveal else str(path)
-                raise _broken_line(where, line, len(reader.names), reveal)
-            before += block.lines
-            if block.made is not None:
-                yield block.made
+        try:
+            for lines, made in in_order(reader.read, _without_header(whole_lines(stream, _BLOCK_BYTES))):
+                before += lines
+                if made is not None:
+                    yield made
+        except _BrokenLine as broken:
+            number, line = broken.args
+            where = f"{path}, line {before + number}" if reveal else str(path)
+            raise _broken_line(where, line, len(reader.names), reveal) from None
 
 
 def _without_header(blocks: Iterator[bytes]) -> Iterator[bytes]:

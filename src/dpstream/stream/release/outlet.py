@@ -450,7 +450,7 @@ class ReleasePublisher:
             return made.whole(step)
         if table is None or content_sha256(table) != facts["records"]["content_sha256"]:
             return made.whole(step)
-        return self._sink.render(labelled(table, facts["label"]))
+        return self._sink.folder.render(labelled(table, facts["label"]))
 
     def _files(self, made: RemadeFiles, step: int) -> dict[str, Content]:
         """The files of a step that is to be published, without its manifest.

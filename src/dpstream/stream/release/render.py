@@ -154,7 +154,7 @@ def make_files(
         if rows > block:
             blocks = table_blocks.decoded_blocks(synthesis, schema, rows, seed, block, dictionaries=True)
         if blocks is None:
-            whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
+            whole = sink.folder.render(labelled(synthesis.released(schema, rows, seed), label))
             return ReleaseFiles({**whole}, carries, None, policy.keep)
         with file_errors("the released table could not be written", store.path):
             files = table_blocks.write_blocks(
@@ -211,9 +211,9 @@ def _rendered(
         return files, keep
     names = _names_around(store, policy, step)
     if changes is None or policy.full_table(step, names):
-        files |= sink.render(labelled(table, label))
+        files |= sink.folder.render(labelled(table, label))
     if changes is not None and policy.publish != "full":
-        files |= sink.render_changes(labelled(changes(), label))
+        files |= sink.folder.render_changes(labelled(changes(), label))
     if keep is not None and policy.publish == "changes":
         keep = keep_for_changes(step, keep, {**names, step: set(files)})
     return files, keep
@@ -327,7 +327,7 @@ class RemadeFiles:
                 allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
                 "may have dropped what it followed from)",
             )
-        return self._sink.render(labelled(table, facts["label"]))
+        return self._sink.folder.render(labelled(table, facts["label"]))
 
     def _make(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -349,10 +349,10 @@ class RemadeFiles:
                 self._files = write_blocks(self._sink, self._store.staging, step, schema, label, blocks)
                 return
             self._table = synthesis.released(schema, rows, seed)
-            self._files = self._sink.render(labelled(self._table, label))
+            self._files = self._sink.folder.render(labelled(self._table, label))
             if synthesis.grows is not None:
                 additions = synthesis.grows.additions(schema)
-                self._files = {**self._files, **self._sink.render_changes(labelled(additions, label))}
+                self._files = {**self._files, **self._sink.folder.render_changes(labelled(additions, label))}
 
     def _follow(self, step: int) -> None:
         """Make tables of persistent records, from the first step on: each follows from the one before."""
@@ -363,7 +363,7 @@ class RemadeFiles:
             self._advance(self._step)
         if self._records is None and step == self._store.last_step and self._last is not None:
             label = json.loads(self._manifest(step))["label"]
-            self._files = self._sink.render(labelled(self._last.with_ids, label))
+            self._files = self._sink.folder.render(labelled(self._last.with_ids, label))
 
     def _advance(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -381,9 +381,9 @@ class RemadeFiles:
             return  # what it follows from was dropped
         self._records, self._next_id = made.records, made.records.next_id
         self._table = made.records.with_ids
-        self._files = self._sink.render(labelled(self._table, label))
+        self._files = self._sink.folder.render(labelled(self._table, label))
         if made.changes is not None:
-            self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
+            self._files = {**self._files, **self._sink.folder.render_changes(labelled(made.changes, label))}
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)

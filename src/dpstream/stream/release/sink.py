@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.io.sinks.publisher import Differences
-from dpstream.io.sinks.table_files import BlockWriter, Content
+from dpstream.io.sinks.publisher import Differences, Publisher
+from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store.place import viewed
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.store_database import file_errors
@@ -22,8 +22,8 @@ class Sink(Protocol):
     def directory(self) -> Path: ...
 
     @property
-    def folder(self) -> Sink:
-        """The folder alone, without what stands beside it; itself where nothing does."""
+    def folder(self) -> Publisher:
+        """The folder alone, without what stands beside it; itself where nothing does. It renders the tables."""
         ...
 
     @property
@@ -43,18 +43,6 @@ class Sink(Protocol):
 
     def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
         """Called once, before anything is published: what gives the ``Drawing`` of a committed step."""
-        ...
-
-    def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files; their names begin with ``table.``."""
-        ...
-
-    def render_changes(self, changes: Any) -> dict[str, bytes]:
-        """A table of changes as named files; their names begin with ``changes.``."""
-        ...
-
-    def block_writer(self, schema: Any, put: Callable[[bytes], None]) -> BlockWriter:
-        """Converts a table of this ``pyarrow.Schema`` to the bytes of ``table_name``, block by block."""
         ...
 
     def published(self, stream_id: str) -> Mapping[int, str]:

@@ -85,11 +85,11 @@ def write_blocks(
     """
     empty = labelled(schema.arrow_schema().empty_table(), label)
     with staging.file(step, sink.table_name, sealing) as file:
-        writer = sink.block_writer(empty.schema, file.put)
+        writer = sink.folder.block_writer(empty.schema, file.put)
         for prepared in in_order(partial(_prepared, writer), blocks):
             writer.write(prepared)
         writer.close()
-        return {**sink.render(empty), sink.table_name: file.finish()}
+        return {**sink.folder.render(empty), sink.table_name: file.finish()}
 
 
 def _prepared(writer: BlockWriter, block: Callable[[], Any]) -> Any:

@@ -173,13 +173,14 @@ def latest_problems(db: StoreDatabase, key: bytes, last_step: int) -> Iterator[s
     for name, step in names.items():
         if name not in (*_AHEAD, *_AT_LAST):
             yield f"there is a value of the unknown name {name!r}"
-        elif step != last_step + (name in _AHEAD):
-            yield f"the {name} is that of step {step}, and the ledger ends at step {last_step}"
-        elif name != STATE_ROW:
-            try:
+            continue
+        try:
+            if name != STATE_ROW:
                 read_latest(db, key, name)
-            except StoreDamagedError as error:
-                yield error.what
+            if step != last_step + (name in _AHEAD):
+                yield f"the {name} is that of step {step}, and the ledger ends at step {last_step}"
+        except StoreDamagedError as error:
+            yield error.what
     if STATE_ROW not in names:
         yield "the state is missing"
 

@@ -135,7 +135,7 @@ def _check_one(
                 steps = max(publication_states(db), default=0)
                 wrong += stored_problems(db, meta["key"], steps, user_folder(path, meta))
                 wrong += _published_problems(db, published, releases)
-            problems += [f"{db.where}: {problem}" for problem in wrong]
+            problems += [f"{db.where}: {problem}" for problem in dict.fromkeys(wrong)]
     except StoreDamagedError as error:
         problems.append(str(error))
     return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))

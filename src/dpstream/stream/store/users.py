@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import CounterFile, CounterShards, Packed, ShardedEvents, UserEvents
-from dpstream.core.contracts.user_counters import COUNTER
 from dpstream.core.tables.contribution import (
     ID_BYTES,
     EventCounts,
@@ -41,7 +39,6 @@ from dpstream.stream.store.store_database import (
 # believed, so that a stop between the files and the transaction leaves files that nobody reads, which are removed.
 
 _FORMAT = 1
-_KEY, _TAG = 32, 16
 #: Bytes of files that are read again at each opening.
 _SAMPLE = 2**26
 
@@ -71,41 +68,27 @@ def problem_of_files(folder: Path, shards: CounterShards, step: int, *, everythi
 
 
 def pack_shards(shards: CounterShards) -> bytes:
-    """What the row says of the files."""
-    files = [(shard, file) for shard in sorted(shards.files) for file in shards.files[shard]]
-    keys = sorted({file.key for _, file in files})
-    meta = {"format": _FORMAT, "shards": shards.number, "names": [file.name for _, file in files]}
-    # The width of counters is the usual one, and left out.
-    widths = {file.width for _, file in files} - {COUNTER}
-    meta |= {"width": widths.pop()} if widths else {}
-    arrays: dict[str, NDArray[Any]] = {
-        "shard": np.array([shard for shard, _ in files], np.int64),
-        "users": np.array([file.users for _, file in files], np.int64),
-        "key": np.array([keys.index(file.key) for _, file in files], np.int64),
-        "keys": np.frombuffer(b"".join(keys), np.uint8),
-        "tags": np.frombuffer(b"".join(file.tag for _, file in files), np.uint8),
-    }
-    return container.dump(Packed(meta, arrays))
+    """What the store says of the files."""
+    files = [
+        [shard, file.name, file.users, file.tag.hex(), file.key.hex(), file.width]
+        for shard in sorted(shards.files)
+        for file in shards.files[shard]
+    ]
+    return container.dump(Packed({"format": _FORMAT, "shards": shards.number, "files": files}, {}))
 
 
 def unpack_shards(data: bytes, where: str) -> CounterShards:
     """The inverse of ``pack_shards``.
 
     Errors:
-        StoreDamagedError: it was changed. StoreFormatError: a newer version wrote it.
+        StoreDamagedError: it was changed. StoreFormatError: another version wrote it.
     """
-    packed = container.load(data, where=where)
-    arrays, names = packed.arrays, packed.meta["names"]
-    keys = arrays["keys"].tobytes()
-    keys_of = [keys[start : start + _KEY] for start in range(0, len(keys), _KEY)]
-    tags = arrays["tags"].tobytes()
-    files: dict[int, list[CounterFile]] = {}
-    width = int(packed.meta.get("width", COUNTER))
-    columns = (arrays[name].tolist() for name in ("shard", "users", "key"))
-    for number, (name, shard, users, key) in enumerate(zip(names, *columns, strict=True)):
-        file = CounterFile(str(name), users, tags[_TAG * number : _TAG * (number + 1)], keys_of[key], width)
-        files.setdefault(shard, []).append(file)
-    return CounterShards(int(packed.meta["shards"]), {one: tuple(found) for one, found in files.items()})
+    meta = container.load(data, where=where).meta
+    files: dict[int, tuple[CounterFile, ...]] = {}
+    for shard, name, users, tag, key, width in meta["files"]:
+        file = CounterFile(name, users, bytes.fromhex(tag), bytes.fromhex(key), width)
+        files[shard] = (*files.get(shard, ()), file)
+    return CounterShards(int(meta["shards"]), files)
 
 
 _WORD = 2**64
