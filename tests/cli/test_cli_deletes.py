@@ -45,7 +45,7 @@ def test_equal_rows_which_come_and_go_cancel(tmp_path: Path) -> None:
     plan = Config.load(config).plan()
     at_nine = ModelSynthesis((plan.start().table,), 0.0, measured_up_to=9)
     assert plan.counts_words(10, at_nine).startswith(
-        "The counts are those of step 9; the last step will be measured with"
+        "The counts of the last step are expected from those before, not measured; they will be with step"
     )
 
 

@@ -111,7 +111,7 @@ def test_a_batch_that_cannot_cancel_is_refused() -> None:
         plan.step(plan.start(), Counts(), Randomness.seeded(1))
 
 
-def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() -> None:
+def test_the_total_goes_on_between_borders_and_the_manifest_says_how_many_came_and_left() -> None:
     recipe = Pooled(PAIRS, staleness=Fraction(1, 2), deletions=True, iterations=5)
     rows = np.zeros((40, 3), np.int32)
     found = {}
@@ -136,14 +136,28 @@ def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() ->
             assert release.passed is None
             assert release.pack().meta["passed"] is None
             assert "grow with these" not in words
-    held = [
-        (now == before) for (_, before), (border, now) in itertools.pairwise(found["cancelled"]) if not border
-    ]
-    assert held
-    assert all(held)
-    assert not all(
-        now == before for (_, before), (border, now) in itertools.pairwise(found["counted"]) if not border
-    )
+    # 40 more a step, in noise of a few records: the total is near the truth in the middle of an epoch, too.
+    for totals in found.values():
+        inside = [(step, total) for step, (border, total) in enumerate(totals, start=1) if not border]
+        assert len(inside) > 3
+        assert all(abs(total - 40 * step) < 90 for step, total in inside)
+
+
+def test_growth_is_expected_as_far_as_it_is_clear_of_its_noise() -> None:
+    """The positive part of James and Stein's estimate of one number; without deletes the rate itself."""
+    state = Pooled(PAIRS, deletions=True).calibrate(epsilon=1).start()
+    came, left = state.sides
+    came.rate, came.rate_variance, left.rate, left.rate_variance = 50.0, 60.0, 30.0, 40.0
+    # 20 a step, with the variance 100: 3 steps let expect 60 (1 - 900/3600).
+    assert state.expected_growth(3) == pytest.approx(45.0)
+    left.rate = 70.0
+    assert state.expected_growth(3) == pytest.approx(-45.0)
+    left.rate = 45.0
+    assert state.expected_growth(3) == 0.0
+    assert state.expected_growth(0) == 0.0
+    alone = Pooled(PAIRS).calibrate(epsilon=1).start()
+    alone.sides[0].rate, alone.sides[0].rate_variance = 5.0, 100.0
+    assert alone.expected_growth(2) == 10.0
 
 
 def test_fewer_than_no_rows_are_never_published_silently() -> None:

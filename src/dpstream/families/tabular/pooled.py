@@ -138,7 +138,6 @@ class Prediction:
         sides: how many kinds of events are followed apart.
         tests: whether runs that choose nothing may measure one marginal more, to judge a prior: then all are taken to.
         first: how many events the first step lets expect, before anything is released.
-        holds: whether the number of records stays, between borders, as it was measured.
         known: the noise of epochs that were asked for before, by their expected number of events.
     """
 
@@ -147,7 +146,6 @@ class Prediction:
     sides: int
     tests: bool = False
     first: float = 0.0
-    holds: bool = False
     known: dict[float, EpochNoise] = field(default_factory=dict)
 
     def errors(
@@ -206,9 +204,12 @@ class Prediction:
             return 0.0
         events = [upto(step) - upto(last) for upto in (expected.came, expected.left)[: self.sides]]
         varied = sum((expected.varies * many / since) ** 2 for many in events)
-        if self.holds:
-            return (expected.size_at(step) - expected.size_at(last)) ** 2 + since * varied
-        return (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
+        as_it_went = (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
+        if self.sides == 1:
+            return as_it_went
+        # What leaves makes growth hard to tell from noise: then the table stays as it was measured.
+        as_it_was = (expected.size_at(step) - expected.size_at(last)) ** 2 + since * varied
+        return min(as_it_went, as_it_was)
 
     def _epoch(self, events: float) -> EpochNoise:
         rounded = _rounded(events)
@@ -277,7 +278,6 @@ def epoch_words(
     workload: int,
     season: Fraction | None,
     *,
-    holds: bool,
     public: bool,
     all_columns: bool,
 ) -> dict[str, str]:
@@ -286,15 +286,13 @@ def epoch_words(
     Args:
         share: how old a release may be. every: how many first steps are epochs of their own.
         workload: the number of its marginals. season: its steps; None: there is none.
-        holds: whether a release stays, between two borders, as it was measured.
         public: whether the number of records is. all_columns: whether every run measures all columns.
     """
     late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
-    until = "stays as it was measured until" if holds else "goes on as the last epoch went, until"
     words = {
         "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
-        f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release {until} the next end: at "
-        f"most {late} of the steps so far is not measured yet.",
+        f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release goes on as the last epoch "
+        f"went, until the next end: at most {late} of the steps so far is not measured yet.",
         "errors": "No count of a released table has an exact error: counts join measurements of many epochs, by a "
         "rule that follows what was measured. What was measured is published, and dpstream measured adds it up. It has "
         "intervals at the ends of epochs: of "
@@ -323,20 +321,18 @@ def epoch_words(
     return words
 
 
-def counts_words(step: int, last: int, following: int, *, holds: bool, headlines: bool) -> str:
+def counts_words(step: int, last: int, following: int, *, headlines: bool) -> str:
     """Which steps are measured, and why no count has an error bar.
 
     Args:
-        last, following: the borders before and after the step. holds: as of ``epoch_words``.
+        last, following: the borders before and after the step.
         headlines: whether there are any.
     """
     words = "All steps so far are measured."
     if step > last:
         behind = "the last step" if step == last + 1 else f"the last {step - last} steps"
         words = (
-            f"The counts are those of step {last}; {behind} will be measured with step {following}."
-            if holds
-            else f"The counts of {behind} are expected from those before, not measured; they will be with step "
+            f"The counts of {behind} are expected from those before, not measured; they will be with step "
             f"{following}."
         )
     if headlines:
@@ -371,8 +367,8 @@ class Pooled(Recipe["PooledPlan"]):
         deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
         cancels: of equal rows that a step inserts and deletes only the difference is counted (proof:
-            docs/theory/turnover.md), and between borders the total stays as it was measured. Where nothing leaves, or
-            the numbers of inserts and deletes are public, all are counted.
+            docs/theory/turnover.md). Where nothing leaves, or the numbers of inserts and deletes are public, all are
+            counted.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
         headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
@@ -514,7 +510,7 @@ class PooledPlan(StreamPlan):
     def _prediction(self) -> Prediction:
         tests = self.recipe.prior is not None
         first = self.recipe.first_records or 0
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first, self._holds)
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first)
 
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable | None = None
@@ -535,7 +531,6 @@ class PooledPlan(StreamPlan):
             every,
             len(recipe.workload),
             recipe.season,
-            holds=self._holds,
             public=public,
             all_columns=self.runner.measures_all_columns,
         )
@@ -572,7 +567,7 @@ class PooledPlan(StreamPlan):
             size={**own.size, **self._step_size()},
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
-        own = with_turnover(own, cancelled=self._holds) if self.recipe.deletions else own
+        own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
         runner, when = self.runner, "where a group of steps ends"
         labels = [self.domain.label(clique) for clique in runner.followed.headline]
         own = with_headline(
@@ -597,11 +592,6 @@ class PooledPlan(StreamPlan):
         return {"step_bytes": _BYTES_A_CELL * cells + table * sides, "step_seconds": seconds}
 
     @property
-    def _holds(self) -> bool:
-        """Whether a release stays, between two borders, as it was measured."""
-        return self.cancels
-
-    @property
     def cancels(self) -> bool:
         """Whether equal rows that come and go within a step are left out."""
         return leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
@@ -609,9 +599,7 @@ class PooledPlan(StreamPlan):
     def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
         """Which steps are measured, and why no count has an error bar."""
         last = step if synthesis.measured_up_to is None else synthesis.measured_up_to
-        return counts_words(
-            step, last, self.epochs.after(last), holds=self._holds, headlines=bool(self.recipe.headline)
-        )
+        return counts_words(step, last, self.epochs.after(last), headlines=bool(self.recipe.headline))
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -677,7 +665,7 @@ class PooledPlan(StreamPlan):
             state.models = (state.table,)
         if self._prior is not None:
             self._take_prior(self._prior, state, values, variances, kept)
-        if self._season is not None and not self._holds:
+        if self._season is not None:
             state.ahead = look_ahead(state, self.cells)
         return measured
 
@@ -741,6 +729,7 @@ class PooledPlan(StreamPlan):
         side.total += outcome.epoch.records
         side.variance += outcome.total_variance
         side.rate = outcome.epoch.records / length
+        side.rate_variance = outcome.total_variance / length**2
         return outcome
 
     def _estimates(self, state: PooledState, shapes: Sequence[Model]) -> tuple[Any, Any]:
@@ -772,28 +761,27 @@ class PooledPlan(StreamPlan):
         """The table at the last border, and as many records more as the steps since then let expect.
 
         They are taken to look like the last closed epoch: a stream that moves goes on as it went (with a season, as it
-        goes at this time of it). Where rows leave, the
-        growth is a small difference of two noisy numbers: with ``cancelled`` none is expected.
+        goes at this time of it).
         """
-        since = state.step - state.closed
-        growth = state.open_total if self.unit.relation == "replace" else state.rate * since
-        if self.unit.relation != "replace" and state.ahead is not None and since:
-            growth = state.ahead.growth(since)
-        error = state.total_error(since, exact=self.unit.relation == "replace")
-        if self._holds:
+        since, exact = state.step - state.closed, self.unit.relation == "replace"
+        growth = state.open_total if exact else state.expected_growth(since)
+        error = state.total_error(since, exact=exact)
+        passed = None
+        if self.cancels:
             came, left = (side.total for side in state.sides)
-            passed, table = (state.base_total + came, left), state.table.with_total(state.total)
-            return ModelSynthesis(
-                (table,), state.total, total_error=error, passed=passed, measured_up_to=state.closed
-            )
+            passed = (state.base_total + came, left)
         total = state.total + growth
         part = growth / total if 0.0 < growth < total else 0.0
         if part == 0.0:
             models = (state.table.with_total(total),)
-            return ModelSynthesis(models, total, total_error=error, measured_up_to=state.closed)
+            return ModelSynthesis(
+                models, total, total_error=error, passed=passed, measured_up_to=state.closed
+            )
         latest = open_model(state, self.cells, since, self.recipe.max_cells)
         both, weights = (state.table.with_total(total), latest.with_total(total)), (1.0 - part, part)
-        return ModelSynthesis(both, total, total_error=error, weights=weights, measured_up_to=state.closed)
+        return ModelSynthesis(
+            both, total, total_error=error, weights=weights, passed=passed, measured_up_to=state.closed
+        )
 
     def pack_state(self, state: PooledState) -> Packed:
         """The whole state; it holds private counts."""

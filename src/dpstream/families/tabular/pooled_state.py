@@ -24,6 +24,7 @@ class PooledSide:
         estimates: what closed epochs said (public).
         total: noisy number of events in closed epochs, and ``variance`` of its noise.
         rate: noisy number of events per step of the last closed epoch; before there is one, the guessed number.
+        rate_variance: of the noise in ``rate``.
     """
 
     counts: NDArray[np.int64]
@@ -31,6 +32,7 @@ class PooledSide:
     total: float
     variance: float
     rate: float
+    rate_variance: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +95,19 @@ class PooledState:
         """The marginals of several columns that drift, of any side, as the last estimates found."""
         return {index for side in self.sides for index in side.estimates.volatile}
 
-    @property
-    def rate(self) -> float:
-        """Noisy growth of the table per step of the last closed epoch."""
-        return self.sides[0].rate - sum(side.rate for side in self.sides[1:])
+    def expected_growth(self, since: int) -> float:
+        """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
+
+        Where records leave, growth is a small difference of two noisy numbers. It is taken as far as it is clear of
+        their noise (the positive part of James and Stein's estimate).
+        """
+        growth = (self.sides[0].rate - sum(side.rate for side in self.sides[1:])) * since
+        if self.ahead is not None and since:
+            growth = self.ahead.growth(since)
+        if len(self.sides) == 1 or not growth:
+            return growth
+        noise = sum(side.rate_variance for side in self.sides) * since**2
+        return growth * max(0.0, 1.0 - noise / growth**2)
 
     def total_error(self, since: int, *, exact: bool) -> float | None:
         """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.
