@@ -8,27 +8,41 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Randomness
-from dpstream.lab.audits.aim_audit import audit_aim
+from dpstream.core.privacy import ZCDP, Randomness
+from dpstream.lab.audits.aim_audit import aim_subjects, audit_aim
 from dpstream.lab.audits.asking_audit import audit_asking
 from dpstream.lab.audits.attacks import MINUTES, TooShortError
 from dpstream.lab.audits.census_audit import audit_census
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.counters_audit import audit_counters
-from dpstream.lab.audits.drawn_audit import audit_drawn
+from dpstream.lab.audits.door import record
 from dpstream.lab.audits.erm_audit import audit_classifiers
 from dpstream.lab.audits.exact import audit_exact
 from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.growing_audit import audit_growing
 from dpstream.lab.audits.panel_audit import audit_panels
-from dpstream.lab.audits.points_audit import audit_points
-from dpstream.lab.audits.pooled_audit import audit_pooled
+from dpstream.lab.audits.points_audit import audit_points, far_plan, points_run
+from dpstream.lab.audits.pooled_audit import audit_pooled, pooled_subjects
 from dpstream.lab.audits.published_audit import audit_published
+from dpstream.lab.audits.samplers_audit import audit_samplers
 from dpstream.lab.audits.turnover_audit import audit_turnover
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def audit_drawn(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
+    """The laws and choices of runs that use every kind: a pooled stream with joint draws, AIM under zCDP, points."""
+    pairs = {subject.name: next(iter(subject.pairs())) for subject in (*pooled_subjects(), *aim_subjects())}
+    names = ("pooled, headlines", "pooled, joint histograms", f"AIM, {ZCDP.of('1/2')}, event, pairs")
+    runs = [pairs[name].base for name in names] + [points_run(far_plan("default", 2, 1), np.arange(100))]
+    yield from audit_samplers([record(run, randomness).door for run in runs], randomness, progress)
+
 
 #: The audits by name, the longest first, so that two processes end at about the same time.
 AUDITS: dict[str, Audit] = {
