@@ -61,7 +61,7 @@ class KeyedStream:
 def load(name: str, seed: int) -> KeyedStream:
     """A stream by name; ``NAME@30`` is its first 30 steps, ``NAME#0,3`` or ``NAME@30#0,3`` these columns of it.
 
-    ``stock:RECORDS:MEAN_STAY:STEPS``, and ``...:simulated`` with season, reload and burst as ``dpstream simulate`` has;
+    ``stock:RECORDS:MEAN_STAY:STEPS``, and ``...:simulated`` with seasons, heavy tails, reload and burst;
     ``adult:RECORDS:MEAN_STAY:STEPS`` (real records, invented stays); ``hotel:day``, ``hotel:week``, ``hotel:month``;
     ``satellites:month``, ``satellites:year``. ``inserts:...``: streams of ``inserted_streams``
     (``inserts:ORDER:RECORDS:STEPS``, ``inserts:adult:shuffled``, ``inserts:eviction:month``), and the hotels' and
@@ -134,7 +134,8 @@ def changes_of(keys: np.ndarray, present: np.ndarray, codes: np.ndarray) -> Keye
 
 
 def _stock(name: str, size: int, stay: float, steps: int, odd: bool, seed: int) -> KeyedStream:
-    stock = Stock(size, stay) if odd else Stock(size, stay, season=0.0, reload_at=None, burst_at=None)
+    plain = {"season": 0.0, "heavy_tails": False, "reload_at": None, "burst_at": None}
+    stock = Stock(size, stay) if odd else Stock(size, stay, **plain)  # type: ignore[arg-type]
 
     def changes() -> Iterator[KeyedChanges]:
         for step in islice(stock.steps(seed), steps):
