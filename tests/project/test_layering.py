@@ -4,9 +4,8 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     service: pages, desk, releases (the consumers' feed)
-    lab
-    tools: demo, families (what one family's tools are), choosing, report, errors, evaluate, family_tools (whose are
-        whose), simulate
+    tools: demo, families (what one family's tools are), choosing, audit, report, errors, evaluate, family_tools (whose
+        are whose), simulate
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger); checks (certificates, conformance)
     families: tabular, growing, census, panel, points
@@ -24,6 +23,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,10 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.family_tools",),
     ("tools.evaluate",),
     ("tools.report", "tools.errors"),
+    ("tools.audit",),
     ("tools.choosing",),
     ("tools.families",),
     ("tools.demo",),
-    ("lab",),
     ("service.releases",),
     ("service.desk",),
     ("service.pages",),
@@ -179,7 +179,7 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
 
 
 def test_few_modules_name_a_family() -> None:
-    """Outside families, laboratory and the folders that the registry of tools names."""
+    """Outside families, the audit and the folders that the registry of tools names."""
     words = structure().words_of_families(SOURCE)
     assert words.total() <= MAX_FAMILY_WORDS, dict(words)
 
@@ -207,6 +207,24 @@ def test_planted_words_of_families_are_counted(tmp_path: Path, module: str, line
 
 def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
+
+
+def of_the_laboratory(source: Path) -> set[str]:
+    """Files that import dpstream-lab, which is not installed with dpstream."""
+    lines = re.compile(r"^\s*(?:from|import) dpstream_lab\b", re.MULTILINE)
+    return {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if lines.search(path.read_text("utf-8"))
+    }
+
+
+def test_the_laboratory_is_imported_by_itself_only(tmp_path: Path) -> None:
+    assert of_the_laboratory(SOURCE) == set()
+    (tmp_path / "planted.py").write_text(
+        "def f():\n    from dpstream_lab.audits import controls", encoding="utf-8"
+    )
+    assert of_the_laboratory(tmp_path) == {"planted.py"}
 
 
 def test_exceptions_are_used() -> None:
