@@ -13,8 +13,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import CubeNoise, DiscreteLaplace, HistogramsNoise
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedRecords, EncodedReports
-from dpstream.core.tables.encoded_batch import batch_codes
-from dpstream.core.tables.report_tables import MARK_BYTES
+from dpstream.core.tables.encoded_batch import MARK_BYTES, batch_codes
 from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.points.points_plan import PointsPlan

@@ -1,4 +1,4 @@
-"""Reports of people who persist: one a person and period, and the released tables made of them.
+"""Released tables of people who persist: one report a person and period.
 
 A wide table has the column ``person`` and one column for each period and variable (``poor_1``, ``poor_2``, ...); a long
 one has ``person``, ``period`` and the variables. A table without people has no periods.
@@ -13,60 +13,17 @@ table, and ``2005-04`` in the column ``period`` of a long one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
-from dpstream.core.tables.encoded_batch import EncodedRecords
 
-if TYPE_CHECKING:
-    from dpstream.core.schema.domain import Domain
-
-#: Of a keyed mark of a person's id.
-MARK_BYTES = 16
 PERSON = "person"
 PERIOD = "period"
 #: Of people who stand for more or fewer people than one.
 WEIGHT = "weight"
-
-
-class EncodedReports(EncodedRecords):
-    """One period's reports, one a person, as codes with a keyed mark of the person; a ``PrivateBatch``.
-
-    Args:
-        domain: the public domain.
-        codes: int32 codes, shape (people, columns).
-        marks: uint8, shape (people, ``MARK_BYTES``), ascending and different.
-
-    Errors:
-        DataError: wrong shapes or types, a code outside its column's domain, or marks that do not ascend.
-    """
-
-    __slots__ = ("_marks",)
-
-    def __init__(self, domain: Domain, codes: NDArray[np.int32], marks: NDArray[np.uint8]) -> None:
-        super().__init__(domain, codes)
-        if marks.dtype != np.uint8 or marks.shape != (len(codes), MARK_BYTES):
-            raise DataError("there is not one mark for each report", where="panel")
-        texts = as_texts(marks)
-        if (texts[1:] <= texts[:-1]).any():
-            raise DataError("the marks of people do not ascend", where="panel")
-        self._marks = marks
-
-    @property
-    def marks(self) -> NDArray[np.uint8]:
-        """Whose reports they are; private."""
-        return self._marks
-
-
-def as_texts(marks: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Marks as fixed-length byte strings, which NumPy can sort and search.
-
-    NumPy drops trailing zeros of such strings. All have one length, so no two become equal by that.
-    """
-    return np.ascontiguousarray(marks).view(f"S{MARK_BYTES}").ravel()
 
 
 def called(period: int, names: Sequence[str] | None) -> int | str:
