@@ -1,7 +1,9 @@
-"""What benchmarks share: a clock, memory, a process of its own, and how a result is printed and written."""
+"""What benchmarks share: a clock, memory, a process of its own, and how results are printed, written and drawn."""
 
 from __future__ import annotations
 
+import resource
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +21,14 @@ def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - begin, given
 
 
+def child_cpu(command: list[str], environment: dict[str, str] | None = None) -> float:
+    """CPU seconds, user and system, of a command that prints nothing here."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
 def peak() -> float:
     """The highest memory of this process so far, in MB. ``ru_maxrss`` would begin with that of its parent."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -29,6 +39,31 @@ def fresh(work: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a function in a process of its own, whose memory and caches are its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
+
+
+def drawing() -> Any:
+    """Matplotlib's pyplot, for SVG files that do not differ from run to run."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "dpstream"
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def open_frame(axes: Any) -> None:
+    """Thin lines at the numbers of both axes, and no frame above and on the right."""
+    axes.grid(True, which="major", linewidth=0.3)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def save_figure(figure: Any, path: Path, below: float = 0.0) -> None:
+    """Write a figure as SVG, with room ``below`` for a legend, and close it."""
+    figure.tight_layout(rect=(0, below, 1, 1))
+    figure.savefig(path, metadata={"Date": None})
+    drawing().close(figure)
 
 
 def show_result(text: str, out: Path | None) -> None:

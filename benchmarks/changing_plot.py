@@ -12,81 +12,52 @@ Takes about a minute.
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
-from itertools import islice
+import statistics
+import tempfile
 from pathlib import Path
 
-from changing_tables import Release, by_events, by_key, empty, moments
-from keyed_streams import KeyedStream, changes_of
+from bench import drawing, save_figure
+from keyed_streams import load
+from targets import configuration, measure, mechanism, moments, trivial
 
 from dpstream.core.privacy import Randomness
-from dpstream.core.tables import Workload
-from dpstream.families.census import Census
-from dpstream.families.tabular import Pooled
-from dpstream.tools.evaluate import workload_errors
-from dpstream.tools.simulate import Stock
-from dpstream.tools.simulate.stock_folder import DELETE
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "images" / "changing-tables.svg"
-_RECORDS, _STAY, _STEPS = 1000, 4, 100
-#: Distinct without colour, too.
-_STYLES = {"census": ("#0072B2", "-"), "pooled": ("#D55E00", "--"), "empty table": ("#777777", ":")}
+STREAM = "stock:1000:4:100:simulated"
+#: What each method is called, and its line; distinct without colour, too.
+_STYLES = {
+    "default": ("census", "#0072B2", "-"),
+    "pooled": ("pooled", "#D55E00", "--"),
+    "empty": ("empty table", "#777777", ":"),
+}
 
 
-def register() -> KeyedStream:
-    """As the simulator writes it."""
-    stock = Stock(_RECORDS, _STAY)
-
-    def changes() -> object:
-        for step in islice(stock.steps(0), _STEPS):
-            yield changes_of(step.keys, step.kinds != DELETE, step.codes)
-
-    return KeyedStream("stock", stock.schema.domain, _STEPS, _RECORDS, _RECORDS / _STAY, changes)  # type: ignore[arg-type]
-
-
-def curves(stream: KeyedStream) -> tuple[list[int], dict[str, tuple[list[float], list[float]]]]:
+def curves() -> tuple[list[int], dict[str, tuple[list[float], list[float]]]]:
     """True numbers of records; and of each method the released numbers and the errors, step by step."""
-    workload = Workload.all_k_way(stream.domain, 2)
-    census = Census(workload, turnover=Fraction(_STAY)).calibrate(epsilon=1)
-    pooled = Pooled(workload, deletions=True).calibrate(epsilon="1/2")
-    seed = Randomness.seeded
-    methods = {
-        "census": by_key(census)(seed("census")),
-        "pooled": by_events(pooled, deletions=True)(seed("pooled")),
-        "empty table": empty,
-    }
-    true = list[int]()
-    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in methods}
-    for _, moment in moments(stream, stream.steps, set()):
-        size = len(moment.after)
-        true.append(size)
-        truth = moment.after.count(workload.cliques, 0)
-        for name, step in methods.items():
-            release: Release | None = step(moment)
-            assert release is not None
-            numbers, errors = found[name]
+    methods = {"empty": trivial("empty")}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("default", "pooled"):
+            plan = configuration(STREAM, name, "1", Path(folder)).plan()
+            methods[name] = mechanism(plan, Randomness.seeded(name))
+    true, found = list[int](), {name: (list[float](), list[float]()) for name in _STYLES}
+    for moment in moments(load(STREAM, 0)):
+        true.append(moment.table.records)
+        for name, (numbers, errors) in found.items():
+            release = methods[name](moment)
             numbers.append(max(release.total, 0.0))
-            errors.append(
-                workload_errors(truth, release.marginals(workload.cliques), size).as_dict()["AvgWE"]
-            )
+            errors.append(measure(release, moment.table, moment.step)["we"])
     return true, found
 
 
 def draw(true: list[int], found: dict[str, tuple[list[float], list[float]]], out: Path) -> None:
     """Numbers on the left, errors on the right."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "dpstream"
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.5))
+    figure, (left, right) = drawing().subplots(1, 2, figsize=(9.4, 3.5))
     steps = range(1, len(true) + 1)
     left.plot(steps, true, color="black", linewidth=1.0, label="true")
     for name, (numbers, errors) in found.items():
-        colour, line = _STYLES[name]
+        label, colour, line = _STYLES[name]
         if any(numbers):
-            left.plot(steps, numbers, line, color=colour, linewidth=1.5, label=name)
+            left.plot(steps, numbers, line, color=colour, linewidth=1.5, label=label)
         right.plot(steps, errors, line, color=colour, linewidth=1.5, label=name)
     left.set_title("Records present, and released", fontsize=10)
     right.set_title("Error of all pairs (AvgWE)", fontsize=10)
@@ -96,8 +67,7 @@ def draw(true: list[int], found: dict[str, tuple[list[float], list[float]]], out
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=9, frameon=False)
-    figure.tight_layout()
-    figure.savefig(out, metadata={"Date": None})
+    save_figure(figure, out)
 
 
 def main() -> None:
@@ -107,12 +77,12 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     out: Path = parser.parse_args().out
-    true, found = curves(register())
+    true, found = curves()
     draw(true, found, out)
     for name, (numbers, errors) in found.items():
-        apart = [abs(one - size) / size for one, size in zip(numbers, true, strict=True)][9:]
-        late = errors[9:]
-        print(f"{name}: AvgWE {sum(late) / len(late):.4f}, total wrong by {sum(apart) / len(apart):.1%}")
+        apart = [abs(count - size) / size for count, size in zip(numbers, true, strict=True)]
+        late = statistics.fmean(errors[9:]), statistics.fmean(apart[9:])
+        print(f"{_STYLES[name][0]}: AvgWE {late[0]:.4f}, total wrong by {late[1]:.1%}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+from bench import drawing, open_frame, save_figure
 
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.core.errors import BudgetError
@@ -60,13 +61,7 @@ def lower_bound(budget: Budget) -> float:
 
 def draw(label: str, budget: Budget, out: Path) -> None:
     """One picture."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "dpstream"
-    figure, axes = plt.subplots(figsize=(8, 5.5))
+    figure, axes = drawing().subplots(figsize=(8, 5.5))
     ticks = sorted({*np.geomspace(1, HORIZON, 160).astype(int).tolist(), *range(1, 21)})
     ends = []
     for number, name in enumerate(COUNTER_NAMES):
@@ -90,12 +85,8 @@ def draw(label: str, budget: Budget, out: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="ticks", ylabel="standard deviation of a running count")
     axes.set_title(f"{budget}, one event; solid: horizon of 1,000, dashed: none", fontsize=10)
     axes.set_xlim(0.9, HORIZON * 4)
-    axes.grid(True, which="major", linewidth=0.3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(out / f"counter-errors-{label}.svg", metadata={"Date": None})
-    plt.close(figure)
+    open_frame(axes)
+    save_figure(figure, out / f"counter-errors-{label}.svg")
 
 
 def spread_labels(axes, ends) -> None:  # type: ignore[no-untyped-def]

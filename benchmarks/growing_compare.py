@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import drawing, open_frame, save_figure
 from made_by import write_result
 from numpy.typing import NDArray
 
@@ -331,12 +332,7 @@ def write_table(path: Path, results: Any, seconds: Any, runs: int) -> None:
 
 def draw(out: Path, results: Any) -> None:
     """One picture: a panel for each budget and stream."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "dpstream"
+    plt = drawing()
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7.5))
     colours = dict(zip(METHODS, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
     for row, budget in enumerate(("pure", "zcdp")):
@@ -358,13 +354,10 @@ def draw(out: Path, results: Any) -> None:
             )
             panel.set_yticks([0.3, 1, 3, 10, 30], ["0.3", "1", "3", "10", "30"])
             panel.minorticks_off()
-            panel.grid(True, which="major", linewidth=0.3)
-            for side in ("top", "right"):
-                panel.spines[side].set_visible(False)
+            open_frame(panel)
     handles, labels = axes[1][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=4, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(out / "error.svg", metadata={"Date": None})
+    save_figure(figure, out / "error.svg", below=0.06)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import drawing, open_frame, save_figure
 from made_by import write_result
 from numpy.typing import NDArray
 
@@ -191,13 +192,7 @@ def main() -> None:
 
 def draw(out: Path, found: dict[str, dict[int, tuple[float, float]]]) -> None:
     """Excess risk and accuracy of logistic regression."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "dpstream"
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.6))
+    figure, (left, right) = drawing().subplots(1, 2, figsize=(9.5, 4.6))
     best = found["without noise"]
     for number, (name, line) in enumerate(found.items()):
         style = ":" if "once" in name or name == "without noise" else "-"
@@ -214,13 +209,10 @@ def draw(out: Path, found: dict[str, dict[int, tuple[float, float]]]) -> None:
             [2_000, 5_000, 10_000, 20_000, 40_000], ["2,000", "5,000", "10,000", "20,000", "40,000"]
         )
         panel.minorticks_off()
-        panel.grid(True, which="major", linewidth=0.3)
-        for side in ("top", "right"):
-            panel.spines[side].set_visible(False)
+        open_frame(panel)
     handles, labels = right.get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=4, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.11, 1, 1))
-    figure.savefig(out / "risk.svg", metadata={"Date": None})
+    save_figure(figure, out / "risk.svg", below=0.11)
 
 
 if __name__ == "__main__":

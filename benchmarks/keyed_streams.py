@@ -10,8 +10,10 @@ import gzip
 import io
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,9 +25,11 @@ from inserted_streams import ORDERS, invented, real
 
 from dpstream.core.schema import Domain
 from dpstream.core.tables import KeyedChanges
-from dpstream.lab.experiments import data_folder, kumar_stream
-from dpstream.tools.simulate import Stock
+from dpstream.project import Config
+from dpstream.tools.evaluate.true_table import encoded_steps
+from dpstream.tools.simulate import Stock, simulate
 from dpstream.tools.simulate.stock_folder import DELETE
+from dpstream_lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream
 
 #: Days of the hotels' recommended stream, and its steps by the length of one.
 _HOTEL_START, _HOTEL_END = np.datetime64("2015-07-01"), np.datetime64("2017-09-01")
@@ -39,6 +43,7 @@ class KeyedStream:
         size, records_per_step: public guesses as an owner would make them, of records present and of new ones a step.
         real: whether the records are; then the steps after ``steps // 2`` are out of all tuning.
         deletes, updates: whether records leave, and whether they change.
+        followed: whether a record's whole stay is protected, by its key; else each insert and each delete is.
     """
 
     name: str
@@ -50,43 +55,66 @@ class KeyedStream:
     real: bool = False
     deletes: bool = True
     updates: bool = True
+    followed: bool = True
 
 
 def load(name: str, seed: int) -> KeyedStream:
-    """A stream by name.
+    """A stream by name; ``NAME@30`` is its first 30 steps, ``NAME#0,3`` or ``NAME@30#0,3`` these columns of it.
 
-    ``stock:RECORDS:MEAN_STAY:STEPS`` with further words ``heavy`` (stays), ``season``, ``reload``, ``burst``;
+    ``stock:RECORDS:MEAN_STAY:STEPS``, and ``...:simulated`` with season, reload and burst as ``dpstream simulate`` has;
     ``adult:RECORDS:MEAN_STAY:STEPS`` (real records, invented stays); ``hotel:day``, ``hotel:week``, ``hotel:month``;
-    ``satellites:month``, ``satellites:year``; ``eviction`` (weekly, nothing leaves). ``inserts:...``: streams of
-    ``inserted_streams`` (``inserts:ORDER:RECORDS:STEPS``, ``inserts:adult:shuffled``, ``inserts:eviction:month``), and
-    the hotels' and satellites' records as they come first (``inserts:hotel:week``), of which none leaves.
+    ``satellites:month``, ``satellites:year``. ``inserts:...``: streams of ``inserted_streams``
+    (``inserts:ORDER:RECORDS:STEPS``, ``inserts:adult:shuffled``, ``inserts:eviction:month``), and the hotels' and
+    satellites' records as they come first (``inserts:hotel:week``), of which none leaves. The paper's six by name
+    (``Adult-ordered-bs-50``). ``simulated:NAME:RECORDS:STEPS``: evictions or census, as ``dpstream simulate`` has them,
+    with so many records a step.
 
     Errors:
         ValueError: an unknown name. ConfigError: the data are not there.
     """
+    rest, _, columns = name.partition("#")
+    whole, _, steps = rest.partition("@")
+    stream = replace(_whole(whole, seed), name=name)
+    if steps:
+        cut = stream
+        stream = replace(cut, steps=int(steps), changes=lambda: islice(cut.changes(), int(steps)))
+    return _narrow(stream, [int(column) for column in columns.split(",")]) if columns else stream
+
+
+def _whole(name: str, seed: int) -> KeyedStream:
     kind, *rest = name.split(":")
     match kind:
         case "stock":
-            return _stock(name, int(rest[0]), float(rest[1]), int(rest[2]), rest[3:], seed)
+            return _stock(name, int(rest[0]), float(rest[1]), int(rest[2]), "simulated" in rest, seed)
         case "adult":
             return _adult(name, int(rest[0]), float(rest[1]), int(rest[2]), seed)
         case "hotel":
             return _hotel(name, rest[0])
         case "satellites":
             return _satellites(name, rest[0])
-        case "eviction":
-            return _inserted(name, ["eviction", "week"], seed)
+        case "simulated":
+            return _simulated(name, rest[0], int(rest[1]), int(rest[2]))
+        case "inserts" if rest[0] in ("hotel", "satellites"):
+            keyed = _whole(":".join(rest), seed)
+            changes = partial(_first, keyed)
+            return replace(keyed, name=name, changes=changes, deletes=False, updates=False, followed=False)
+        case "inserts" if rest[0] in ORDERS:
+            return _inserted(name, invented(rest[0], int(rest[1]), int(rest[2]), seed), False)
         case "inserts":
-            return _inserted(name, rest, seed)
+            return _inserted(name, real(rest[0], rest[1], seed), True)
+        case _ if kind in KUMAR_STREAMS:
+            order = seed if "randomized" in kind else 0
+            return _inserted(name, kumar_stream(kind, data_folder(None), seed=order), True)
     raise ValueError(f"{name}: unknown stream")
 
 
 def is_there(name: str) -> bool:
     """Whether what the stream is made of is on this machine."""
     folder = {"hotel": "hotel_bookings", "satellites": "satellites", "adult": "adult", "eviction": "eviction"}
-    kind = name.removeprefix("inserts:").split(":", maxsplit=1)[0]
+    kind = name.removeprefix("inserts:").split(":", maxsplit=1)[0].split("-")[0].lower()
     place = os.environ.get("DPSTREAM_DATA")
-    return kind == "stock" or kind in ORDERS or (place is not None and (Path(place) / folder[kind]).is_dir())
+    invented_here = kind in ("stock", "simulated") or kind in ORDERS
+    return invented_here or (place is not None and (Path(place) / folder[kind]).is_dir())
 
 
 def changes_of(keys: np.ndarray, present: np.ndarray, codes: np.ndarray) -> KeyedChanges:
@@ -105,14 +133,8 @@ def changes_of(keys: np.ndarray, present: np.ndarray, codes: np.ndarray) -> Keye
     return KeyedChanges(words, there, np.ascontiguousarray(codes[last][there], np.int32))
 
 
-def _stock(name: str, size: int, stay: float, steps: int, words: list[str], seed: int) -> KeyedStream:
-    stock = Stock(
-        size, stay,
-        season=0.3 if "season" in words else 0.0,
-        heavy_tails="heavy" in words,
-        reload_at=steps // 2 if "reload" in words else None,
-        burst_at=steps // 2 if "burst" in words else None,
-    )  # fmt: skip
+def _stock(name: str, size: int, stay: float, steps: int, odd: bool, seed: int) -> KeyedStream:
+    stock = Stock(size, stay) if odd else Stock(size, stay, season=0.0, reload_at=None, burst_at=None)
 
     def changes() -> Iterator[KeyedChanges]:
         for step in islice(stock.steps(seed), steps):
@@ -176,15 +198,28 @@ def _satellites(name: str, every: str) -> KeyedStream:
     return KeyedStream(name, domain, int(step.max()), 300, per_step, changes, real=True, updates=False)
 
 
-def _inserted(name: str, words: list[str], seed: int) -> KeyedStream:
+def _simulated(name: str, example: str, rows: int, steps: int) -> KeyedStream:
+    """An example stream, whose records have no keys: a delete takes any equal record."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Config.load(simulate(example, steps, Path(folder) / example, rows_per_step=rows))
+        domain, parts = config.schema().domain, [(came, gone) for _, _, came, gone in encoded_steps(config)]
+
+    def changes() -> Iterator[KeyedChanges]:
+        waiting, number = dict[bytes, list[int]](), 0
+        for came, gone in parts:
+            keys = list(range(number, number := number + len(came)))
+            for key, row in zip(keys, came, strict=True):
+                waiting.setdefault(row.tobytes(), []).append(key)
+            left = [waiting[row.tobytes()].pop(0) for row in gone]
+            there = np.arange(len(keys) + len(left)) < len(keys)
+            yield changes_of(np.array(keys + left, np.int64), there, np.concatenate([came, gone]))
+
+    deletes = any(len(gone) for _, gone in parts)
+    return KeyedStream(name, domain, steps, rows * steps, rows, changes, deletes=deletes, followed=False)
+
+
+def _inserted(name: str, replay: Replay, is_real: bool) -> KeyedStream:
     """Records that come and stay."""
-    if words[0] in ORDERS:
-        replay = invented(words[0], int(words[1]), int(words[2]), seed)
-    elif words[0] in ("hotel", "satellites"):
-        keyed = load(":".join(words), seed)
-        return replace(keyed, name=name, changes=lambda: _first(keyed), deletes=False, updates=False)
-    else:
-        replay = real(words[0], words[1], seed)
 
     def changes() -> Iterator[KeyedChanges]:
         for step in range(1, len(replay) + 1):
@@ -194,8 +229,20 @@ def _inserted(name: str, words: list[str], seed: int) -> KeyedStream:
     records = len(replay.codes)
     return KeyedStream(
         name, replay.domain, len(replay), records, records / len(replay), changes,
-        real=words[0] not in ORDERS, deletes=False, updates=False,
+        real=is_real, deletes=False, updates=False, followed=False,
     )  # fmt: skip
+
+
+def _narrow(stream: KeyedStream, columns: list[int]) -> KeyedStream:
+    """Some columns of a stream."""
+    names = tuple(stream.domain.names[i] for i in columns)
+    sizes = tuple(stream.domain.sizes[i] for i in columns)
+
+    def changes() -> Iterator[KeyedChanges]:
+        for step in stream.changes():
+            yield KeyedChanges(step.keys, step.present, np.ascontiguousarray(step.codes[:, columns]))
+
+    return replace(stream, domain=Domain(names, sizes), changes=changes)
 
 
 def _first(keyed: KeyedStream) -> Iterator[KeyedChanges]:

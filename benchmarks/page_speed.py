@@ -14,14 +14,12 @@ import datetime
 import os
 import platform
 import random
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from bench import show_result
+from bench import child_cpu, show_result
 
 PROGRAM = Path(sys.executable).with_name("dpstream")
 ROWS = 60
@@ -56,11 +54,8 @@ def stream(folder: Path, steps: int, columns: int) -> Path:
 
 def cpu_seconds(*words: object) -> float:
     """Of one command, user and system."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([PROGRAM, *map(str, words)], check=True, stdout=subprocess.DEVNULL, env=environment)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return child_cpu([str(PROGRAM), *map(str, words)], environment)
 
 
 def report(steps: int, columns: int) -> str:

@@ -8,6 +8,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from bench import drawing, save_figure
+
 Curve = tuple[list[int], list[float]]
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -43,16 +45,10 @@ def slope(d: int, t: float) -> float:
 
 def draw(d: int, curves: dict[tuple[int, str, str], dict[str, Curve]], out: Path) -> None:
     """All streams of one dimension at epsilon 1."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "dpstream"
     kinds = [kind for dimension, kind, epsilon in curves if dimension == d and epsilon == "1"]
     columns = 3 if len(kinds) > 4 else 2
     rows = -(-len(kinds) // columns)
-    figure, every = plt.subplots(
+    figure, every = drawing().subplots(
         rows, columns, figsize=(3.6 * columns, 2.9 * rows), sharex=True, squeeze=False
     )
     for axes, kind in zip(every.flat, kinds, strict=False):
@@ -76,16 +72,12 @@ def draw(d: int, curves: dict[tuple[int, str, str], dict[str, Curve]], out: Path
     every[0, 0].legend(fontsize=7)
     figure.supxlabel("points read", fontsize=9)
     figure.supylabel("W1 (sup norm)", fontsize=9)
-    figure.tight_layout()
-    figure.savefig(out / f"points-w1-d{d}.svg", metadata={"Date": None})
-    plt.close(figure)
+    save_figure(figure, out / f"points-w1-d{d}.svg")
 
 
 def draw_speed(out: Path) -> None:
     """Microseconds a point against t."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4))
+    figure, axes = drawing().subplots(figsize=(7, 4))
     for line in (RESULTS / "points_speed.txt").read_text(encoding="utf-8").splitlines():
         name, split, numbers = line.partition(": microseconds a point up to t: ")
         if split:
@@ -96,9 +88,7 @@ def draw_speed(out: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="points read", ylabel="CPU microseconds a point")
     axes.grid(True, which="major", linewidth=0.3)
     axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(out / "points-speed.svg", metadata={"Date": None})
-    plt.close(figure)
+    save_figure(figure, out / "points-speed.svg")
 
 
 def main() -> None:

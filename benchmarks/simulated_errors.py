@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import os
 import re
@@ -22,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from keyed_streams import load
 from made_by import write_result
+from targets import configuration
 
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_table
 from dpstream.io.sinks.simulated_errors import t_factor, unseen
-from dpstream.lab.experiments import kumar_stream
 from dpstream.project import Config
 from dpstream.tools.errors import Observation, Simulation, simulate_errors
 from dpstream.tools.errors.contract import InventedTable
@@ -101,25 +101,15 @@ def prepare(case: Case, budget: str, folder: Path) -> Path:
 
 
 def _real(case: Case, folder: Path) -> Path:
-    stream = kumar_stream(case.source, Path(os.environ["DPSTREAM_DATA"]))
-    (folder / "data").mkdir(parents=True)
-    with (folder / "data" / "all.csv").open("w", newline="") as out:
+    """The first steps of one of the paper's streams: a file of records, and the default's configuration."""
+    name = f"{case.source}@{case.steps}"
+    folder.mkdir(parents=True)
+    with (folder / "all.csv").open("w", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(["when", *stream.domain.names])
-        for step in range(1, case.steps + 1):
-            writer.writerows([step, *row] for row in stream.inserts(step).tolist())
-    columns = "\n".join(
-        f'[schema.columns.{json.dumps(name)}]\ntype = "categorical"\n'
-        f"values = {json.dumps([str(v) for v in range(size)])}"
-        for name, size in zip(stream.domain.names, stream.domain.sizes, strict=True)
-    )
-    path = folder / "dpstream.toml"
-    path.write_text(
-        f'format = 1\n[stream]\nname = "{case.source.lower()}"\nunit = "event"\n[source]\npath = "data/*.csv"\n'
-        f'time_column = "when"\nstart = 1\nend = {case.steps}\nlate = "error"\n{columns}\n'
-        '[mechanism]\nname = "pooled"\nworkload = "all-2-way"\n[budget]\nepsilon = "1"\n[output]\ndir = "releases"\n'
-    )
-    return path
+        writer.writerow(["when", *load(name, 0).domain.names])
+        for step, changes in enumerate(load(name, 0).changes(), start=1):
+            writer.writerows([step, *row] for row in changes.codes.tolist())
+    return configuration(name, "default", "1", folder).path
 
 
 def true_and_released(

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from bench import drawing, save_figure
 
 CORES, CELLS, GROUPS = 8, 20_320, 32
 PARTITION = 1_000_000
@@ -79,17 +80,11 @@ def seconds(rows: int, nodes: int, cost: Costs) -> tuple[float, float, float, fl
 
 def main() -> None:
     """Print the figures, and draw them."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "dpstream"
-    import matplotlib.pyplot as plt
-
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("docs/images/spark-nodes.svg"))
     given, cost = parser.parse_args(), costs()
     print(cost)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
+    figure, axes = drawing().subplots(1, 2, figsize=(10, 4))
     for rows in ROWS:
         total = [sum(seconds(rows, nodes, cost)) for nodes in NODES]
         axes[0].plot(NODES, total, marker="o", markersize=3, label=f"{rows:.0e} rows".replace("e+", "e"))
@@ -109,8 +104,7 @@ def main() -> None:
     for one in axes:
         one.grid(alpha=0.3)
     figure.suptitle("A model from measurements on two cores, not a measurement", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(given.out, metadata={"Date": None})
+    save_figure(figure, given.out)
 
 
 def sum_of(cost: Costs) -> np.ndarray:

@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-from bench import show_result
+from bench import child_cpu, show_result
 
 COMMANDS = {
     "python, nothing": ["-c", "pass"],
@@ -32,10 +30,7 @@ RUNS = 5
 
 def cpu(arguments: list[str]) -> float:
     """CPU milliseconds of one child process."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return 1e3 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    return 1e3 * child_cpu([sys.executable, *arguments])
 
 
 def report() -> str:

@@ -32,9 +32,11 @@ def listed() -> set[str]:
     return set(re.findall(r"^\* `([^`]+)`", LIST.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def settled() -> set[str]:
+def of_history() -> set[str]:
     """The results whose scripts are in history only."""
-    part = LIST.read_text(encoding="utf-8").partition("## Whose question is settled")[2].partition("\n## ")[0]
+    part = (
+        LIST.read_text(encoding="utf-8").partition("## Whose script is in history")[2].partition("\n## ")[0]
+    )
     return set(re.findall(r"`([^`]+\.(?:txt|md))`", part))
 
 
@@ -49,8 +51,10 @@ def test_every_result_names_its_command_and_commit() -> None:
             f"{name_of(path)}: nothing is known of what {made.command!r} measures"
         )
         script = ROOT / str(re.findall(r"benchmarks/\w+\.py", made.command + " benchmarks/run.py")[0])
-        assert script.is_file() != (name_of(path) in settled()), f"{name_of(path)}: is its script in history?"
-    assert listed() | settled() <= {name_of(path) for path in results()}, (
+        assert script.is_file() != (name_of(path) in of_history()), (
+            f"{name_of(path)}: is its script in history?"
+        )
+    assert listed() | of_history() <= {name_of(path) for path in results()}, (
         "the list names results that are not there"
     )
 
@@ -66,7 +70,7 @@ def test_results_older_than_their_code_are_listed() -> None:
         )
     older = {name_of(path): made_by.changed_since(made_by.read_line(path)) for path in results()}
     missing = [f"* `{name}`: {', '.join(places)}" for name, places in older.items() if places]
-    missing = [text for text in missing if text.split("`")[1] not in listed() | settled()]
+    missing = [text for text in missing if text.split("`")[1] not in listed() | of_history()]
     assert not missing, "run these again, or add them to benchmarks/results/README.md:\n" + "\n".join(missing)
 
 

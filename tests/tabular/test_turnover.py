@@ -14,9 +14,9 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.lab.audits.turnover_audit import audit_turnover
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.stream.release.manifest import accuracy_of
+from dpstream_lab.audits.turnover_audit import audit_turnover
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
