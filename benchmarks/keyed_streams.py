@@ -25,11 +25,11 @@ from inserted_streams import ORDERS, invented, real
 
 from dpstream.core.schema import Domain
 from dpstream.core.tables import KeyedChanges
-from dpstream.lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream
 from dpstream.project import Config
 from dpstream.tools.evaluate.true_table import encoded_steps
 from dpstream.tools.simulate import Stock, simulate
 from dpstream.tools.simulate.stock_folder import DELETE
+from dpstream_lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream
 
 #: Days of the hotels' recommended stream, and its steps by the length of one.
 _HOTEL_START, _HOTEL_END = np.datetime64("2015-07-01"), np.datetime64("2017-09-01")

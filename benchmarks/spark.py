@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from made_by import write_result
 
-from dpstream.core.contracts import ReadRequest
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables.access import ReadRequest
 from dpstream.spark import batch, session
 from dpstream.stream.admission import RecordRows
 

@@ -189,7 +189,7 @@ def words_of_families(source: Path) -> Counter[str]:
     """Module -> words of its code (no comments, no docstrings) that name a family where none is to be named."""
     modules, edges = graph(source)
     found: Counter[str] = Counter()
-    own = tool_folders(source, edges)
+    own = tool_folders(source, edges) | {AUDIT}
     for module, path in modules.items():
         parts = module.split(".")[1:]
         if not parts or parts[0] in FREE or inside(module, own):

@@ -60,14 +60,14 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.privacy import Budget, Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.io.sinks.simulated_errors import t_factor
-from dpstream.lab.experiments import KUMAR_STREAMS, published_kumar
-from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.table_release import TableSynthesis
 from dpstream.project import Config
 from dpstream.tools.choosing import compare_mechanisms
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.evaluate.true_table import TrueTable
+from dpstream_lab.experiments import KUMAR_STREAMS, published_kumar
+from dpstream_lab.experiments.private_output import PrivateFolder
 
 LONG = "hours; most of them DP-STabS and the offline runs; --repeats 1 --budgets 1 of a preset: minutes to an hour"
 LAST, TENTHS, FIFTHS = 10, 10, 5

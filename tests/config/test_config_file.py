@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from config_files import DEFAULTS, OF_OFFLINE, PUBLIC, ROWS, load, recipe_defaults, write
 
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.families.points import Points
+from dpstream.families.registry import DEFAULT_MECHANISM
 from dpstream.families.tabular import Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.io.sources import SourceOptions
 from dpstream.mechanisms import AIM, MWEMPGM

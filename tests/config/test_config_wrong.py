@@ -9,8 +9,8 @@ import pytest
 from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, PUBLIC, ROWS, load, write
 from schema_check import faults
 
-from dpstream.core.contracts.registry import mechanisms
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
+from dpstream.families.registry import mechanisms
 from dpstream.project import SECTIONS, Config
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of

@@ -13,7 +13,7 @@ from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load, write
 from schema_check import faults
 
 from dpstream.cli import main
-from dpstream.core.contracts.registry import mechanisms
+from dpstream.families.registry import mechanisms
 from dpstream.project.json_schema import json_schema
 from dpstream.tools.simulate import EXAMPLES, simulate
 

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load
 
-from dpstream.core.contracts import Nested, Option, RecipeContext, build, option, registry
+from dpstream.core.contracts import Nested, Option, RecipeContext, build, option
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
-from dpstream.lab.experiments.methods import Method
+from dpstream.families import registry
 from dpstream.project import Config
 from dpstream.project.config_draft import draft_config
 from dpstream.project.reader import Section
 from dpstream.project.sections import read_recipe
+from dpstream_lab.experiments.methods import Method
 
 PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.core.contracts import registry
 from dpstream.core.errors import ConfigError
+from dpstream.families import registry
 from dpstream.tools.evaluate.contract import (
     FILES,
     EvaluationRequest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import pkgutil
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dpstream"
+LAB = ROOT / "lab" / "src" / "dpstream_lab"
 #: Folders with a page of their own: those below the package, and those below a folder that only holds others.
 PACKAGES = ["dpstream"] + [
     "dpstream." + ".".join(path.parent.relative_to(SOURCE).parts)
@@ -74,8 +76,58 @@ def test_every_subpackage_says_what_it_promises(name: str) -> None:
     assert len(text) > 300
 
 
+@pytest.mark.parametrize("readme", sorted(SOURCE.rglob("README.md")), ids=lambda path: path.parent.name)
+def test_every_module_of_a_table_exists(readme: Path) -> None:
+    """Each name in a column ``module``: of a file beside the README or below it; with a folder, of any other one."""
+    assert missing_modules(readme) == []
+
+
+def test_a_module_that_is_gone_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "here.py").touch()
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "| what | module |\n|---|---|\n| `x` | `here` |\n| a \\| b | `here.py`, `gone` |\n", encoding="utf-8"
+    )
+    assert missing_modules(readme) == ["gone"]
+
+
+def missing_modules(readme: Path) -> list[str]:
+    """Names in columns ``module`` of a README's tables that no file has."""
+    missing, column = list[str](), None
+    for line in readme.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            column = None
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if column is None:
+            column = cells.index("module") if "module" in cells else len(cells)
+        for name in re.findall(r"`([^`]+)`", cells[column] if column < len(cells) else ""):
+            path = name.removesuffix(".py").lstrip("./").replace(".", "/")
+            modules = [other for other in readme.parent.rglob("*.py") if "/" not in path]
+            modules = modules or list(SOURCE.rglob("*.py"))
+            there = (readme.parent / name).is_dir() and name.endswith("/")
+            if not there and not any(f"/{other.with_suffix('')}".endswith(f"/{path}") for other in modules):
+                missing.append(name)
+    return missing
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_what_the_architecture_names_is_there(page: str) -> None:
+    """Modules and names of modules in backticks, such as `core.tables.Workload`."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    parts = "|".join(path.name for path in SOURCE.iterdir() if path.is_dir() and "__" not in path.name)
+    names = re.findall(rf"`(?:dpstream\.)?((?:{parts})(?:\.\w+)+)`", text)
+    assert len(names) > 5
+    for name in names:
+        pkgutil.resolve_name(f"dpstream.{name}")
+
+
 def test_modules_are_short() -> None:
-    paths = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    folders = (SOURCE, LAB, ROOT / "tests")
+    paths = [
+        *(path for folder in folders for path in folder.rglob("*.py")),
+        *(ROOT / "benchmarks").glob("*.py"),
+    ]
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in paths
     }
@@ -167,6 +219,9 @@ def test_versions_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert project["version"] == dpstream.__version__
+    lab = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert lab["version"] == dpstream.__version__
+    assert lab["dependencies"] == [f"dpstream[evaluate]=={dpstream.__version__}"]
     assert f"version: {dpstream.__version__}\n" in citation
     assert dpstream.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

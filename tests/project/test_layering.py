@@ -4,10 +4,10 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     service: pages, desk, releases (the consumers' feed)
-    lab
-    tools: demo, families (what one family's tools are), choosing, report, errors, evaluate, family_tools (whose are
-        whose), simulate
+    tools: demo, families (what one family's tools are), choosing, audit, report, errors, evaluate, family_tools (whose
+        are whose), simulate
     project (dpstream.toml)
+    families.registry (which families there are, by name)
     stream (the step protocol; release, store, ledger); checks (certificates, conformance)
     families: tabular, growing, census, panel, points
     mechanisms (what mechanisms for tables are made of)
@@ -17,13 +17,14 @@ The order (higher may import lower; parts of one level do not import each other)
         paths; objects; web; errors; showing
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with its reason.
-``STILL`` lists who above the families imports one of them: it only ever gets shorter.
+``STILL`` lists who imports a family and should not: it only ever gets shorter.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +46,16 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("mechanisms",),
     ("families.tabular", "families.growing", "families.census", "families.panel", "families.points"),
     ("stream", "checks"),
+    ("families.registry",),
     ("project",),
     ("tools.simulate",),
     ("tools.family_tools",),
     ("tools.evaluate",),
     ("tools.report", "tools.errors"),
+    ("tools.audit",),
     ("tools.choosing",),
     ("tools.families",),
     ("tools.demo",),
-    ("lab",),
     ("service.releases",),
     ("service.desk",),
     ("service.pages",),
@@ -72,11 +74,16 @@ FRONT = {"__init__", "__main__", "counters", "growing", "panel", "points", "tabu
 #: (module, part it imports): why.
 ALLOWED: dict[tuple[str, str], str] = {}
 
-#: Parts that must not know a family, and the modules in them that still do.
-BLIND = ("stream", "project", "io", "cli")
-STILL: set[str] = set()
-#: Words of families in the code of all other parts (``benchmarks/structure.py``); it only ever gets smaller.
-MAX_FAMILY_WORDS = 5
+#: Who may know a family: families, the tools of one family, the audit, the namespaces of recipes. Everybody else knows
+#: the registry at most.
+KNOWING = ("families", "tools.families", "tools.audit", *sorted(FRONT))
+#: Other modules that still know one, with the reason.
+STILL = {"dpstream.checks.conformance": "the suite of black boxes is about the contract of one family"}
+#: Names of mechanisms; what lies in ``NAMELESS`` says none of them in a string.
+MECHANISMS = re.compile(
+    r"(?<![\w-])(pooled|dpstabs|baseline|census|panel-window|panel-cumulative|scheduler|improver|pmwg)(?![\w-])"
+)
+NAMELESS = ("core",)
 
 
 def part_of(module: str) -> str:
@@ -138,13 +145,27 @@ def violations(source: Path) -> list[str]:
 
 
 def knowing(source: Path) -> set[str]:
-    """Modules of parts that must not know a family, which import one."""
+    """Modules which import a family, of parts that must not know one."""
     found = set()
     for path in source.rglob("*.py"):
         module = module_name(path, source)
-        if part_of(module).split(".")[0] in BLIND:
+        if module.split(".")[1:2] and not {part_of(module), module.split(".")[1]} & set(KNOWING):
             names = imported(ast.parse(path.read_text(encoding="utf-8")), module, path.name == "__init__.py")
-            found |= {module for _, name in names if name.startswith("dpstream.families.")}
+            families = {name for _, name in names if name.startswith("dpstream.families.")}
+            found |= {module} if any(part_of(name) != "families.registry" for name in families) else set()
+    return found
+
+
+def named(source: Path) -> set[str]:
+    """Modules that name a mechanism in a string, of parts that must not; docstrings do not count."""
+    found = set()
+    for part in NAMELESS:
+        for path in (source / part).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            strings = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in texts)
+            if any(isinstance(node.value, str) and MECHANISMS.search(node.value) for node in strings):
+                found.add(module_name(path, source))
     return found
 
 
@@ -178,10 +199,22 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
     assert circles(tmp_path) == [["dpstream.one", "dpstream.three", "dpstream.two"]]
 
 
-def test_few_modules_name_a_family() -> None:
-    """Outside families, laboratory and the folders that the registry of tools names."""
-    words = structure().words_of_families(SOURCE)
-    assert words.total() <= MAX_FAMILY_WORDS, dict(words)
+def test_no_module_names_a_family() -> None:
+    """Outside families, the audit and the folders that the registry of tools names."""
+    assert structure().words_of_families(SOURCE) == {}
+
+
+def test_no_contract_names_a_mechanism() -> None:
+    assert named(SOURCE) == set()
+
+
+def test_a_planted_name_of_a_mechanism_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "core" / "novelty.py"
+    path.parent.mkdir()
+    path.write_text('"""Not pooled."""\nPOOLED = f"{1} {2}"', encoding="utf-8")
+    assert named(tmp_path) == set()
+    path.write_text('allowed = f"dpstabs, {1}"', encoding="utf-8")
+    assert named(tmp_path) == {"dpstream.core.novelty"}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +242,24 @@ def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
 
 
+def of_the_laboratory(source: Path) -> set[str]:
+    """Files that import dpstream-lab, which is not installed with dpstream."""
+    lines = re.compile(r"^\s*(?:from|import) dpstream_lab\b", re.MULTILINE)
+    return {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if lines.search(path.read_text("utf-8"))
+    }
+
+
+def test_the_laboratory_is_imported_by_itself_only(tmp_path: Path) -> None:
+    assert of_the_laboratory(SOURCE) == set()
+    (tmp_path / "planted.py").write_text(
+        "def f():\n    from dpstream_lab.audits import controls", encoding="utf-8"
+    )
+    assert of_the_laboratory(tmp_path) == {"planted.py"}
+
+
 def test_exceptions_are_used() -> None:
     used = set()
     for path in SOURCE.rglob("*.py"):
@@ -219,7 +270,7 @@ def test_exceptions_are_used() -> None:
 
 
 def test_who_still_knows_a_family_is_listed() -> None:
-    assert knowing(SOURCE) == STILL
+    assert knowing(SOURCE) == set(STILL)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +294,11 @@ def test_who_still_knows_a_family_is_listed() -> None:
         ("stream/run.py", "import importlib as i\ni.import_module('dpstream.cli')", "stream imports cli"),
         ("stream/run.py", "from dpstream import Batch", "import it from its own part"),
         ("core/privacy/noise.py", "from importlib import import_module\nimport_module(x)", "own part"),
+        (
+            "stream/run.py",
+            "from dpstream.families.registry import family_of",
+            "stream imports families.registry",
+        ),
         ("novelty.py", "", "has no level"),
     ],
 )
@@ -255,11 +311,16 @@ def test_planted_violations_are_found(tmp_path: Path, module: str, line: str, me
     assert message in found[0]
 
 
-def test_a_planted_knowledge_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "stream" / "store" / "novelty.py"
+@pytest.mark.parametrize(
+    "module", ["stream/store/novelty.py", "tools/report/novelty.py", "service/novelty.py"]
+)
+def test_a_planted_knowledge_is_found(tmp_path: Path, module: str) -> None:
+    path = tmp_path / module
     path.parent.mkdir(parents=True)
+    path.write_text("from dpstream.families.registry import family_of", encoding="utf-8")
+    assert knowing(tmp_path) == set()
     path.write_text("def f():\n    from dpstream.families.panel import people", encoding="utf-8")
-    assert knowing(tmp_path) == {"dpstream.stream.store.novelty"}
+    assert knowing(tmp_path) == {module_name(path, tmp_path)}
 
 
 @pytest.mark.parametrize(

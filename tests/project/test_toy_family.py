@@ -18,8 +18,9 @@ from installed import install
 from report_pages import Page
 
 from dpstream.cli import main
-from dpstream.core.contracts import Family, registry
+from dpstream.core.contracts import Family
 from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.families import registry
 from dpstream.io.sinks import read_manifest, read_table
 from dpstream.project import Config, describe
 from dpstream.project.json_schema import json_schema
@@ -338,8 +339,9 @@ def test_a_broken_package_is_named(
 def test_families_are_loaded_when_they_are_asked_for() -> None:
     """In a process of its own: asking for one mechanism loads no other family, and naming them loads none."""
     code = (
-        "import sys; from dpstream.core.contracts import registry\n"
-        "loaded = lambda: [n for n in sys.modules if n.startswith('dpstream.families.') and n.count('.') == 2]\n"
+        "import sys; from dpstream.families import registry\n"
+        "names = lambda: [n for n in sys.modules if n.startswith('dpstream.families.') and n.count('.') == 2]\n"
+        "loaded = lambda: [n for n in names() if n != 'dpstream.families.registry']\n"
         "registry.mechanisms(); print(loaded()); registry.family_of('points'); print(loaded())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import ReadRequest
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import PresentTable
+from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.io.sources import SourceOptions, open_source
 

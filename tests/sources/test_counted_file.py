@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpstream.core.contracts import BatchAccess, ReadRequest
 from dpstream.core.errors import DataError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
+from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.io.sources import SourceOptions, UnreadableError, counted_file, open_source
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.project import Config, taken_steps

@@ -15,9 +15,9 @@ import pytest
 from local_frames import LocalFrame, LocalSession
 from spark_cases import CLIQUES, EVERY_CALL, KEY, KINDS, SCHEMA, SECRET, WANTED, table
 
-from dpstream.core.contracts import CounterShards, PresentShards, ReadRequest
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTable, Snapshot
+from dpstream.core.tables.access import CounterShards, PresentShards, ReadRequest
 from dpstream.core.tables.counter_files import read_present_shard, shard_of, sweep_files
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks

@@ -16,8 +16,8 @@ import pytest
 from local_frames import LocalFrame, LocalSession
 from spark_cases import KEY, SECRET, WANTED, same, table
 
-from dpstream.core.contracts import BatchAccess, CounterShards
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.tables.access import BatchAccess, CounterShards
 from dpstream.core.tables.contribution import as_ids, hash_ids, id_bytes
 from dpstream.core.tables.counter_files import read_shard, shard_of, sweep_files
 from dpstream.spark import batch, user_passes, user_tasks

@@ -18,15 +18,15 @@ from dpstream.cli import main
 from dpstream.cli.check import DataCheck
 from dpstream.cli.shared import ShownStream
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.contracts.registry import families
 from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census
+from dpstream.families.registry import families
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.lab.audits.door import stream_loss
 from dpstream.stream.identity import plan_facts, plan_hash, require_same_plan
+from dpstream.tools.audit.door import stream_loss
 from dpstream.tools.simulate import simulate
 
 SCHEMA = """

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchAccess, PrivateBatch, ReadRequest, StreamPlan, UserEvents
+from dpstream.core.contracts import PrivateBatch, StreamPlan
 from dpstream.core.errors import DataError, StepError
 from dpstream.core.privacy import Event, Individual, Randomness, User
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
+from dpstream.core.tables.access import BatchAccess, ReadRequest, UserEvents
 from dpstream.families.panel import PanelWindow
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs

@@ -14,10 +14,11 @@ from toy_keyed import NAMES, KeyedPlan, Values, batch, events, frame, start
 from toy_stream import SCHEMA, ToyPlan, ToyState, ToySynthesis
 from toy_stream import batch as plain_batch
 
-from dpstream.core.contracts import BatchAccess, PrivateBatch, ReadRequest
+from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, UnconfirmedError, UnitError
 from dpstream.core.privacy import Event, PureDP, Randomness, Record
 from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.stream import Batch, KeyedBatch, KeyRules, Snapshot, open_stream
 from dpstream.stream.ledger.limit import in_unit

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.tables.report_tables import add_periods
 from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
 from dpstream.families.panel.people_release import window_weights, zero_weights
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
+from dpstream.io.sinks.period_tables import add_periods
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.release.publishing import Publishing
 

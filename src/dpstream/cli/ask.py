@@ -106,7 +106,7 @@ def _is_file(text: str) -> bool:
 
 
 def _opened(config: Config) -> AskingStream:
-    from dpstream.core.contracts.registry import mechanisms_with
+    from dpstream.families.registry import mechanisms_with
     from dpstream.stream import AskingStream
     from dpstream.stream.store.place import has_store
 

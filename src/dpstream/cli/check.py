@@ -181,8 +181,8 @@ class DataCheck:
 
     def _problems(self, entry: StepInput, place: str) -> Iterator[Problem]:
         """Of the rows of a step, and of the ids of those whose records they are."""
-        from dpstream.core.contracts import CheckedBatch
         from dpstream.core.schema import Problem
+        from dpstream.core.tables.access import CheckedBatch
         from dpstream.core.tables.contribution import id_bytes
         from dpstream.project.keyed_check import checked_rows
 

@@ -8,19 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import (
-    Family,
-    RecipeContext,
-    StreamPlan,
-    StreamRecipe,
-    located,
-    shown,
-)
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
+from dpstream.core.contracts import Family, RecipeContext, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
+from dpstream.families.registry import DEFAULT_MECHANISM, family_of
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base import BaseOptions, read_base
 from dpstream.project.keys import SECTIONS

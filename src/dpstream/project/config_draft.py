@@ -17,13 +17,13 @@ from typing import Any
 
 from dpstream.core.contracts import Family, Key, Limits, RecipeContext
 from dpstream.core.contracts.recipe_options import keys_of_recipes
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
 from dpstream.core.privacy import ZCDP, PureDP
 from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.toml import toml_value
+from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.io.sources.query import is_database
 from dpstream.io.sources.sample import read_sample
 from dpstream.project.column_draft import (

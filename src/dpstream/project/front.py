@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpstream.core.contracts import Family, Limits
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError, UnitError
 from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, Record, Unit, User
 from dpstream.core.privacy.budget import Amount, amounts
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
+from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of
 from dpstream.io.sinks import Publisher
 from dpstream.project.keys import keys_of
 from dpstream.project.public_knowledge import Expected, expected_words, facts_for, read_expected

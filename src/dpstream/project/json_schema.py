@@ -15,8 +15,8 @@ from typing import Any
 
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT, TEXTS, words
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, mechanisms
 from dpstream.core.schema.toml import COLUMN_TYPES
+from dpstream.families.registry import DEFAULT_MECHANISM, mechanisms
 from dpstream.project.keys import SECTIONS, keys_of
 
 #: The file that ``dpstream init`` writes beside its draft, and the draft's first line, by which editors find it. A name

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ReadRequest
 from dpstream.core.errors import UnconfirmedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
+from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.keyed_reading import departed_after, read_keyed
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from dpstream.core import paths
 from dpstream.core.contracts import Key, shown
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
+from dpstream.families.registry import DEFAULT_MECHANISM
 from dpstream.project.keys import (
     SECTIONS,
     keys_of,

@@ -24,12 +24,6 @@ from dpstream.core.contracts import (
     located,
     shown,
 )
-from dpstream.core.contracts.registry import (
-    DEFAULT_MECHANISM,
-    family_of,
-    mechanisms,
-    mechanisms_with,
-)
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -49,6 +43,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
+from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms, mechanisms_with
 from dpstream.io.objects import object_path
 from dpstream.io.sinks.feed import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_source import plain_options

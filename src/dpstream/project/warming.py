@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpstream.core.contracts.registry import families
 from dpstream.core.schema.domain import Domain
+from dpstream.families.registry import families
 
 _DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 2, 3))
 _PAIRS = ((0, 1), (1, 2), (2, 3))

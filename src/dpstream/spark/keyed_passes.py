@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchAccess, CounterShards, PresentShards, ReadRequest, ShardedEvents
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.column import Problem, problems_error
 from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
+from dpstream.core.tables.access import BatchAccess, CounterShards, PresentShards, ReadRequest, ShardedEvents
 from dpstream.core.tables.counter_files import present_width, require_cipher
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import SortedRows, refused_events, sorted_by_key

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CounterShards, ReadRequest
 from dpstream.core.errors import DataError
 from dpstream.core.schema.column import PROBLEM_KINDS
 from dpstream.core.tables import KeyedBatch, KeyedChanges
+from dpstream.core.tables.access import CounterShards, ReadRequest
 from dpstream.core.tables.counter_files import Generation, read_present_shard, write_present_shard
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import (

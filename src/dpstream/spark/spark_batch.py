@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import BatchAccess, ReadRequest
-from dpstream.core.contracts.engine_frames import FrameKind
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.tables.access import BatchAccess, FrameKind, ReadRequest
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.counted_file import CountedView
 from dpstream.spark.keyed_passes import recognised

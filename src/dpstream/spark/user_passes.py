@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core import durable
-from dpstream.core.contracts import CounterFile, CounterShards, ShardedEvents, UserCounters
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.tables.access import CounterFile, CounterShards, ShardedEvents, UserCounters
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.io.sources.counted_file import CountedView

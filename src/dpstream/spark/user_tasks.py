@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CounterFile, CounterShards
-from dpstream.core.contracts.user_counters import COUNTER
+from dpstream.core.tables.access import COUNTER, CounterFile, CounterShards
 from dpstream.core.tables.contribution import admit, as_words, owners_of
 from dpstream.core.tables.counter_files import Generation, read_shard, write_file
 from dpstream.core.tables.counting import CountPlan, add_counts, count_plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpstream.core.tables.keyed_batch import KeyedBatch, KeyRules, Snapshot
+from dpstream.core.tables.keyed_reading import KeyedBatch, KeyRules, Snapshot
 from dpstream.stream.admission import Batch
 from dpstream.stream.asking_stream import AnsweredQuestion, AskingStream
 from dpstream.stream.ledger.account import Account

@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    BatchAccess,
-    CounterShards,
-    EngineBatch,
-    PresentShards,
-    PrivateBatch,
-    ReadRequest,
-    ShardedEvents,
-    StreamPlan,
-    UserCounters,
-    UserEvents,
-)
-from dpstream.core.contracts.engine_frames import engine_batch, engine_keyed
+from dpstream.core.contracts import PrivateBatch, StreamPlan
+from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record, User
 from dpstream.core.schema import arrow
@@ -44,6 +33,17 @@ from dpstream.core.tables import (
     PresentView,
     Snapshot,
 )
+from dpstream.core.tables.access import (
+    BatchAccess,
+    CounterShards,
+    EngineBatch,
+    FrameKind,
+    PresentShards,
+    ReadRequest,
+    ShardedEvents,
+    UserCounters,
+    UserEvents,
+)
 from dpstream.core.tables.contribution import (
     ID_BYTES,
     Columns,
@@ -56,10 +56,18 @@ from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.present_rows import PresentChange
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import EngineBatch, StreamPlan
+    from dpstream.core.contracts import StreamPlan
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Codes, Domain
+    from dpstream.core.tables.access import EngineBatch
     from dpstream.stream.store.store import Store
+
+
+#: Data frames of engines, which a stream counts in the engine itself, by the root package of their classes. Nothing of
+#: an engine is imported before one of its frames is given.
+_FRAMES = Plugins(
+    "dpstream.frames", "the frames of", FrameKind, {"pyspark": "dpstream.spark.spark_batch:FRAMES"}
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +107,7 @@ def as_batch(
     # By its class: a frame may have a column of any name.
     engine = callable(getattr(type(given), "grant", None))
     if not engine and not isinstance(given, (Batch, KeyedBatch, Snapshot)):
-        return engine_batch(given, deletes, users) or Batch(given, deletes, users)
+        return _engine_batch(given, deletes, users) or Batch(given, deletes, users)
     if deletes is not None or users is not None:
         raise ConfigError(
             "deletes or users are given beside a batch, which has its own",
@@ -107,8 +115,36 @@ def as_batch(
             allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
         )
     if isinstance(given, (KeyedBatch, Snapshot)):
-        return engine_keyed(given, given.events if isinstance(given, KeyedBatch) else given.rows) or given
+        return _engine_keyed(given, given.events if isinstance(given, KeyedBatch) else given.rows) or given
     return cast("Batch | EngineBatch", given)
+
+
+def _engine_batch(inserts: Any, deletes: Any, users: Any) -> EngineBatch | None:
+    """A batch of an engine's own frames; None where they are no such frames.
+
+    Errors:
+        ConfigError: the engine's package is broken, or it cannot take these arguments.
+    """
+    for frame in (inserts, deletes):
+        root = type(frame).__module__.partition(".")[0]
+        if root in _FRAMES.names():
+            return _FRAMES.get(root).batch(inserts, deletes, users)
+    return None
+
+
+def _engine_keyed(given: Any, rows: Any) -> EngineBatch | None:
+    """A batch of keyed records whose rows are an engine's own frame; None where they are no such frame.
+
+    Args:
+        given: a ``KeyedBatch`` or ``Snapshot``.
+        rows: its rows.
+
+    Errors:
+        ConfigError: the engine's package is broken, or it cannot take such a batch.
+    """
+    root = type(rows).__module__.partition(".")[0]
+    kind = _FRAMES.get(root) if root in _FRAMES.names() else None
+    return None if kind is None or kind.keyed is None else kind.keyed(given)
 
 
 def encode_batch(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchAccess, NoisyCounts, StreamPlan, Synthesis
+from dpstream.core.contracts import NoisyCounts, StreamPlan, Synthesis
 from dpstream.core.errors import (
     ConfigError,
     HorizonError,
@@ -30,6 +30,7 @@ from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.tables.access import BatchAccess
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.release_reader import MeasuredStep
 from dpstream.stream.admission import ROWS, KeyedRecords, admitted, as_batch, grant_batch

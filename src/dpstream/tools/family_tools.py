@@ -9,8 +9,8 @@ from importlib.metadata import EntryPoint
 from typing import Final, Literal, TypeVar
 
 from dpstream.core.contracts import Family
-from dpstream.core.contracts.registry import family_of, is_built_in
 from dpstream.core.errors import ConfigError
+from dpstream.families.registry import family_of, is_built_in
 
 Tool = Literal["evaluation", "page", "simulation"]
 Contract = TypeVar("Contract")

@@ -1,34 +1,23 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
-``user_counters``: what is known of users between steps. ``releases``: what a step gives; ``noisy_counts``: what it
-measured; ``packing``: states as JSON and arrays. ``explanation``: what a plan says about itself; ``expectations``:
-what it predicts for a table of a guessed size; ``asking``: what a plan offers
-that answers questions between steps. ``recipe_options``: recipes whose fields say what a configuration file may hold.
-``recipes``: what all recipes read alike. ``registry``: what a family says about itself, and which families there are.
+``stream_plan``: the contract between mechanisms and the streams that run them, and with those that are asked questions.
+``batches``: what a step reads. ``releases``: what a step gives; ``noisy_counts``: what it measured; ``packing``: states
+as JSON and arrays. ``explanation``: what a plan says about itself; ``expectations``: what it predicts for a table of a
+guessed size. ``recipe_options``: recipes whose fields say what a configuration file may hold; ``recipes``: what all
+recipes read alike. ``family``: what a family says about itself. ``plugins``: what is found through entry points.
 """
 
-from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
 from dpstream.core.contracts.batches import (
-    BatchAccess,
     BatchBase,
     BatchReads,
-    BatchRows,
-    BoundedBatch,
     CancellingBatch,
-    CheckedBatch,
-    EngineBatch,
     Events,
-    KeyedEffect,
-    KeyedRows,
-    KeyedShards,
-    KeyedTable,
     PresentRecords,
     PrivateBatch,
-    ReadRequest,
 )
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
+from dpstream.core.contracts.family import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
 from dpstream.core.contracts.public_prior import PublicPrior
@@ -47,7 +36,6 @@ from dpstream.core.contracts.recipe_options import (
     shown,
 )
 from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
-from dpstream.core.contracts.registry import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.releases import (
     CellEstimate,
     Dealing,
@@ -60,18 +48,13 @@ from dpstream.core.contracts.releases import (
     SyntheticTable,
 )
 from dpstream.core.contracts.stream_plan import (
+    AskedPlan,
     Part,
+    QuestionAnswer,
+    QuestionsSoFar,
     StartTable,
     StreamPlan,
     StreamRecipe,
-)
-from dpstream.core.contracts.user_counters import (
-    CounterFile,
-    CounterShards,
-    PresentShards,
-    ShardedEvents,
-    UserCounters,
-    UserEvents,
 )
 
 __all__ = [
@@ -79,20 +62,13 @@ __all__ = [
     "UNPACKED",
     "Alternative",
     "AskedPlan",
-    "BatchAccess",
     "BatchBase",
     "BatchReads",
-    "BatchRows",
-    "BoundedBatch",
     "CancellingBatch",
     "CellEstimate",
-    "CheckedBatch",
     "Checks",
     "Counted",
-    "CounterFile",
-    "CounterShards",
     "Dealing",
-    "EngineBatch",
     "Events",
     "ExpectedErrors",
     "ExpectedTable",
@@ -101,10 +77,6 @@ __all__ = [
     "GrowingTable",
     "Headline",
     "Key",
-    "KeyedEffect",
-    "KeyedRows",
-    "KeyedShards",
-    "KeyedTable",
     "Limits",
     "MarginalError",
     "Measured",
@@ -116,25 +88,20 @@ __all__ = [
     "PeopleEstimate",
     "PlacedRecords",
     "PresentRecords",
-    "PresentShards",
     "PrintedTable",
     "PrivateBatch",
     "PublicPrior",
     "QuestionAnswer",
     "QuestionsSoFar",
-    "ReadRequest",
     "Recipe",
     "RecipeContext",
     "SectionReader",
-    "ShardedEvents",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
     "SyntheticTable",
     "Terms",
-    "UserCounters",
-    "UserEvents",
     "build",
     "check_share",
     "check_unit",

@@ -4,13 +4,16 @@ A *recipe* (for example ``DPStabs``) holds options only. ``recipe.calibrate(...)
 scale and gives a frozen *plan*. A plan can be started, stepped and packed by anybody: the durable
 stream (``dpstream.stream``) does it inside one transaction per step, a benchmark does it in a loop.
 
+A plan may also answer questions between the steps of its stream (``AskedPlan``;
+``dpstream.stream.asking_stream``).
+
 Private data reaches a plan only as the argument ``batch`` of ``step``, which grants what the plan ``reads``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -18,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts.asking import AskedPlan
 from dpstream.core.contracts.batches import BatchReads, PrivateBatch
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
 from dpstream.core.contracts.explanation import Explanation, counts_words
@@ -30,6 +32,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
 
 if TYPE_CHECKING:
+    from dpstream.core.privacy.noise import DiscreteLaplace
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
 
@@ -225,7 +228,7 @@ class StreamPlan(ABC):
         raise ConfigError(
             f"the mechanism {self.name!r} cannot begin with another stream's table",
             where="base",
-            allowed="pooled, dpstabs, baseline",
+            allowed="a stream that begins with an empty table, or a mechanism whose limits have base",
         )
 
     @abstractmethod
@@ -246,3 +249,104 @@ class StreamPlan(ABC):
     @abstractmethod
     def unpack_synthesis(self, packed: Packed) -> Synthesis:
         """The inverse of ``Synthesis.pack``."""
+
+
+class QuestionAnswer(Protocol):
+    """One answer; public.
+
+    Attributes:
+        kind: what the ledger calls the charge for such an answer, in a word.
+        changes_memory: whether later answers depend on it.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def changes_memory(self) -> bool: ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        ...
+
+    def of_complement(self) -> QuestionAnswer:
+        """The answer to the complement of the question, which follows from this one."""
+        ...
+
+    def describe(self) -> str:
+        """For people, in a few lines."""
+        ...
+
+
+class QuestionsSoFar(Protocol):
+    """What was asked so far; public.
+
+    Attributes:
+        t: number of records. asked: number of questions. spent: of the budget. hard_left: how many more questions
+            there may be now that cost a noisy number.
+    """
+
+    @property
+    def t(self) -> int: ...
+
+    @property
+    def asked(self) -> int: ...
+
+    @property
+    def spent(self) -> Fraction: ...
+
+    @property
+    def hard_left(self) -> int: ...
+
+
+class AskedPlan(Protocol):
+    """A plan that answers questions. ``state`` is the plan's own; questions change its books and its memory."""
+
+    def read_question(self, question: Any, schema: Schema) -> tuple[Any, str]:
+        """Read a question; gives it as ``ask`` takes it, and in words.
+
+        Errors:
+            ConfigError, SchemaError: it cannot be read.
+        """
+        ...
+
+    def question_bytes(self, query: Any) -> tuple[bytes, bytes]:
+        """Bytes that are the same for a question in whatever words, and for no other question; and its complement's."""
+        ...
+
+    def ask(self, state: Any, query: Any, draw: Callable[[DiscreteLaplace], int]) -> QuestionAnswer:
+        """Answer a question; advances ``state``. See the plan for guarantee and errors."""
+        ...
+
+    def with_books(self, answer: Any, state: Any) -> QuestionAnswer:
+        """The answer that follows from an earlier one, with what is spent and asked by now."""
+        ...
+
+    def read_answer(self, stored: dict[str, Any]) -> QuestionAnswer:
+        """The inverse of ``QuestionAnswer.as_dict``."""
+        ...
+
+    def standing(self, state: Any) -> QuestionsSoFar:
+        """What was asked so far."""
+        ...
+
+    def most(self, state: Any) -> Fraction:
+        """The most that the next question can spend; 0 where the budget pays for none that is not known already.
+        Public."""
+        ...
+
+    def pack_books(self, state: Any) -> dict[str, Any]:
+        """What every question changes, JSON-able. Secret."""
+        ...
+
+    def restore_books(self, state: Any, packed: dict[str, Any]) -> None:
+        """The inverse of ``pack_books``, in place."""
+        ...
+
+    def pack_memory(self, state: Any) -> Packed:
+        """What the plan has learned from answers."""
+        ...
+
+    def restore_memory(self, state: Any, packed: Packed) -> None:
+        """The inverse of ``pack_memory``, in place."""
+        ...

@@ -1,11 +1,10 @@
 """See README.md in this folder."""
 
 from dpstream.core.tables.counting import MAX_COUNTED_CELLS, CountingBackend, count_marginals
-from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
-from dpstream.core.tables.keyed_batch import KeyedBatch, KeyRules, Snapshot
+from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords, EncodedReports
+from dpstream.core.tables.keyed_reading import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.present_table import KeyedChanges, PresentBatch, PresentTable, PresentView
-from dpstream.core.tables.report_tables import EncodedReports
 from dpstream.core.tables.workload import Workload
 
 __all__ = [

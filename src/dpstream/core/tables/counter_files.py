@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core import durable
-from dpstream.core.contracts import CounterFile, CounterShards
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.schema.domain import Domain
+from dpstream.core.tables.access import CounterFile, CounterShards
 from dpstream.core.tables.contribution import EventCounts, Words
 from dpstream.core.tables.present_table import PresentTable, search_keys
 

@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import BatchBase
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
+
+#: Of a keyed mark of a person's id.
+MARK_BYTES = 16
 
 
 class EncodedBatch(BatchBase):
@@ -156,3 +159,40 @@ def _own_block(codes: AnyCodes, domain: Domain, where: str) -> AnyCodes:
         codes = np.array(codes, order="F")
         codes.flags.writeable = False
     return codes
+
+
+class EncodedReports(EncodedRecords):
+    """One period's reports, one a person, as codes with a keyed mark of the person; a ``PrivateBatch``.
+
+    Args:
+        domain: the public domain.
+        codes: int32 codes, shape (people, columns).
+        marks: uint8, shape (people, ``MARK_BYTES``), ascending and different.
+
+    Errors:
+        DataError: wrong shapes or types, a code outside its column's domain, or marks that do not ascend.
+    """
+
+    __slots__ = ("_marks",)
+
+    def __init__(self, domain: Domain, codes: NDArray[np.int32], marks: NDArray[np.uint8]) -> None:
+        super().__init__(domain, codes)
+        if marks.dtype != np.uint8 or marks.shape != (len(codes), MARK_BYTES):
+            raise DataError("there is not one mark for each report", where="panel")
+        texts = as_texts(marks)
+        if (texts[1:] <= texts[:-1]).any():
+            raise DataError("the marks of people do not ascend", where="panel")
+        self._marks = marks
+
+    @property
+    def marks(self) -> NDArray[np.uint8]:
+        """Whose reports they are; private."""
+        return self._marks
+
+
+def as_texts(marks: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Marks as fixed-length byte strings, which NumPy can sort and search.
+
+    NumPy drops trailing zeros of such strings. All have one length, so no two become equal by that.
+    """
+    return np.ascontiguousarray(marks).view(f"S{MARK_BYTES}").ravel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from dpstream.core.contracts import Packed, PresentRecords
 from dpstream.core.graphical import Model
-from dpstream.families.census.census_report import CensusReport, counted_total
+from dpstream.families.census.census_report import CensusReport
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of, with_census
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, Shapes, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
-from dpstream.mechanisms.aim import AIMPlan, AIMRun
+from dpstream.mechanisms.aim import AIMRun
 from dpstream.mechanisms.table_release import ModelSynthesis
 
 # What a step gives: a mixture of the cohorts' models, and what is known of its number of records.
@@ -69,22 +69,22 @@ _FARTHEST = 2.0
 
 @dataclass(frozen=True)
 class Bookkeeping:
-    """Bookkeeping each census that was taken, and makes the release.
+    """Books each census that was taken, and makes the release.
 
     Guarantee: reads noisy counts and public facts only; where the owner declared presence public, also the number of
     records that are there.
-
-    Attributes:
-        run_of: the plan of a level's census.
     """
 
     terms: CensusTerms
     schedule: CensusSchedule
     shapes: Shapes
-    run_of: Callable[[int], AIMPlan]
 
-    def enter(self, state: CensusState, level: int, run: AIMRun) -> None:
-        """Book a census that was taken. Everything here is public."""
+    def enter(self, state: CensusState, level: int, run: AIMRun, counted: tuple[float, float]) -> None:
+        """Book a census that was taken. Everything here is public.
+
+        Args:
+            counted: how many records the census counted, and the variance of the noise in that number.
+        """
         after, steps = last_of(state.last, level), state.step - last_of(state.last, 0)
         self._open(state, level)
         if level > 0:
@@ -98,8 +98,7 @@ class Bookkeeping:
         own, (seen, spread) = state.totals[level], state.counted[level]
         own.size += number
         own.variance += variance
-        total, noise = counted_total(self.run_of(level), run)
-        state.counted[level] = (seen + total, spread + noise)
+        state.counted[level] = (seen + counted[0], spread + counted[1])
         tracker = state.trackers[level]
         tracker.add(state.step, run.measurements, max(number, 1.0), expected)
         if state.seen is not None:

@@ -51,6 +51,7 @@ from dpstream.core.tables.present_table import CountedAhead
 from dpstream.families.census.bookkeeping import Bookkeeping, CensusSynthesis
 from dpstream.families.census.census_report import (
     CensusReport,
+    counted_total,
     expected_errors,
     explain_census,
 )
@@ -325,7 +326,7 @@ class CensusPlan(StreamPlan):
     @cached_property
     def books(self) -> Bookkeeping:
         """What is made of the counts."""
-        return Bookkeeping(self.terms, self.schedule, self.shapes, self.run_of)
+        return Bookkeeping(self.terms, self.schedule, self.shapes)
 
     def parts(self) -> tuple[Part, ...]:
         """What a stay pays: one census of each level, one count of departures."""
@@ -404,7 +405,7 @@ class CensusPlan(StreamPlan):
             run = self.take_census(state, level, present, randomness)
             name = f"step {state.step}, census of level {level}"
             measured += published(run.outputs, name, "present", first, state.step, state.step)
-            self.books.enter(state, level, run)
+            self.books.enter(state, level, run, counted_total(self.run_of(level), run))
         release = self.books.release(state, present, census=level is not None)
         return replace(release, noisy_counts=tuple(measured))
 

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from dpstream.core.contracts import (
-    Option,
-    Recipe,
-    Terms,
-    check_share,
-    check_unit,
-    check_words,
-    option,
-)
+from dpstream.core.contracts import Option, Recipe, Terms, check_share, check_unit, check_words, option
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, exact_amount
 from dpstream.core.privacy.unit import Event

@@ -34,7 +34,7 @@ from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT, as_texts, wide_name
+from dpstream.core.tables.encoded_batch import MARK_BYTES, as_texts
 from dpstream.families.panel.extension import (
     MAX_PEOPLE,
     check_people,
@@ -43,6 +43,7 @@ from dpstream.families.panel.extension import (
     individual,
 )
 from dpstream.families.panel.people_release import WEIGHING, PanelSynthesis
+from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
 
 # The options of both recipes, in the order in which they are shown.
 

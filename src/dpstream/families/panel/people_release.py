@@ -14,15 +14,7 @@ from dpstream.core.contracts import UNPACKED, CellEstimate, NoisyCounts, Packed,
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.report_tables import (
-    PERIOD,
-    PERSON,
-    WEIGHT,
-    called,
-    long_rows,
-    wide_name,
-    wide_table,
-)
+from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, long_rows, wide_name, wide_table
 
 # Weights of the synthetic people of one period, which take the padding out of weighted sums. All of it
 # public.

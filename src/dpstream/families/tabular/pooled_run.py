@@ -287,26 +287,27 @@ def with_margins(
 
 @dataclass
 class RunMeasurements(Run):
-    """Measurements of one run, with the noise of each.
+    """Measurements of one run; the runner says with which noise each is drawn.
 
     Attributes:
+        cells: of the followed marginals.
+        sign_columns: the columns of two values, and their pairs.
         by_index: the measurements, by marginal; of a marginal that was measured twice, the mean.
         signs: (value, variance) of each column's sum of signs.
     """
 
-    by: Runner = field(kw_only=True)
+    cells: Cells = field(kw_only=True)
+    sign_columns: Signs = field(kw_only=True)
     by_index: dict[int, Measurement] = field(default_factory=dict)
     signs: dict[int, tuple[float, float]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.cells, self.own, self.division = self.by.followed.cells, self.by.signs, self.by.division
-
-    def together(self, group: Sequence[int], budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
+    def together(
+        self, group: Sequence[int], noise: Noise | HistogramsNoise, kind: str = "", *, chosen: bool = False
+    ) -> None:
         """Measure the cells of marginals by one draw: of several, by joint noise. ``kind`` names the draw where there
         may be another."""
         cliques = [self.cells.cliques[index] for index in group]
-        fresh = self.measure(cliques, self.by.noise_together(group, budget), kind, chosen=chosen)
+        fresh = self.measure(cliques, noise, kind, chosen=chosen)
         for index, measurement in zip(group, fresh, strict=True):
             self._book(index, measurement)
 
@@ -320,18 +321,18 @@ class RunMeasurements(Run):
             measurement = Measurement(before.clique, values, before.variance * measurement.variance / whole)
         self.by_index[index] = measurement
 
-    def joint(self, pairs: Sequence[int], budget: Budget) -> None:
+    def joint(self, pairs: Sequence[int], noise: CubeNoise | DiscreteGaussian) -> None:
         """Measure all columns of two values and some of their pairs, and the number of events where it is not
         public."""
-        columns = self.own.singles
+        columns = self.sign_columns.singles
         terms = [self.cells.cliques[i] for i in (*columns, *pairs)]
-        exact = self.own.read(self.counts, [*columns, *pairs])
+        exact = self.sign_columns.read(self.counts, [*columns, *pairs])
         if self.public_total is None:
             terms.append(())
             exact.append(int(self.counts[self.cells.cliques[columns[0]]].sum()))
         # Where there is no room for all pairs, earlier epochs say which ones are measured.
-        some = [self.cells.cliques[i] for i in pairs] if len(pairs) < len(self.own.pairs) else []
-        values, variance = self._sums(terms, exact, budget, some)
+        some = [self.cells.cliques[i] for i in pairs] if len(pairs) < len(self.sign_columns.pairs) else []
+        values, variance = self._sums(terms, exact, noise, some)
         if self.public_total is None:
             # As a histogram of one cell; its column does not matter to the sum.
             self.sums.append(Measurement((), np.array(values[-1:]), variance))
@@ -339,39 +340,35 @@ class RunMeasurements(Run):
             self.signs[self.cells.cliques[index][0]] = (value, variance)
         total = self.total
         for index in columns:
-            self._book(index, self.own.column(index, total, self.signs[self.cells.cliques[index][0]]))
+            self._book(
+                index, self.sign_columns.column(index, total, self.signs[self.cells.cliques[index][0]])
+            )
         for index, value in zip(pairs, values[len(columns) :], strict=False):
             self._pair(index, (value, variance), total)
 
-    def chosen(self, indices: Sequence[int], budget: Budget) -> None:
-        """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
-        products = [i for i in indices if self.signs and i in self.own.joint_pairs][:MAX_DIMENSION]
-        own_products = set(products)
-        rest = [i for i in indices if i not in own_products]
-        groups, weight = self.division.groups(rest), self.division.products_weight(len(products))
-        whole = weight + sum(map(self.division.weight, groups))
-        for group in groups:
-            share = Fraction(self.division.weight(group), whole)
-            self.together(group, budget.scaled(share), chosen=True)
-        if products:
-            terms, own = [self.cells.cliques[i] for i in products], budget.scaled(Fraction(weight, whole))
-            values, variance = self._sums(terms, self.own.read(self.counts, products), own, terms)
-            total = self.total
-            for index, value in zip(products, values, strict=True):
-                self._pair(index, (value, variance), total)
+    def products(self, indices: Sequence[int], noise: CubeNoise | DiscreteGaussian) -> None:
+        """Measure pairs of two signs, which were selected, by their products."""
+        terms = [self.cells.cliques[i] for i in indices]
+        values, variance = self._sums(terms, self.sign_columns.read(self.counts, indices), noise, terms)
+        total = self.total
+        for index, value in zip(indices, values, strict=True):
+            self._pair(index, (value, variance), total)
 
     def _sums(
-        self, terms: list[Clique], exact: list[int], budget: Budget, chosen: Sequence[Clique]
+        self,
+        terms: list[Clique],
+        exact: list[int],
+        noise: CubeNoise | DiscreteGaussian,
+        chosen: Sequence[Clique],
     ) -> tuple[list[float], float]:
-        noise = self.by.sign_noise(budget, len(exact))
         values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
         query = signs_query(self.domain, terms, chosen)
         self.outputs.append(RunOutput("signs", query, values, noise))
         return values.astype(np.float64).tolist(), max(noise.variance, MIN_VARIANCE)
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:
-        one, two = (self.signs[column] for column in self.cells.cliques[index])
-        self.by_index[index] = self.own.pair(index, total, one, two, product)
+        first, second = (self.signs[column] for column in self.cells.cliques[index])
+        self.by_index[index] = self.sign_columns.pair(index, total, first, second, product)
 
 
 # A model's answers, moved so that their columns are as measured. Public: answers and measurements only.
@@ -658,19 +655,20 @@ class Runner:
         cells, k, own = self.followed.cells, design.k, self.signs
         by_clique = {clique: counts[cells.part(i)] for i, clique in enumerate(cells.cliques)}
         domain = self.followed.workload.domain
-        taken = RunMeasurements(domain, by_clique, randomness, public_total, by=self)
+        taken = RunMeasurements(domain, by_clique, randomness, public_total, cells=cells, sign_columns=own)
         start = known.bounded(PRIOR_BOUND)
         for group, budget in self.headline_budgets:
-            taken.together(group, budget, "headline")
+            taken.together(group, self.noise_together(group, budget), "headline")
         division, joint = self.division, own.singles if design.fixed else ()
-        for group in division.column_groups(design):
-            taken.together(group, division.group_budget(design, group))
+        for group, noise in self.column_draws(design):
+            taken.together(group, noise)
         pairs = own.order(known, np.zeros(len(cells.cliques)) if seen is None else seen)[: design.pairs]
         if joint:
-            taken.joint(pairs, division.joint_budget(design))
+            sums = len(joint) + len(pairs) + (public_total is None)
+            taken.joint(pairs, self.sign_noise(division.joint_budget(design), sums))
         for index in design.tests:
             # Measured, and not fitted: few records would leave their noise in the models of all later epochs.
-            taken.together([index], division.histogram_budget(design), chosen=True)
+            taken.together([index], self.noise(design), chosen=True)
         fitted = list(range(design.fixed))
         fitted += [index for index in self.followed.headlines if index not in fitted]
         room = TreeCapacity(cells.workload, self.max_cells, fitted)
@@ -679,10 +677,23 @@ class Runner:
         for take in _rounds_of(k):
             fresh = self._select(counts, model, taken, room, take, design, randomness)
             if fresh:
-                taken.chosen(fresh, division.chosen_budget(design, len(fresh)))
+                self._measure_chosen(taken, fresh, division.chosen_budget(design, len(fresh)))
                 fitted += fresh
                 model = self._fit(taken, fitted, start)
         return self._outcome(taken, model)
+
+    def _measure_chosen(self, taken: RunMeasurements, indices: Sequence[int], budget: Budget) -> None:
+        """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
+        products = [i for i in indices if taken.signs and i in self.signs.joint_pairs][:MAX_DIMENSION]
+        groups = self.division.groups([i for i in indices if i not in set(products)])
+        weight = self.division.products_weight(len(products))
+        whole = weight + sum(map(self.division.weight, groups))
+        for group in groups:
+            share = budget.scaled(Fraction(self.division.weight(group), whole))
+            taken.together(group, self.noise_together(group, share), chosen=True)
+        if products:
+            share = budget.scaled(Fraction(weight, whole))
+            taken.products(products, self.sign_noise(share, len(products)))
 
     def _fit(self, taken: RunMeasurements, fitted: Sequence[int], start: Model) -> Model:
         return fit(

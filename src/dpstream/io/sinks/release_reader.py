@@ -12,11 +12,11 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json
 from dpstream.core.schema import Column, Schema
-from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.objects import AnyPath, any_path, asking, is_web_url, read_place
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, as_it_stands
 from dpstream.io.sinks.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE
+from dpstream.io.sinks.period_tables import add_periods
 from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 

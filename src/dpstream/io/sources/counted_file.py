@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchAccess, BatchBase, Events, ReadRequest
+from dpstream.core.contracts import BatchBase, Events
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
+from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan
 from dpstream.core.threads import thread_count
 from dpstream.io.objects import AnyPath

@@ -14,7 +14,7 @@ from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import EngineBatch
+    from dpstream.core.tables.access import EngineBatch
 
 
 @dataclass(frozen=True, repr=False)

@@ -150,9 +150,11 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
     newest = manifest_of(step)
     own, number = newest.get("accuracy") or {}, number_of_records(newest)
     if int(newest["rows_in_table"]) == 0:
-        panel = own.get("panel")
+        people = own.get("panel")
         # Before its first window is over a panel has no people by its plan, and nothing is wrong.
-        return None if panel is not None and not panel["answers"] else f"the table of step {step} has no rows"
+        return (
+            None if people is not None and not people["answers"] else f"the table of step {step} has no rows"
+        )
     measured = manifest_of(number.measured_up_to) if number.expected_since else newest
     told = measured.get("accuracy") or {}
     error, rows = number.error or number_of_records(measured).error, number.value

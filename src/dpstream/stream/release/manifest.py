@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record, User
-from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
+from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, StoreError
-from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.feed import FeedRelease
+from dpstream.io.sinks.period_tables import add_periods
 from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
 from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
 from dpstream.stream.arguments import check_text

@@ -18,8 +18,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, ShardedEvents, UserEvents
+from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.tables.access import ShardedEvents, UserEvents
 from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
 from dpstream.stream.store.present_rows import PresentChange

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CounterFile, CounterShards, Packed, ShardedEvents, UserEvents
+from dpstream.core.contracts import Packed
+from dpstream.core.tables.access import CounterFile, CounterShards, ShardedEvents, UserEvents
 from dpstream.core.tables.contribution import (
     ID_BYTES,
     EventCounts,

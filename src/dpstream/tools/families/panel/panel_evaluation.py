@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
 from dpstream.core.tables.contribution import ID_BYTES, read_owners
-from dpstream.core.tables.report_tables import called, periods_of, wide_name
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
@@ -27,6 +26,7 @@ from dpstream.families.panel import (
 from dpstream.families.panel.people import PeoplePlan, seat
 from dpstream.families.panel.queries import digits
 from dpstream.io.sinks import read_table
+from dpstream.io.sinks.period_tables import called, periods_of, wide_name
 from dpstream.project.pending import named_step
 from dpstream.tools.evaluate.contract import (
     EvaluationRequest,

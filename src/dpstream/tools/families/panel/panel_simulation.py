@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedReports
-from dpstream.core.tables.report_tables import MARK_BYTES
+from dpstream.core.tables.encoded_batch import MARK_BYTES
 from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.people_release import window_weights, zero_weights
