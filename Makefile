@@ -49,14 +49,14 @@ tutorials: $(DEV) ## type the tutorials into an empty folder, from the built whe
 	$(BIN)/python benchmarks/tutorials.py $(if $(WRITE),--write)
 
 lint: $(DEV) ## style, types, import layering, strict build of the docs
-	$(BIN)/ruff check src tests $(wildcard benchmarks docs)
-	$(BIN)/ruff format --check src tests $(wildcard benchmarks docs)
-	$(BIN)/mypy --strict src/dpstream
+	$(BIN)/ruff check src lab tests $(wildcard benchmarks docs)
+	$(BIN)/ruff format --check src lab tests $(wildcard benchmarks docs)
+	$(BIN)/mypy --strict src/dpstream lab/src/dpstream_lab
 	$(BIN)/pytest -q tests/project/test_layering.py
 	$(BIN)/mkdocs build --strict --site-dir site
 
 audit: $(DEV) ## short privacy audits of the running code with their negative controls (LONG=1: the long ones)
-	$(BIN)/dpstream audit $(if $(LONG),--long) $(if $(OUT),--out $(OUT))
+	$(BIN)/dpstream lab audit $(if $(LONG),--long) $(if $(OUT),--out $(OUT))
 
 replay: $(DEV) ## what 43 small streams publish under repeated randomness is as before (ACCEPT=1: it may change; NAMES="census pmwg")
 	$(BIN)/python tests/replay/replay.py --jobs $(JOBS) $(if $(ACCEPT),--accept) $(NAMES)
@@ -118,7 +118,7 @@ lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versio
 
 clean: ## remove everything that make made, .venv included
 	rm -rf $(VENV) site demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src lab tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -127,18 +127,18 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it is the package python3-venv." >&2; exit 1; }
 
-# The package itself is installed without its dependencies and without a network: hatchling and
-# editables are in both lock files.
+# The packages themselves, dpstream and dpstream-lab, are installed without their dependencies and without a network:
+# hatchling and editables are in both lock files.
 define install
 	@echo "installing $(1) into $(VENV) (a few minutes the first time)"
 	@$(PIP) install -q --require-hashes -r $(1)
-	@$(PIP) install -q --no-deps --no-build-isolation --editable .
+	@$(PIP) install -q --no-deps --no-build-isolation --editable . --editable ./lab
 	@touch $@
 endef
 
 # Where the developers' set is already there and not older than the locks, the demo's set is too.
-$(RUN): requirements/run.txt pyproject.toml | $(BIN)/python
-	$(if $(shell test $(DEV) -nt requirements/run.txt -a $(DEV) -nt pyproject.toml && echo yes),@touch $@,$(call install,$<))
+$(RUN): requirements/run.txt pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(if $(shell test $(DEV) -nt requirements/run.txt -a $(DEV) -nt pyproject.toml -a $(DEV) -nt lab/pyproject.toml && echo yes),@touch $@,$(call install,$<))
 
-$(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
+$(DEV): requirements/dev.txt pyproject.toml lab/pyproject.toml | $(BIN)/python
 	$(call install,$<)

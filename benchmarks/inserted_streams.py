@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpstream.core.schema import Domain
-from dpstream.lab.experiments import Replay, data_folder, kumar_stream
+from dpstream_lab.experiments import Replay, data_folder, kumar_stream
 
 __all__ = ["ORDERS", "TUNED", "invented", "real"]
 

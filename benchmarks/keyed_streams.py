@@ -25,11 +25,11 @@ from inserted_streams import ORDERS, invented, real
 
 from dpstream.core.schema import Domain
 from dpstream.core.tables import KeyedChanges
-from dpstream.lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream
 from dpstream.project import Config
 from dpstream.tools.evaluate.true_table import encoded_steps
 from dpstream.tools.simulate import Stock, simulate
 from dpstream.tools.simulate.stock_folder import DELETE
+from dpstream_lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream
 
 #: Days of the hotels' recommended stream, and its steps by the length of one.
 _HOTEL_START, _HOTEL_END = np.datetime64("2015-07-01"), np.datetime64("2017-09-01")
@@ -61,7 +61,7 @@ class KeyedStream:
 def load(name: str, seed: int) -> KeyedStream:
     """A stream by name; ``NAME@30`` is its first 30 steps, ``NAME#0,3`` or ``NAME@30#0,3`` these columns of it.
 
-    ``stock:RECORDS:MEAN_STAY:STEPS``, and ``...:simulated`` with season, reload and burst as ``dpstream simulate`` has;
+    ``stock:RECORDS:MEAN_STAY:STEPS``, and ``...:simulated`` with seasons, heavy tails, reload and burst;
     ``adult:RECORDS:MEAN_STAY:STEPS`` (real records, invented stays); ``hotel:day``, ``hotel:week``, ``hotel:month``;
     ``satellites:month``, ``satellites:year``. ``inserts:...``: streams of ``inserted_streams``
     (``inserts:ORDER:RECORDS:STEPS``, ``inserts:adult:shuffled``, ``inserts:eviction:month``), and the hotels' and
@@ -134,7 +134,8 @@ def changes_of(keys: np.ndarray, present: np.ndarray, codes: np.ndarray) -> Keye
 
 
 def _stock(name: str, size: int, stay: float, steps: int, odd: bool, seed: int) -> KeyedStream:
-    stock = Stock(size, stay) if odd else Stock(size, stay, season=0.0, reload_at=None, burst_at=None)
+    plain = {"season": 0.0, "heavy_tails": False, "reload_at": None, "burst_at": None}
+    stock = Stock(size, stay) if odd else Stock(size, stay, **plain)  # type: ignore[arg-type]
 
     def changes() -> Iterator[KeyedChanges]:
         for step in islice(stock.steps(seed), steps):

@@ -21,24 +21,15 @@ _LINE = re.compile(
     r"^Made by `(?P<command>[^`]+)` at commit (?P<commit>[0-9a-f]{7,40})(?: with changes)?, \d{4}-\d\d-\d\d\.$"
 )
 #: Folders of the program that hold other parts.
-_HALLS = ("core", "families", "io", "service", "tools", "lab")
-#: What the verbs of the program measure, where no script does.
+_HALLS = ("core", "families", "io", "service", "tools")
+#: Where packages are.
+_PLACES = {"dpstream": "src/dpstream", "dpstream_lab": "lab/src/dpstream_lab"}
+_TABLES = ("families/tabular", "mechanisms", "core/graphical", "core/counters")
+#: What the verbs of the laboratory measure beside its experiments, where no script does.
 _VERBS = {
-    "dpstream reproduce kumar": (
-        "families/tabular",
-        "mechanisms",
-        "core/graphical",
-        "core/counters",
-        "lab/experiments",
-    ),
-    "dpstream reproduce bun": ("families/panel", "core/counters", "lab/experiments"),
-    "dpstream compare": (
-        "families/tabular",
-        "mechanisms",
-        "core/graphical",
-        "core/counters",
-        "lab/experiments",
-    ),
+    "reproduce kumar": _TABLES,
+    "reproduce bun": ("families/panel", "core/counters"),
+    "compare benchmarks": _TABLES,
 }
 
 
@@ -78,12 +69,12 @@ def read_line(path: Path) -> MadeBy | None:
 def measured(command: str) -> set[str]:
     """The files and folders that a command measures, from the top of the repository.
 
-    >>> sorted(measured("python benchmarks/counter_peers.py"))
-    ['benchmarks/counter_peers.py', 'benchmarks/peers.py', 'src/dpstream/core/counters', 'src/dpstream/core/privacy']
+    >>> [place for place in sorted(measured("python benchmarks/counter_peers.py")) if "core" in place]
+    ['src/dpstream/core/counters', 'src/dpstream/core/errors.py', 'src/dpstream/core/privacy']
     """
     for verb, parts in _VERBS.items():
         if verb in command:
-            return {f"src/dpstream/{part}" for part in parts}
+            return {f"{_PLACES['dpstream_lab']}/experiments", *(f"src/dpstream/{part}" for part in parts)}
     found, scripts = set(), re.findall(r"benchmarks/(\w+)\.py|BENCH=(\w+)", command)
     waiting = [one or other for one, other in scripts]
     while waiting:
@@ -97,9 +88,9 @@ def measured(command: str) -> set[str]:
             first, _, rest = module.partition(".")
             if (HERE / f"{first}.py").is_file() and first != Path(__file__).stem:
                 waiting.append(first)
-            elif first == "dpstream" and rest:
+            elif first in _PLACES and rest:
                 names = rest.split(".")
-                part = f"src/dpstream/{'/'.join(names[: 2 if names[0] in _HALLS else 1])}"
+                part = f"{_PLACES[first]}/{'/'.join(names[: 2 if names[0] in _HALLS else 1])}"
                 found.add(part if (ROOT / part).is_dir() else f"{part}.py")
     return found
 

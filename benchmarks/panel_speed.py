@@ -23,8 +23,8 @@ import numpy as np
 from bench import fresh, show_result
 
 from dpstream.core.privacy import Individual, Randomness
-from dpstream.lab.audits.panel_audit import cumulative_plan, window_plan
 from dpstream.tools.simulate import PovertyPanel
+from dpstream_lab.audits.panel_audit import cumulative_plan, window_plan
 
 LONG = "about 2 minutes"
 REPEATS = 1000

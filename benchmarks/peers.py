@@ -1,4 +1,4 @@
-"""AIM and MST over mbi's estimators: offline peers for ``dpstream compare`` (see compare_adult.toml).
+"""AIM and MST over mbi's estimators: offline peers for ``dpstream lab compare`` (see compare_adult.toml).
 
 Each function has the signature of an offline mechanism of a comparison file. Ordinary floating-point Gaussian noise
 from NumPy: fit for a comparison of errors, not for a release. mbi is a development dependency.

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dpstream.core.counters import CounterState, UnboundedBlockCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.families.points.cells import Splits, pool
-from dpstream.lab.audits.points_audit import cube_cells, cube_points
+from dpstream_lab.audits.points_audit import cube_cells, cube_points
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Randomness
-from dpstream.lab.audits.points_audit import cube_cells, cube_plan
+from dpstream_lab.audits.points_audit import cube_cells, cube_plan
 
 BATCH = 10_000
 #: Where the time is read: the same number of points follow each other in each level.

@@ -19,8 +19,8 @@ import numpy as np
 from points_peers import TUNED, UNSEEN, Floats, PHDStream, offline, stream
 
 from dpstream.core.privacy import Randomness
-from dpstream.lab.audits.points_audit import cube_cells, cube_plan, cube_points
 from dpstream.tools.families.points.transport import grid_distance, line
+from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 LONG = "about half an hour"
 

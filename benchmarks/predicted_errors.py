@@ -30,8 +30,8 @@ from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points.points_plan import half_errors
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.pooled import PooledPlan
-from dpstream.lab.audits.points_audit import cube_cells, cube_plan
 from dpstream.mechanisms import MWEMPGM
+from dpstream_lab.audits.points_audit import cube_cells, cube_plan
 
 LONG = "about 4 minutes"
 STEPS, EACH = 20, 400

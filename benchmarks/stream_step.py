@@ -36,10 +36,10 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import DPStabs, DPStabsPlan
 from dpstream.io.sinks import Publisher
-from dpstream.lab.experiments import Replay, data_folder, kumar_stream
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.store import container
+from dpstream_lab.experiments import Replay, data_folder, kumar_stream
 
 LONG = "about 15 minutes, most of it in mbi; 2 minutes with --without-mbi"
 

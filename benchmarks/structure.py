@@ -3,10 +3,11 @@
     python benchmarks/structure.py [--source src/dpstream] [--json]
 
 A *room* is a folder directly below the package, or below a folder that holds no code of its own (``core``,
-``families``, ``io``, ``tools``, ``lab``); ``--coarse`` takes the folders directly below the package only. An *arrow* is
+``families``, ``io``, ``tools``); ``--coarse`` takes the folders directly below the package only. An *arrow* is
 a pair of rooms of which one imports the other, at whatever place: inside functions and under ``TYPE_CHECKING`` too. A
 *circle* is a set of modules that reach each other by imports. Lines of code are without blank lines, comments and
 docstrings. Nodes of the syntax tree and lines of all other text files show what packed or moved lines would hide.
+The distribution ``dpstream-lab``, which is not installed with the package, has a sum of its own.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ WORDS = re.compile(
     r"\b(?:tabular|panel|panels|points|growing|dpstabs|DPStabs|pooled|Pooled|baseline|Baseline|pmwg|PMWG|scheduler|improver"
     r"|erm|classifiers?|PeoplePlan|PeopleSynthesis|PointsStream|PlacedSynthesis|ClassifierRelease)\b"
 )
-#: Where families may be named: their own folders, the namespaces of their recipes, checks and the laboratory.
-FREE = ("families", "checks", "lab", "tabular", "panel", "points", "growing")
+#: Where families may be named: their own folders, the namespaces of their recipes, checks and the audit.
+FREE = ("families", "checks", "tabular", "panel", "points", "growing")
+AUDIT = "dpstream.tools.audit"
+LAB = HERE / "lab" / "src" / "dpstream_lab"
 #: The registry of the evaluations and report pages of families: its folders are free too (``tool_folders``).
 REGISTRY = Path("tools") / "family_tools.py"
 
@@ -186,7 +189,7 @@ def words_of_families(source: Path) -> Counter[str]:
     """Module -> words of its code (no comments, no docstrings) that name a family where none is to be named."""
     modules, edges = graph(source)
     found: Counter[str] = Counter()
-    own = tool_folders(source, edges)
+    own = tool_folders(source, edges) | {AUDIT}
     for module, path in modules.items():
         parts = module.split(".")[1:]
         if not parts or parts[0] in FREE or inside(module, own):
@@ -204,7 +207,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     modules, edges = graph(options.source)
-    halls = {"core", "families", "io", "tools", "lab"}
+    halls = {"core", "families", "io", "tools"}
     rooms: dict[str, int] = defaultdict(int)
     nodes = 0
     for module, path in modules.items():
@@ -217,6 +220,7 @@ def main() -> None:
         for b in others
     }
     arrows = {(a, b) for a, b in arrows if a != b}
+    laboratory = [code_lines(path.read_text(encoding="utf-8")) for path in LAB.rglob("*.py")]
     names = Counter(path.name for path in modules.values() if not path.name.startswith("__"))
     words = words_of_families(options.source)
     facts = {
@@ -229,6 +233,8 @@ def main() -> None:
         "circles": [len(part) for part in circles(edges)],
         "file_names_used_twice": sum(count > 1 for count in names.values()),
         "names_of_families_outside": sum(words.values()),
+        "lab_modules": len(laboratory),
+        "lab_lines_of_code": sum(laboratory),
         "lines_by_room": dict(sorted(rooms.items())),
         "families_named_in": dict(words.most_common()),
     }

@@ -60,14 +60,14 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.privacy import Budget, Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.io.sinks.simulated_errors import t_factor
-from dpstream.lab.experiments import KUMAR_STREAMS, published_kumar
-from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.table_release import TableSynthesis
 from dpstream.project import Config
 from dpstream.tools.choosing import compare_mechanisms
 from dpstream.tools.evaluate import workload_errors
 from dpstream.tools.evaluate.true_table import TrueTable
+from dpstream_lab.experiments import KUMAR_STREAMS, published_kumar
+from dpstream_lab.experiments.private_output import PrivateFolder
 
 LONG = "hours; most of them DP-STabS and the offline runs; --repeats 1 --budgets 1 of a preset: minutes to an hour"
 LAST, TENTHS, FIFTHS = 10, 10, 5
@@ -399,9 +399,9 @@ END, ALONG, WORST, TIME = {"shuffled": 1.75, "drifting": 2.25}, 2.5, 1.5, 30.0
 
 
 def targets(grid: Grid, cells: Cells, methods: Sequence[str]) -> Iterator[Line]:
-    """The default at the last ten steps, medians of the runs. "Of AIM's": over one run of offline AIM at the last
+    """The default at the last ten steps, medians of the runs. "/AIM": over one run of offline AIM at the last
     step. Targets: AvgWE 1.75 times (shuffled) or 2.25 times (drifting), MaxWE 1.5 times on evictions. Along: mean
-    ratio to AIM at the ends of fifths (2.5). ms: CPU of a step (30). Of print: over the better one of the paper's
+    ratio to AIM at the ends of fifths (2.5). ms: CPU of a step (30). "/print": over the better one of the paper's
     baseline and proposed columns (0.2 to epsilon 1, 0.25 beyond). To it: ratios to DP-STabS from 5 % of the
     stream on. 3-way: L1 at the end, of the first run. + a target is met, - it is missed."""
     met: dict[str, list[bool]] = {}
@@ -412,16 +412,16 @@ def targets(grid: Grid, cells: Cells, methods: Sequence[str]) -> Iterator[Line]:
         use = USED.get(stream, "shuffled" if "randomized" in stream else "drifting")
         row: dict[str, Any] = {"stream": stream, "use": use, "budget": budget, "runs": len(default)}
         row["taken"] = default[0]["taken"]
-        limits = {"AvgWE of AIM's": END[use.split(",")[0]], "along": ALONG, "ms": TIME}
-        limits |= {"MaxWE of AIM's": WORST} if "viction" in stream else {}
+        limits = {"AvgWE/AIM": END[use.split(",")[0]], "along": ALONG, "ms": TIME}
+        limits |= {"MaxWE/AIM": WORST} if "viction" in stream else {}
         for name, label in {"we": "AvgWE", "tv": "TV", "max": "MaxWE"}.items():
             row[label] = value = statistics.median(over(default, name, "last"))
-            row[f"{label} of AIM's"] = value / statistics.fmean(over(ceiling, name, "end"))
+            row[f"{label}/AIM"] = value / statistics.fmean(over(ceiling, name, "end"))
             epsilon = Fraction(budget.split(",")[0])
             columns = [(stream, epsilon, label, column) for column in ("baseline", "proposed-simple")]
             if numbers := [published_kumar()[key].value for key in columns if key in published_kumar()]:
-                row[f"{label} of print"] = value / min(numbers)
-                limits[f"{label} of print"] = 0.2 if epsilon <= 1 else 0.25
+                row[f"{label}/print"] = value / min(numbers)
+                limits[f"{label}/print"] = 0.2 if epsilon <= 1 else 0.25
         for name, label in (("we", "along"), ("tv", "TV along")):
             each = [statistics.fmean(ratios([item], ceiling, name, "fifths")) for item in default]
             row[label] = statistics.median(each)

@@ -1,6 +1,6 @@
 """MkDocs hooks: pages that are made from the code, so that they cannot fall behind it.
 
-* ``reference/api/<part>.md``: a subpackage's README and its public names.
+* ``reference/api/<part>.md``: a subpackage's README and its public names; ``lab.md`` of the distribution dpstream-lab.
 * ``reference/commands.md``: the text of every ``dpstream ... --help``, where no such page is committed.
 * The numbers and tables of ``audit.md``: from ``audit/audit.json``, where an audit was run (CI does).
 * ``notebooks/*.md``: the notebooks with what they showed.
@@ -23,14 +23,15 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from dpstream.cli.reference import reference
-from dpstream.lab.audits.audit_page import AuditReport, audit_body
-from dpstream.lab.audits.finding import AuditFinding
+from dpstream.tools.audit.audit_page import AuditReport, audit_body
+from dpstream.tools.audit.finding import AuditFinding
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 import notebooks  # noqa: E402
 
 SOURCE = ROOT / "src" / "dpstream"
+LAB = ROOT / "lab"
 PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md"}
 #: How the page of all help texts begins; a copy that is committed (and tested) takes its place.
 COMMANDS_TITLE = "# Command line\n"
@@ -97,7 +98,9 @@ def audit_page() -> str:
 def pages() -> Iterator[tuple[str, str]]:
     """Address and Markdown of every generated page."""
     for readme in sorted([*SOURCE.glob("*/README.md"), *SOURCE.glob("*/*/README.md")]):
-        yield f"reference/api/{dotted(readme.parent)}.md", part_page(readme.parent)
+        name = dotted(readme.parent)
+        yield f"reference/api/{name}.md", part_page(f"dpstream.{name}", readme)
+    yield "reference/api/lab.md", part_page("dpstream_lab.audits", LAB / "README.md")
     for module in MODULES:
         yield f"reference/api/{module}.md", f"# dpstream.{module}\n\n::: dpstream.{module}\n"
     for file in sorted(notebooks.FOLDER.glob("*.ipynb")):
@@ -109,12 +112,9 @@ def pages() -> Iterator[tuple[str, str]]:
         yield "reference/commands.md", reference()
 
 
-def part_page(folder: Path) -> str:
-    """A subpackage's README (from its second line on) above its public names."""
-    readme = folder / "README.md"
-    body = readme.read_text(encoding="utf-8").partition("\n")[2].strip() if readme.exists() else ""
-    text = without_relative_links(body)
-    name = f"dpstream.{dotted(folder)}"
+def part_page(name: str, readme: Path) -> str:
+    """A README (from its second line on) above the public names of a package."""
+    text = without_relative_links(readme.read_text(encoding="utf-8").partition("\n")[2].strip())
     return f"# {name}\n\n{text}\n\n## Public names\n\n::: {name}\n"
 
 

@@ -17,8 +17,8 @@ from dpstream.core.tables import Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.census_report import CensusReport
 from dpstream.families.census.census_terms import CensusSchedule, expected_wait, last_of, with_census
-from dpstream.lab.audits.census_audit import at_times, rare_times
 from dpstream.stream.identity import spent_per_step
+from dpstream_lab.audits.census_audit import at_times, rare_times
 
 SEVEN = at_times(CensusPlan, rare_times(7))
 

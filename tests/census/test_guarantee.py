@@ -14,7 +14,7 @@ from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.cohorts import levels_of_cohorts
-from dpstream.lab.audits.census_audit import (
+from dpstream_lab.audits.census_audit import (
     CountedPlan,
     all_stays,
     audit_census,

@@ -13,14 +13,14 @@ from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.families.census.census_plan import CensusPlan
-from dpstream.lab.audits.census_audit import (
+from dpstream.tools.audit.door import drawn_and_published, only_drawn
+from dpstream_lab.audits.census_audit import (
     KeyedStay,
     at_times,
     keyed_ends,
     rare_times,
     transcript_plan,
 )
-from dpstream.lab.audits.door import drawn_and_published, only_drawn
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 9

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
     "store",
     "init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw",
-    "measured", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit", "ledger",
+    "measured", "evaluate", "report", "statement", "audit", "ledger",
 )  # fmt: skip
 
 
@@ -42,16 +42,50 @@ def test_the_help_names_every_exit_code() -> None:
     assert set(re.findall(r"^\| (\d) \|", page, re.MULTILINE)) == set(re.findall(r"\b\d\b", said))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, "lab audit", "lab reproduce", "lab compare", "lab datasets"])
 def test_every_help_has_an_example_that_parses(verb: str) -> None:
-    text = CliRunner().invoke(main, [verb, "--help"]).stdout
+    words = verb.split()
+    text = CliRunner().invoke(main, [*words, "--help"]).stdout
     example = re.search(r"Examples?:\n\s+dpstream (.*)\n", text)
     assert example is not None
-    command = main.get_command(click.Context(main), verb)
+    command: click.Command | None = main
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
     assert command is not None
     arguments = shlex.split(example[1])
-    assert arguments[0] == verb
-    command.make_context(verb, arguments[1:])
+    assert arguments[: len(words)] == words
+    command.make_context(verb, arguments[len(words) :])
+
+
+def test_the_laboratory_is_asked_for_where_it_is_missing(tmp_path: Path) -> None:
+    """And the audit of a configuration needs nothing of it."""
+    missing = (
+        "import sys, importlib.metadata as found\n"
+        "sys.modules['dpstream_lab'] = None\n"
+        "every = found.entry_points\n"
+        "found.entry_points = lambda **of: () if of == {'group': 'dpstream.commands'} else every(**of)\n"
+        "from dpstream.cli import main\n"
+        "main(sys.argv[1:])"
+    )
+
+    def without(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", missing, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    for words in (("lab",), ("lab", "--help"), ("lab", "audit", "--only", "exact")):
+        told = without(*words)
+        assert told.returncode == 2
+        assert told.stdout == ""
+        assert told.stderr == (
+            "error: dpstream lab: the distribution dpstream-lab brings it, and is not installed (allowed: pip install "
+            "dpstream-lab; in a copy of the repository: pip install ./lab)\n"
+        )
+    assert "  lab " in without("--help").stdout
+    simulate("evictions", 3, tmp_path / "example", rows_per_step=20, seed=1)
+    done = without("audit", "example/dpstream.toml", "--only", "transcripts")
+    assert done.returncode == 0, done.stderr
+    assert "0 missed" in done.stdout
 
 
 def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -76,7 +110,8 @@ def test_help_imports_nothing_heavy() -> None:
         "from dpstream.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'numpy', 'numba', 'pyarrow', 'scipy', 'rich', 'pandas'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'numba', 'pyarrow', 'scipy', 'rich', 'pandas', 'importlib.metadata', 'dpstream_lab'}\n"
+        "heavy &= set(sys.modules)\n"
         "print(sorted(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

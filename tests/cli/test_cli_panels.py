@@ -203,7 +203,10 @@ def test_words_about_people(tmp_path: Path) -> None:
     dpstream("sample", made, "--step", 6, "--rows", 5, "--seed", 1, "--out", tmp_path / "some.csv")
     assert (tmp_path / "some.csv").read_text().count("\n") == 6
     refused = CliRunner().invoke(main, ["audit", str(made), "--only", "exact"])
-    assert "no audit 'exact' of this file's mechanism (allowed: attacks, samplers)" in refused.output
+    assert (
+        "no audit 'exact' of this file's mechanism (allowed: attacks, samplers, transcripts)"
+        in refused.output
+    )
     assert refused.exit_code == 2, refused.output
     assert "Traceback" not in refused.output
 

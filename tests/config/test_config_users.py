@@ -12,9 +12,9 @@ from config_files import DEFAULTS, load
 
 from dpstream.core.errors import DataError, UnitError
 from dpstream.core.privacy import Randomness, User
-from dpstream.lab.experiments import replayed_streams as streams
 from dpstream.project import pending_steps
 from dpstream.project.planning import describe
+from dpstream_lab.experiments import replayed_streams as streams
 
 STREAM = 'unit = "user"\nmax_events = 3'
 SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'

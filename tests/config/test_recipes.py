@@ -18,11 +18,11 @@ from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitErr
 from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families import registry
-from dpstream.lab.experiments.methods import Method
 from dpstream.project import Config
 from dpstream.project.config_draft import draft_config
 from dpstream.project.reader import Section
 from dpstream.project.sections import read_recipe
+from dpstream_lab.experiments.methods import Method
 
 PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from cli_stream import make
 
-from dpstream.lab.experiments.replayed_streams import ADULT_COLUMNS
+from dpstream_lab.experiments.replayed_streams import ADULT_COLUMNS
 
 COMPARE = """\
 format = 1

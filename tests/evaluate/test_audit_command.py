@@ -1,20 +1,21 @@
-"""``dpstream audit``: what is audited, what is said, exit codes, files, and sentences for wrong input."""
+"""``dpstream lab audit`` and ``dpstream audit CONFIG``: what is said, exit codes, files, sentences for wrong input."""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from cli_stream import COLUMNS, dpstream, make
 
 from dpstream.cli.audit import say_progress
 from dpstream.core.errors import ConfigError
-from dpstream.lab.audits import AuditFinding, run_audits
-from dpstream.lab.audits.audit_page import AuditReport, prepare_folder
-from dpstream.lab.audits.finding import Attacked
-from dpstream.lab.audits.runner import AUDITS, audit_names
+from dpstream.tools.audit import AuditFinding, audit_file
+from dpstream.tools.audit.audit_page import AuditReport, prepare_folder
+from dpstream.tools.audit.finding import Attacked
+from dpstream_lab.audits import AUDITS
 
 HOLDS = AuditFinding("good counter", "exact", 1.0, 1.0, None, None, False, "everywhere | here", 0.1)
 BOUND = AuditFinding("good stream", "empirical", 1.0, 0.8, 1 - 1e-7, 5_000, False, "at step 1", 0.1)
@@ -53,7 +54,7 @@ def rewrite(config, *changes):
 
 def test_all_as_it_must_be(audits, tmp_path):
     audits(exact=[HOLDS, CAUGHT], counters=[BOUND])
-    result = dpstream("audit", "--processes", 1, "--out", tmp_path / "new" / "folder")
+    result = dpstream("lab", "audit", "--processes", 1, "--out", tmp_path / "new" / "folder")
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["verdict", "claimed", "found", "kind", "subject"]
     assert lines[1].split()[:3] == ["holds", "1", "0.8"]
@@ -68,7 +69,7 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert "1 - 1e-7" in page
     facts = json.loads((tmp_path / "new" / "folder" / "audit.json").read_text(encoding="utf-8"))
     assert facts["passed"] is True
-    assert facts["command"].startswith("dpstream audit --out")
+    assert facts["command"].startswith("dpstream lab audit --out")
     assert [finding["found"] for finding in facts["findings"]] == [0.8, 1.0, "infinite"]
 
 
@@ -79,7 +80,7 @@ def test_an_attack_that_finds_nothing_without_noise_either_is_no_evidence(audits
         sees, subject="attack: closest record", attack=replace(made, without_noise=0.5, blind=True)
     )
     audits(counters=[sees, blind, HOLDS, CAUGHT])
-    result = dpstream("audit", "--processes", 1, "--out", tmp_path)
+    result = dpstream("lab", "audit", "--processes", 1, "--out", tmp_path)
     (line,) = [line for line in result.stdout.splitlines() if "closest record" in line]
     assert line.startswith("sees nothing here")
     counted = "3 audits of real mechanisms (2 attacks on the releases; 1 of these sees nothing here)"
@@ -90,7 +91,7 @@ def test_an_attack_that_finds_nothing_without_noise_either_is_no_evidence(audits
     assert "Attacks on the releases: 2 real" in page
     assert "sees nothing here, nor without noise" in page
     accused = replace(blind, found=1.5)
-    assert AuditReport((accused,), "short", "dpstream audit", None, 1.0).exceeding == (accused,)
+    assert AuditReport((accused,), "short", "dpstream lab audit", None, 1.0).exceeding == (accused,)
 
 
 def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
@@ -109,7 +110,7 @@ def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
 def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):
     bad = replace(BOUND, found=1.3)
     audits(counters=[bad], exact=[CAUGHT])
-    result = dpstream("audit", "--processes", 1, "--out", tmp_path, code=3)
+    result = dpstream("lab", "audit", "--processes", 1, "--out", tmp_path, code=3)
     assert "error: audit: good stream loses 1.3 and claims 1 (epsilon)" in result.stderr
     assert "EXCEEDS" in result.stdout
     # The page is written all the same, and says it first.
@@ -120,14 +121,14 @@ def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):
 
 def test_a_control_that_was_missed(audits):
     audits(counters=[HOLDS, replace(CAUGHT, found=0.9)])
-    result = dpstream("audit", "--processes", 1, "--json", code=3)
+    result = dpstream("lab", "audit", "--processes", 1, "--json", code=3)
     assert "the control was not caught: bad counter" in result.stderr
     facts = json.loads(result.stdout)
     assert facts["passed"] is False
     assert [finding["passed"] for finding in facts["findings"]] == [True, False]
-    missed = AuditReport((HOLDS, replace(CAUGHT, found=0.9)), "short", "dpstream audit", None, 1.0)
+    missed = AuditReport((HOLDS, replace(CAUGHT, found=0.9)), "short", "dpstream lab audit", None, 1.0)
     assert "The audit is worth nothing" in missed.answer()[1]
-    assert not AuditReport((), "short", "dpstream audit", None, 1.0).passed
+    assert not AuditReport((), "short", "dpstream lab audit", None, 1.0).passed
 
 
 @pytest.mark.parametrize(
@@ -139,15 +140,17 @@ def test_a_control_that_was_missed(audits):
             "pooled, published, questions, samplers, schedulers, turnover)",
         ),
         (("--only", " , "), "no audit is named"),
-        (("missing.toml",), "missing.toml"),
+        (("missing.toml",), "unexpected extra argument"),
         (("--processes", "0"), "Invalid value"),
     ],
 )
 def test_wrong_arguments(arguments, sentence):
-    assert sentence in dpstream("audit", *arguments, code=2).stderr
+    assert sentence in dpstream("lab", "audit", *arguments, code=2).stderr
 
 
 def test_wrong_places(config, tmp_path):
+    for missing, sentence in (([], "Missing argument 'CONFIG'"), (["missing.toml"], "missing.toml")):
+        assert sentence in dpstream("audit", *missing, code=2).stderr
     error = dpstream("audit", config, "--only", "points", code=2).stderr
     assert (
         "no audit 'points' of a configuration file (allowed: attacks, exact, samplers, transcripts)" in error
@@ -157,6 +160,9 @@ def test_wrong_places(config, tmp_path):
     with pytest.raises(ConfigError, match="not a folder"):
         prepare_folder(config)
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
+    rewrite(
+        config, ("k = 2", 'k = 2\ncounter = "optimal-tree"'), ('epsilon = "1"', 'epsilon = "1"\nhorizon = 4')
+    )
     error = dpstream("audit", config, "--only", "transcripts", code=2).stderr
     assert "no audit 'transcripts' of this file's mechanism (allowed: attacks, samplers, exact)" in error
     broken = rewrite(config, ('epsilon = "1"', 'epsilon = "one"'))
@@ -167,10 +173,9 @@ def test_two_processes_find_what_one_finds(config, monkeypatch):
     """Real child processes, with the same seed."""
     names = ("exact", "samplers")
     rewrite(config, ("k = 2", 'k = 3\ncounter = "tree"'), ('epsilon = "1"', 'epsilon = "1"\nhorizon = 2'))
-    assert audit_names(configured=True) == ("attacks", "exact", "samplers", "transcripts")
     told = []
-    two = list(run_audits(names, "short", told.append, config=config, seed=3, processes=2))
-    one = list(run_audits(names, "short", silent, config=config, seed=3, processes=1))
+    two = list(audit_file(config, names, "short", told.append, seed=3, processes=2))
+    one = list(audit_file(config, names, "short", silent, seed=3, processes=1))
 
     def facts(findings):
         return sorted((f.subject, f.found, f.detail) for f in findings)
@@ -181,8 +186,12 @@ def test_two_processes_find_what_one_finds(config, monkeypatch):
 
 def test_an_error_in_a_child_process_is_told(config):
     """A file that stops being readable after the first look ends the audit with its sentence, not with a hang."""
-    from dpstream.lab.audits.runner import _parallel
+    from dpstream.tools.audit.runner import _audits_of_file, _parallel
 
     rewrite(config, (COLUMNS, ""))
     with pytest.raises(ConfigError, match="no schema"):
-        list(_parallel(["exact", "samplers"], "short", str(config), 1.0, 1, 2, silent))
+        list(
+            _parallel(
+                partial(_audits_of_file, str(config), 1.0), ["exact", "samplers"], "short", 1, 2, silent
+            )
+        )

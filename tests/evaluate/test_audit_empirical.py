@@ -17,13 +17,14 @@ from dpstream.core.counters import SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import DataError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.lab.audits import controls
-from dpstream.lab.audits.counters_audit import (
+from dpstream.tools.audit.controls import quiet_counter
+from dpstream_lab.audits import controls
+from dpstream_lab.audits.counters_audit import (
     COUNTERS_CONFIDENCE,
     audit_counter,
     border_steps,
 )
-from dpstream.lab.audits.loss_bounds import audit_outcomes, divergence_rate, lower_bound
+from dpstream_lab.audits.loss_bounds import audit_outcomes, divergence_rate, lower_bound
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 
@@ -60,9 +61,9 @@ def test_honest_counters_hold_and_much_of_their_loss_is_seen(counter, least):
 @pytest.mark.parametrize(
     "counter",
     [
-        controls.broken_quiet_counter(SimpleCounter().calibrate(ONE, Event())),
-        controls.broken_quiet_counter(TreeCounter(4).calibrate(ONE, Event())),
-        controls.broken_quiet_counter(TreeCounter(4).calibrate(HALF, Event())),
+        quiet_counter(SimpleCounter().calibrate(ONE, Event())),
+        quiet_counter(TreeCounter(4).calibrate(ONE, Event())),
+        quiet_counter(TreeCounter(4).calibrate(HALF, Event())),
         controls.BrokenShortTree(4).calibrate(ONE, Event()),
     ],
     ids=["simple", "tree", "zCDP", "short tree"],

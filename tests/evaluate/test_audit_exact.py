@@ -11,18 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dpstream
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.lab.audits import AuditFinding, controls
-from dpstream.lab.audits.counters_audit import calibrated_by_name
-from dpstream.lab.audits.exact import dpstabs_subjects, exact_counter, exact_selector
-from dpstream.lab.audits.loss_bounds import divergence_rate
-from dpstream.lab.audits.transcripts import audit_subject
 from dpstream.mechanisms.selector import Selector
+from dpstream.tools.audit import AuditFinding
+from dpstream.tools.audit.configured import exact_counter
+from dpstream.tools.audit.controls import quiet_counter
+from dpstream_lab.audits import controls
+from dpstream_lab.audits.counters_audit import calibrated_by_name
+from dpstream_lab.audits.exact import dpstabs_subjects, exact_selector
+from dpstream_lab.audits.loss_bounds import divergence_rate
+from dpstream_lab.audits.transcripts import audit_subject
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
-SOURCE = Path(controls.__file__).parents[2]
+SOURCE = Path(dpstream.__file__).parent
 
 
 def finding(found, *, claimed=1.0, control=False):
@@ -53,7 +57,7 @@ def test_counters_and_their_controls(budget, unit):
     assert proof.unit == ("epsilon" if budget is ONE else "rho")
     for counter in filter(None, honest):
         proof = exact_counter([(counter, 8)], "honest")
-        caught = exact_counter([(controls.broken_quiet_counter(counter), 8)], "quiet", control=True)
+        caught = exact_counter([(quiet_counter(counter), 8)], "quiet", control=True)
         assert caught.found == pytest.approx(proof.found * (1.5 if budget is ONE else 2.25))
         assert caught.claimed == claim
         if counter.name == "blt":
@@ -71,7 +75,7 @@ def test_a_counter_of_somebody_elses_has_no_noise_to_take_away():
         describe = init = step = variance = materialize = check_state = None
 
     with pytest.raises(ConfigError, match="neither an interval counter"):
-        controls.broken_quiet_counter(Other())
+        quiet_counter(Other())
 
 
 @pytest.mark.parametrize("sensitivity", [1, Fraction(2, 3)])
@@ -116,12 +120,12 @@ def test_controls_cannot_be_reached_from_a_configuration():
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
         if re.search(
-            r"audits(\.| import )(controls|leaky)\b|\bbroken_quiet|\bBroken(Quiet|Fresh|Short)",
+            r"audit(\.| import )controls\b|\bquiet_counter|\bbroken_quiet|\bBroken(Quiet|Fresh|Short)",
             path.read_text("utf-8"),
         )
     }
     assert users
-    assert all(user.startswith("lab/audits/") for user in users)
+    assert all(user.startswith("tools/audit/") for user in users)
     for name in ("short-tree", "broken", "quiet", "BrokenShortTree"):
         with pytest.raises(ConfigError, match="unknown counter"):
             counter_by_name(name, horizon=8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpstream.core.privacy import Randomness
-from dpstream.lab.audits.points_audit import (
+from dpstream_lab.audits.points_audit import (
     BrokenQuiet,
     _places,
     _sampled_cells,
@@ -14,7 +14,7 @@ from dpstream.lab.audits.points_audit import (
     points_subject,
     points_subjects,
 )
-from dpstream.lab.audits.transcripts import Subject, audit_subject, rebuilt
+from dpstream_lab.audits.transcripts import Subject, audit_subject, rebuilt
 
 SUBJECTS = list(points_subjects(1))
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import DiscreteLaplace, Randomness
-from dpstream.lab.audits.loss_bounds import clopper_pearson, lower_bound
+from dpstream.tools.audit.binomial import clopper_pearson
+from dpstream_lab.audits.loss_bounds import lower_bound
 
 
 @given(st.integers(1, 400), st.data(), st.sampled_from([0.3, 0.05, 1e-7]))

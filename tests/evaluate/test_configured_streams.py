@@ -20,12 +20,12 @@ from dpstream.core.privacy import (
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
 from dpstream.families.tabular.pooled_run import RunMeasurements
-from dpstream.lab.audits import configured
-from dpstream.lab.audits.configured import configured_audits, scope
-from dpstream.lab.audits.controls import QuietNoise
-from dpstream.lab.audits.samplers_audit import choice_fault, law_fault
 from dpstream.mechanisms.selector import Selector
 from dpstream.project import Config
+from dpstream.tools.audit import configured
+from dpstream.tools.audit.configured import configured_audits, scope
+from dpstream.tools.audit.controls import QuietNoise
+from dpstream.tools.audit.samplers_audit import choice_fault, law_fault
 from dpstream.tools.simulate import simulate
 
 MECHANISM = 'name = "pooled"\n'

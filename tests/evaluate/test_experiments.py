@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Randomness
-from dpstream.lab.experiments import (
+from dpstream.tools.evaluate.metrics import METRICS
+from dpstream.tools.evaluate.private_folder import LABEL
+from dpstream_lab.experiments import (
     KUMAR_METHODS,
     KUMAR_STREAMS,
     ConfigSource,
@@ -38,13 +40,11 @@ from dpstream.lab.experiments import (
     run_grid,
     run_task,
 )
-from dpstream.lab.experiments import runs as runs_module
-from dpstream.lab.experiments.kumar import epsilon_text
-from dpstream.lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
-from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.lab.experiments.replayed_streams import ADULT_COLUMNS
-from dpstream.tools.evaluate.metrics import METRICS
-from dpstream.tools.evaluate.private_folder import LABEL
+from dpstream_lab.experiments import runs as runs_module
+from dpstream_lab.experiments.kumar import epsilon_text
+from dpstream_lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
+from dpstream_lab.experiments.private_output import PrivateFolder
+from dpstream_lab.experiments.replayed_streams import ADULT_COLUMNS
 
 
 class Noted:

@@ -18,10 +18,10 @@ from experiment_data import COMPARE, comparison, fake_data
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
-from dpstream.lab.experiments import Comparison, runs
-from dpstream.lab.experiments import offline_ceiling as offline
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.simulate import simulate
+from dpstream_lab.experiments import Comparison, runs
+from dpstream_lab.experiments import offline_ceiling as offline
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = """\
@@ -56,11 +56,13 @@ def test_the_guides_example_runs_on_the_shipped_simulation(
     simulate("evictions", 12, tmp_path / "example")
     (tmp_path / "compare.toml").write_text(example[1], encoding="utf-8")
     out = tmp_path / "comparison"
-    shown = dpstream("compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures").stdout
+    shown = dpstream(
+        "lab", "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures"
+    ).stdout
     assert LABEL in shown
     assert "ceiling (once)" in shown
     again = dpstream(
-        "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures", "--json"
+        "lab", "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures", "--json"
     )
     assert "20 runs, 20 done before" in again.stderr
     facts = json.loads(again.stdout)
@@ -183,7 +185,19 @@ def test_one_step_constant_columns_and_empty_steps(tmp_path: Path) -> None:
 def test_reproduce_prints_the_label_and_resumes(tmp_path: Path) -> None:
     data = fake_data(tmp_path / "data")
     args = (
-        *("reproduce", "kumar", "--data", data, "--out", tmp_path / "out", "--jobs", 1, "--repeats", 1),
+        *(
+            "lab",
+            "reproduce",
+            "kumar",
+            "--data",
+            data,
+            "--out",
+            tmp_path / "out",
+            "--jobs",
+            1,
+            "--repeats",
+            1,
+        ),
         *("--streams", "Eviction-weekly, Adult-ordered-bs-50", "--epsilons", "1", "--methods", "baseline"),
         "--no-figures",
     )
@@ -196,8 +210,8 @@ def test_reproduce_prints_the_label_and_resumes(tmp_path: Path) -> None:
         row["published"] for row in rows if row["stream"] == "Eviction-weekly" and row["metric"] == "AvgL1"
     ]
     assert printed == [{"value": 0.6906, "metric": "AvgRelWE", "target": True}]
-    dpstream("reproduce", "other", code=2)
-    assert "allowed: kumar" in dpstream("reproduce", "other", code=2).stderr
+    dpstream("lab", "reproduce", "other", code=2)
+    assert "allowed: kumar" in dpstream("lab", "reproduce", "other", code=2).stderr
 
 
 def test_ctrl_c_keeps_finished_runs(tmp_path: Path) -> None:
@@ -206,7 +220,17 @@ def test_ctrl_c_keeps_finished_runs(tmp_path: Path) -> None:
         tmp_path, COMPARE.replace('epsilons = ["1"]', 'epsilons = ["1"]\nrepeats = 400'), steps=12
     )
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "dpstream", "compare", str(path), "--out", str(out), "--no-figures"]
+    command = [
+        sys.executable,
+        "-m",
+        "dpstream",
+        "lab",
+        "compare",
+        str(path),
+        "--out",
+        str(out),
+        "--no-figures",
+    ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -229,7 +253,7 @@ def test_ctrl_c_keeps_finished_runs(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in kept)
     before = {file.name: file.read_bytes() for file in kept}
     path.write_text(COMPARE, encoding="utf-8")
-    dpstream("compare", path, "--out", out, "--jobs", 1, "--no-figures")
+    dpstream("lab", "compare", path, "--out", out, "--jobs", 1, "--no-figures")
     assert {name: (out / "runs" / name).read_bytes() for name in before} == before
 
 

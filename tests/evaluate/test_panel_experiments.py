@@ -1,4 +1,4 @@
-"""``dpstream reproduce bun``: panels are read right, errors are taken right, finished runs are kept."""
+"""``dpstream lab reproduce bun``: panels are read right, errors are taken right, finished runs are kept."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Individual, Randomness
-from dpstream.lab.audits.panel_audit import window_plan
-from dpstream.lab.experiments import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
-from dpstream.lab.experiments.panel_data import panel_path
-from dpstream.lab.experiments.panel_runs import _View
 from dpstream.tools.evaluate import LABEL
 from dpstream.tools.simulate import PovertyPanel
+from dpstream_lab.audits.panel_audit import window_plan
+from dpstream_lab.experiments import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
+from dpstream_lab.experiments.panel_data import panel_path
+from dpstream_lab.experiments.panel_runs import _View
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_answers_are_unbiased_and_their_errors_as_predicted(small: Path) -> None
 def test_the_command(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     args = [
-        "reproduce", "bun", "--panel", str(small), "--repeats", "4", "--jobs", "1", "--quick", "--out", str(out)
+        "lab", "reproduce", "bun", "--panel", str(small), "--repeats", "4", "--jobs", "1", "--quick", "--out", str(out)
     ]  # fmt: skip
     first = CliRunner().invoke(main, args)
     assert first.exit_code == 0, first.output
@@ -112,7 +112,7 @@ def test_the_command(small: Path, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (out / "runs").iterdir()} == kept
     runs = json.loads(again.stdout)["runs"]
     assert sum(len(run["answers"]) for run in runs) == len(rows)
-    other = CliRunner().invoke(main, [*args[:4], "--repeats", "5", "--quick", "--out", str(out)])
+    other = CliRunner().invoke(main, [*args[:5], "--repeats", "5", "--quick", "--out", str(out)])
     assert other.exit_code == 2
     assert "repetitions: 4 then, 5 now" in other.output
 
@@ -133,6 +133,6 @@ def test_what_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             reproduce_bun(None, tmp_path / "out", panels=[str(bad)], repeats=2)
     assert not (tmp_path / "out").exists()
     for args in (["kumar", "--panel", "activity"], ["bun", "--epsilons", "1"], ["bum"]):
-        done = CliRunner().invoke(main, ["reproduce", *args])
+        done = CliRunner().invoke(main, ["lab", "reproduce", *args])
         assert done.exit_code == 2
         assert "Traceback" not in done.output

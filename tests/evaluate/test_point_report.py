@@ -226,4 +226,6 @@ def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
     comparison.write_text(
         f'format = 1\n[streams.cluster]\nconfig = "{config}"\n[methods.a]\nname = "dpstabs"\n'
     )
-    assert "is one of points" in dpstream("compare", comparison, "--out", tmp_path / "c", code=2).stderr
+    assert (
+        "is one of points" in dpstream("lab", "compare", comparison, "--out", tmp_path / "c", code=2).stderr
+    )

@@ -15,8 +15,8 @@ import pytest
 from cli_stream import dpstream, make
 from report_pages import Page, classifier
 
-from dpstream.lab.audits.audit_page import AuditReport, audit_html
-from dpstream.lab.audits.finding import Attacked, AuditFinding
+from dpstream.tools.audit.audit_page import AuditReport, audit_html
+from dpstream.tools.audit.finding import Attacked, AuditFinding
 from dpstream.tools.report import write_report
 
 BROWSER = next(

@@ -1,4 +1,4 @@
-"""``dpstream datasets sipp`` on a small file with the Census file's columns, against a plain reading of the rules."""
+"""``dpstream lab datasets sipp`` on a small file with the Census file's columns, against the rules read plainly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.lab.experiments import sipp
-from dpstream.lab.experiments.panel_data import load_panel
+from dpstream_lab.experiments import sipp
+from dpstream_lab.experiments.panel_data import load_panel
 
 HEAD = "SHHADID|SSUID|PNUM|MONTHCODE|WPFINWGT|THINCPOVT2|TPTOTINC"
 
@@ -62,7 +62,7 @@ def test_the_panel_is_what_the_rule_says(tmp_path: Path, monkeypatch: pytest.Mon
         archive.write(plain, "pu2021.csv")
     for source in (plain, packed):
         out = tmp_path / f"{source.stem}-panel.csv"
-        done = CliRunner().invoke(main, ["datasets", "sipp", str(source), "--out", str(out), "--json"])
+        done = CliRunner().invoke(main, ["lab", "datasets", "sipp", str(source), "--out", str(out), "--json"])
         assert done.exit_code == 0, done.output
         with out.open(newline="") as file:
             lines = list(csv.reader(file))
@@ -128,8 +128,8 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         sipp.read_sipp(whole)
     taken = tmp_path / "panel.csv"
     taken.write_text("mine")
-    done = CliRunner().invoke(main, ["datasets", "sipp", str(packed), "--out", str(taken)])
+    done = CliRunner().invoke(main, ["lab", "datasets", "sipp", str(packed), "--out", str(taken)])
     assert done.exit_code == 2
     assert "a file already" in done.output
     assert taken.read_text() == "mine"
-    assert CliRunner().invoke(main, ["datasets", "sip", str(packed)]).exit_code == 2
+    assert CliRunner().invoke(main, ["lab", "datasets", "sip", str(packed)]).exit_code == 2

@@ -31,7 +31,7 @@ SEEN = ROOT / ".faults.json"
 #: Fewer planted faults than this fail the run.
 FEWEST = 60
 #: What a copy needs to run its tests.
-COPIED = ("src", "tests", "docs", "benchmarks", "examples", "requirements", ".ci")
+COPIED = ("src", "lab", "tests", "docs", "benchmarks", "examples", "requirements", ".ci")
 
 
 @contextmanager
@@ -74,7 +74,11 @@ def catching_test(copy: Path, tests: list[str], minutes: float) -> str | None:
             *tests,
         ],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "lab" / "src")]),
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=60 * minutes,

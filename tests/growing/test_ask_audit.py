@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpstream.core.privacy import Randomness
-from dpstream.lab.audits.asking_audit import audit_asking
-from dpstream.lab.audits.finding import AuditFinding
+from dpstream.tools.audit.finding import AuditFinding
+from dpstream_lab.audits.asking_audit import audit_asking
 
 
 def test_honest_questions_pass_and_broken_ones_are_caught() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.core.privacy import Randomness
-from dpstream.lab.audits.erm_audit import audit_classifiers
+from dpstream_lab.audits.erm_audit import audit_classifiers
 
 
 def test_every_finding_is_as_it_must_be() -> None:

@@ -16,13 +16,13 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.door import Door, only_drawn, stream_loss
-from dpstream.lab.audits.growing_audit import (
+from dpstream.mechanisms import MWEMPGM
+from dpstream.stream import Batch, open_stream
+from dpstream.tools.audit.door import Door, only_drawn, stream_loss
+from dpstream_lab.audits.growing_audit import (
     arrivals,
     growing_plans,
 )
-from dpstream.mechanisms import MWEMPGM
-from dpstream.stream import Batch, open_stream
 
 HONEST = growing_plans()
 

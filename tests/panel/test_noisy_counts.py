@@ -23,8 +23,8 @@ from dpstream.families.panel import (
     WindowPlan,
 )
 from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.lab.audits.door import Door, Measured, drawn_and_published, only_drawn
 from dpstream.stream import Batch, Publishing, open_stream
+from dpstream.tools.audit.door import Door, Measured, drawn_and_published, only_drawn
 
 WORK = Schema((Categorical("work", ("none", "part", "full")),))
 POOR = Schema((Boolean("poor"),))

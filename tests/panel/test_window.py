@@ -21,7 +21,7 @@ from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomnes
 from dpstream.families.panel import AtLeast, Consecutive, Pattern
 from dpstream.families.panel.extension import MAX_PEOPLE, extend, split_whole
 from dpstream.families.panel.queries import digits
-from dpstream.lab.audits.panel_audit import window_plan
+from dpstream_lab.audits.panel_audit import window_plan
 
 REPLACE = Individual("replace")
 

@@ -13,7 +13,7 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.families.points import cells, online
 from dpstream.families.points.cells import DEFAULT, PAPER, Design, PointCells, Schedule
 from dpstream.families.points.online import OnlineCells, cell_estimates
-from dpstream.lab.audits.points_audit import cube_cells
+from dpstream_lab.audits.points_audit import cube_cells
 
 Floats = NDArray[np.float64]
 POINTS = np.random.default_rng(12).random((60, 2)) * 0.45

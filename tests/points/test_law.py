@@ -19,7 +19,7 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.privacy.noise import sample
 from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, Schedule, cell_rule
 from dpstream.families.points.online import OnlineCells
-from dpstream.lab.audits.points_audit import cube_cells
+from dpstream_lab.audits.points_audit import cube_cells
 
 #: Thresholds so low that segments end all the time.
 LOW = Design(Fraction(1), Fraction(1, 2), Fraction(1), True, Fraction(0), False, False)

@@ -31,7 +31,7 @@ from dpstream.families.points.cells import (
     split_evenly,
 )
 from dpstream.families.points.online import OnlineCells
-from dpstream.lab.audits.points_audit import cube_cells, cube_plan, cube_points
+from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
 

@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dpstream"
+LAB = ROOT / "lab" / "src" / "dpstream_lab"
 #: Folders with a page of their own: those below the package, and those below a folder that only holds others.
 PACKAGES = ["dpstream"] + [
     "dpstream." + ".".join(path.parent.relative_to(SOURCE).parts)
@@ -122,7 +123,11 @@ def test_what_the_architecture_names_is_there(page: str) -> None:
 
 
 def test_modules_are_short() -> None:
-    paths = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    folders = (SOURCE, LAB, ROOT / "tests")
+    paths = [
+        *(path for folder in folders for path in folder.rglob("*.py")),
+        *(ROOT / "benchmarks").glob("*.py"),
+    ]
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in paths
     }
@@ -214,6 +219,9 @@ def test_versions_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert project["version"] == dpstream.__version__
+    lab = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert lab["version"] == dpstream.__version__
+    assert lab["dependencies"] == [f"dpstream[evaluate]=={dpstream.__version__}"]
     assert f"version: {dpstream.__version__}\n" in citation
     assert dpstream.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

@@ -4,9 +4,8 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     service: pages, desk, releases (the consumers' feed)
-    lab
-    tools: demo, families (what one family's tools are), choosing, report, errors, evaluate, family_tools (whose are
-        whose), simulate
+    tools: demo, families (what one family's tools are), choosing, audit, report, errors, evaluate, family_tools (whose
+        are whose), simulate
     project (dpstream.toml)
     families.registry (which families there are, by name)
     stream (the step protocol; release, store, ledger); checks (certificates, conformance)
@@ -53,10 +52,10 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.family_tools",),
     ("tools.evaluate",),
     ("tools.report", "tools.errors"),
+    ("tools.audit",),
     ("tools.choosing",),
     ("tools.families",),
     ("tools.demo",),
-    ("lab",),
     ("service.releases",),
     ("service.desk",),
     ("service.pages",),
@@ -75,9 +74,9 @@ FRONT = {"__init__", "__main__", "counters", "growing", "panel", "points", "tabu
 #: (module, part it imports): why.
 ALLOWED: dict[tuple[str, str], str] = {}
 
-#: Who may know a family: families, the laboratory, the tools of one family, the namespaces of recipes. Everybody else
-#: knows the registry at most.
-KNOWING = ("families", "lab", *sorted(FRONT))
+#: Who may know a family: families, the tools of one family, the audit, the namespaces of recipes. Everybody else knows
+#: the registry at most.
+KNOWING = ("families", "tools.families", "tools.audit", *sorted(FRONT))
 #: Other modules that still know one, with the reason.
 STILL = {"dpstream.checks.conformance": "the suite of black boxes is about the contract of one family"}
 #: Names of mechanisms; what lies in ``NAMELESS`` says none of them in a string.
@@ -150,11 +149,7 @@ def knowing(source: Path) -> set[str]:
     found = set()
     for path in source.rglob("*.py"):
         module = module_name(path, source)
-        if (
-            module.split(".")[1:2]
-            and module.split(".")[1] not in KNOWING
-            and part_of(module) != "tools.families"
-        ):
+        if module.split(".")[1:2] and not {part_of(module), module.split(".")[1]} & set(KNOWING):
             names = imported(ast.parse(path.read_text(encoding="utf-8")), module, path.name == "__init__.py")
             families = {name for _, name in names if name.startswith("dpstream.families.")}
             found |= {module} if any(part_of(name) != "families.registry" for name in families) else set()
@@ -205,7 +200,7 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
 
 
 def test_no_module_names_a_family() -> None:
-    """Outside families, laboratory and the folders that the registry of tools names."""
+    """Outside families, the audit and the folders that the registry of tools names."""
     assert structure().words_of_families(SOURCE) == {}
 
 
@@ -245,6 +240,24 @@ def test_planted_words_of_families_are_counted(tmp_path: Path, module: str, line
 
 def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
+
+
+def of_the_laboratory(source: Path) -> set[str]:
+    """Files that import dpstream-lab, which is not installed with dpstream."""
+    lines = re.compile(r"^\s*(?:from|import) dpstream_lab\b", re.MULTILINE)
+    return {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if lines.search(path.read_text("utf-8"))
+    }
+
+
+def test_the_laboratory_is_imported_by_itself_only(tmp_path: Path) -> None:
+    assert of_the_laboratory(SOURCE) == set()
+    (tmp_path / "planted.py").write_text(
+        "def f():\n    from dpstream_lab.audits import controls", encoding="utf-8"
+    )
+    assert of_the_laboratory(tmp_path) == {"planted.py"}
 
 
 def test_exceptions_are_used() -> None:

@@ -22,8 +22,8 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points.points_plan import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.lab.audits.points_audit import cube_cells, cube_plan
 from dpstream.project.planning import parse_wish
+from dpstream_lab.audits.points_audit import cube_cells, cube_plan
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 6, 2))
 BUDGETS = (PureDP.of(1), ZCDP.of("1/50"))

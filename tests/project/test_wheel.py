@@ -90,11 +90,23 @@ def test_distributions_hold_the_package_and_nothing_else(distributions: Path) ->
         if path.is_file() and path.suffix in (".py", ".md", ".typed")
     }
     assert expected <= set(names)
+    with zipfile.ZipFile(wheel) as archive:
+        sources = {name: archive.read(name).decode() for name in names if name.endswith(".py")}
+    # Mechanisms that are broken on purpose are in dpstream-lab.
+    assert [name for name, text in sources.items() if "BROKEN" in text or "import dpstream_lab" in text] == []
+    assert [name for name in names if "lab" in Path(name).parts] == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
     (sdist,) = distributions.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "Makefile", "LICENSE", "README.md", "requirements/run.txt"} <= files
+    assert {
+        "pyproject.toml",
+        "Makefile",
+        "LICENSE",
+        "README.md",
+        "requirements/run.txt",
+        "lab/pyproject.toml",
+    } <= files
     assert not [name for name in files if name.startswith((".venv", "site/", "demo/", "dist/"))]
 
 

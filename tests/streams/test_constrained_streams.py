@@ -25,8 +25,8 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census
 from dpstream.families.registry import families
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.lab.audits.door import stream_loss
 from dpstream.stream.identity import plan_facts, plan_hash, require_same_plan
+from dpstream.tools.audit.door import stream_loss
 from dpstream.tools.simulate import simulate
 
 SCHEMA = """

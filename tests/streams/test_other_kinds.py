@@ -25,16 +25,16 @@ from dpstream.core.tables import EncodedReports
 from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.io.sinks import Publisher
-from dpstream.lab.audits.census_audit import (
+from dpstream.stream import Batch, open_stream
+from dpstream.stream.public_release import OtherKinds, kinds_there
+from dpstream.stream.release.estimates import Estimate
+from dpstream.tools.audit.door import drawn_and_published
+from dpstream_lab.audits.census_audit import (
     KeyedStay,
     keyed_ends,
     transcript_plan,
 )
-from dpstream.lab.audits.door import drawn_and_published
-from dpstream.lab.audits.points_audit import cube_plan
-from dpstream.stream import Batch, open_stream
-from dpstream.stream.public_release import OtherKinds, kinds_there
-from dpstream.stream.release.estimates import Estimate
+from dpstream_lab.audits.points_audit import cube_plan
 
 POOR = Schema((Boolean("poor"),))
 LABELS = {"poor": ("false", "true")}

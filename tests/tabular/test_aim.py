@@ -17,10 +17,10 @@ from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline
-from dpstream.lab.audits.aim_audit import aim_run, audit_aim
-from dpstream.lab.audits.door import run_loss
 from dpstream.mechanisms import AIM, AIMPlan
 from dpstream.mechanisms.aim import Candidates
+from dpstream.tools.audit.door import run_loss
+from dpstream_lab.audits.aim_audit import aim_run, audit_aim
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
 WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))

@@ -30,10 +30,10 @@ from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
-from dpstream.lab.audits.pooled_audit import audit_pooled
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
+from dpstream_lab.audits.pooled_audit import audit_pooled
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

@@ -16,8 +16,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_run import Runner
-from dpstream.lab.audits.door import stream_loss
 from dpstream.mechanisms import prior_choice
+from dpstream.tools.audit.door import stream_loss
 
 DOMAIN = Domain(("zip", "district", "paid", "rent"), (12, 4, 2, 6))
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2))

@@ -15,9 +15,9 @@ from dpstream.core.privacy import Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.lab.experiments import data_folder, kumar_stream
 from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate import workload_errors
+from dpstream_lab.experiments import data_folder, kumar_stream
 
 pytestmark = [
     pytest.mark.data,

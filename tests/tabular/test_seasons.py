@@ -19,10 +19,10 @@ from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
 from dpstream.families.tabular.pooled_run import with_margins
 from dpstream.families.tabular.pooled_state import PooledState
-from dpstream.lab.audits.pooled_audit import pooled_subject
-from dpstream.lab.audits.transcripts import audit_subject
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
+from dpstream_lab.audits.pooled_audit import pooled_subject
+from dpstream_lab.audits.transcripts import audit_subject
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

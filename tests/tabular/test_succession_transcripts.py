@@ -14,8 +14,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs
-from dpstream.lab.audits.door import Door, record, replay, stream_run, transcript_loss
 from dpstream.project.base import ColumnSource, MappedTable
+from dpstream.tools.audit.door import Door, record, replay, stream_run, transcript_loss
 
 OLD = Domain(("a", "b"), (2, 3))
 NEW = Domain(("a", "b", "c"), (3, 2, 2))

@@ -1,4 +1,4 @@
-"""Exact privacy check of whole streams on transcripts (see ``dpstream.lab.audits.door``).
+"""Exact privacy check of whole streams on transcripts (see ``dpstream.tools.audit.door``).
 
 The ratio must stay within the budget for every transcript; a plan that draws 2/3 of the noise must not, and a stream
 that lets something exact through must lose everything.
@@ -18,8 +18,8 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
-from dpstream.lab.audits.door import run_loss, stream_run
 from dpstream.mechanisms import ModelSynthesis
+from dpstream.tools.audit.door import run_loss, stream_run
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 3

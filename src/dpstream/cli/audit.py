@@ -1,9 +1,11 @@
-"""``dpstream audit``: attack the program's own mechanisms, and broken ones beside them."""
+"""``dpstream audit``: attack the releases and transcripts of one configuration, and broken ones beside them."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,32 +15,32 @@ from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, RefusedError, counted
 
 if TYPE_CHECKING:
-    from dpstream.lab.audits import AuditFinding, AuditLength
-    from dpstream.lab.audits.audit_page import AuditReport
+    from dpstream.tools.audit import AuditFinding, AuditLength, AuditReport
 
-
-@click.command("audit", short_help="Test the privacy claims; broken mechanisms must be caught.")
-@click.argument("config", required=False, type=FilePath("file"))
-@click.option("--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer.")
-@click.option(
-    "--only",
-    metavar="LIST",
-    help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, published, questions, samplers, "
-    "schedulers, turnover (CONFIG: attacks, exact, samplers, transcripts).",
+long_option = click.option(
+    "--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer."
 )
+out_option = click.option("--out", type=FilePath("folder"), help="Folder for audit.html and audit.json.")
+processes_option = click.option(
+    "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
+)
+
+
+@click.command("audit", short_help="Test what a configuration claims; broken versions must be caught.")
+@click.argument("config", type=FilePath("file"))
+@long_option
+@click.option("--only", metavar="LIST", help="Some of attacks, exact, samplers, transcripts.")
 @click.option(
     "--minutes",
     type=float,
-    help="With CONFIG: the limit of CPU of the attacked runs, in minutes (2). Loading the program, what the attackers "
-    "learn, and the other parts come on top.",
+    help="The limit of CPU of the attacked runs, in minutes (2). Loading the program, what the attackers learn, and "
+    "the other parts come on top.",
 )
-@click.option("--out", type=FilePath("folder"), help="Folder for audit.html and audit.json.")
-@click.option(
-    "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
-)
+@out_option
+@processes_option
 @json_option
 def command(
-    config: str | None,
+    config: str,
     is_long: bool,
     only: str | None,
     minutes: float | None,
@@ -46,56 +48,83 @@ def command(
     processes: int,
     as_json: bool,
 ) -> None:
-    """Does any mechanism lose more privacy than it claims? Reads no private data.
+    """Does this configuration lose more privacy than it claims? Reads no private data.
 
-    Losses are computed exactly where that is possible, and bounded from below by many runs on pairs of
-    neighbouring streams elsewhere. Mechanisms that are broken on purpose run beside the real ones and must be
-    caught.
-
-    With CONFIG, audits the mechanism exactly as that file configures it, on invented streams of its schema. Two streams
+    Audits the mechanism exactly as the file CONFIG configures it, on invented streams of its schema. Two streams
     that differ in one unit must lose what is claimed, and two that differ in everything must publish the same once
     their measurements and choices are the same. What is drawn is compared with its laws. Then releases are attacked:
     records are planted, and all releases of many runs are used to guess who was there and what the values of a known
     record are. The same without noise must be caught. The last line says what was examined and what was not.
 
-    Exit code 3: something loses more than it claims, or a broken mechanism was not caught.
+    All mechanisms of the program, and broken ones of each kind, are audited by dpstream lab audit.
+
+    Exit code 3: something loses more than it claims, or a broken version was not caught.
 
     \b
     Examples:
-      dpstream audit
       dpstream audit dpstream.toml --minutes 10 --out audit
       dpstream audit dpstream.toml --only transcripts
-      dpstream audit --long --out audit
     """
-    from dpstream.lab.audits.attacks import MINUTES
-    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_audit_report
-    from dpstream.lab.audits.runner import run_audits
+    from dpstream.tools.audit import audit_file
+    from dpstream.tools.audit.attacks import MINUTES
 
-    names = None if only is None else tuple(word.strip() for word in only.split(",") if word.strip())
-    if minutes is not None and config is None:
-        raise ConfigError(
-            "it belongs to the attacks on a configuration", where="--minutes", allowed="with CONFIG"
-        )
-    folder = None if out is None else prepare_folder(out)
-    limit = MINUTES if minutes is None else minutes
-    began = time.perf_counter()
-    findings: list[AuditFinding] = []
-    length: AuditLength = "long" if is_long else "short"
+    names = named(only)
     left_out: list[str] = []
 
     def leave_out(error: ConfigError) -> None:
         left_out.append(str(error))
         click.echo(f"not audited: {error}", err=True)
 
-    audited = run_audits(
+    length: AuditLength = "long" if is_long else "short"
+    audited = audit_file(
+        config,
         names,
         length,
         say_progress,
-        config=config,
-        minutes=limit,
+        minutes=MINUTES if minutes is None else minutes,
         processes=processes,
         left_out=leave_out if names is None else None,
     )
+    show_audit(
+        audited,
+        length,
+        command_text("dpstream audit", config),
+        out,
+        as_json=as_json,
+        left_out=left_out,
+        stream=lambda: _scope(config, names, attacked=not left_out),
+    )
+
+
+def named(only: str | None) -> tuple[str, ...] | None:
+    """The names of ``--only``; None: all."""
+    return None if only is None else tuple(word.strip() for word in only.split(",") if word.strip())
+
+
+def show_audit(
+    audited: Iterable[AuditFinding],
+    length: AuditLength,
+    made_by: str,
+    out: str | None,
+    *,
+    as_json: bool,
+    left_out: list[str],
+    stream: Callable[[], tuple[str | None, str]],
+) -> None:
+    """Print findings as they come, then the verdict; write page and JSON into the folder ``out``.
+
+    Args:
+        made_by: the command that readers can repeat.
+        left_out: what was not audited; grows while findings come.
+        stream: the name of the configured stream, and what was examined of it; asked at the end.
+
+    Errors:
+        RefusedError: something loses more than it claims, or a control was missed. ConfigError: nothing was audited.
+    """
+    from dpstream.tools.audit.audit_page import AuditReport, prepare_folder, write_audit_report
+
+    folder: Path | None = None if out is None else prepare_folder(out)
+    began, findings = time.perf_counter(), list["AuditFinding"]()
     for finding in audited:
         if not as_json:
             if not findings:
@@ -103,8 +132,8 @@ def command(
             click.echo(_line(finding))
         findings.append(finding)
     seconds = time.perf_counter() - began
-    name, scope = (None, "") if config is None else _scope(config, names, attacked=not left_out)
-    report = AuditReport(tuple(findings), length, _command(), name, seconds, tuple(left_out), scope)
+    name, scope = stream()
+    report = AuditReport(tuple(findings), length, made_by, name, seconds, tuple(left_out), scope)
     if as_json:
         print_json(report.as_json())
     else:
@@ -130,7 +159,7 @@ _HEADING = f"{'verdict':<17} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} s
 
 
 def _line(finding: AuditFinding) -> str:
-    from dpstream.lab.audits.audit_page import amount, verdict
+    from dpstream.tools.audit.audit_page import amount, verdict
 
     return (
         f"{verdict(finding):<17} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
@@ -139,7 +168,7 @@ def _line(finding: AuditFinding) -> str:
 
 
 def _print_end(report: AuditReport) -> None:
-    from dpstream.lab.audits.audit_page import rounded_up
+    from dpstream.tools.audit.audit_page import rounded_up
 
     controls = sum(f.control for f in report.findings)
     click.echo("")
@@ -163,23 +192,22 @@ def say_progress(text: str) -> None:
         click.echo(f"{text} ...", err=True)
 
 
-def _command() -> str:
-    context = click.get_current_context()
-    words = ["dpstream audit"]
+def command_text(verb: str, *arguments: str) -> str:
+    """The command that is running, with those of its options that are given."""
+    given, words = click.get_current_context().params, [verb, *arguments]
     for key, flag in (("is_long", "--long"), ("only", "--only"), ("minutes", "--minutes"), ("out", "--out")):
-        value = context.params[key]
+        value = given.get(key)
         if value:
             words.append(
                 flag if value is True else f"{flag} {value:g}" if key == "minutes" else f"{flag} {value}"
             )
-    config = context.params["config"]
-    return " ".join([words[0], *([config] if config else []), *words[1:]])
+    return " ".join(words)
 
 
 def _scope(config: str, names: tuple[str, ...] | None, *, attacked: bool) -> tuple[str, str]:
     """The name of a configuration's stream, and what was examined of it."""
-    from dpstream.lab.audits.configured import configured_audits, scope
     from dpstream.project import Config
+    from dpstream.tools.audit.configured import configured_audits, scope
 
     loaded = Config.load(config)
     there = [name for name in configured_audits(loaded) if names is None or name in names]

@@ -26,11 +26,40 @@ from dpstream.core.version import __version__
 #: Every verb, in the order in which a newcomer meets them.
 VERBS = (
     *("demo", "init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
-    *("measured", "errors", "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit"),
-    *("ledger", "up", "serve", "store", "advisory", "warm"),
+    *("measured", "errors", "evaluate", "report", "statement", "audit"),
+    *("ledger", "up", "serve", "store", "advisory", "warm", "lab"),
 )
 #: Verbs that share the module of another one.
-_TOGETHER = {"reproduce": "experiments", "compare": "experiments", "withdraw": "approve"}
+_TOGETHER = {"withdraw": "approve"}
+#: Groups of verbs that another distribution brings as entry points of the group ``dpstream.commands``: the
+#: distribution, and what its verbs do.
+BROUGHT = {"lab": ("dpstream-lab", "Audits of the program itself; the papers' experiments and data sets.")}
+
+
+class Brought(click.Group):
+    """Verbs of another distribution: it is looked for, and imported, when one of them or their help is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs that it brings."""
+        return self._loaded().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Its verb of that name."""
+        return self._loaded().get_command(ctx, cmd_name)
+
+    def _loaded(self) -> click.Group:
+        from dpstream.core.contracts.plugins import Plugins
+
+        name = str(self.name)
+        brought = Plugins("dpstream.commands", "the command", click.Group, ())
+        if name not in brought.names():
+            distribution = BROUGHT[name][0]
+            raise ConfigError(
+                f"the distribution {distribution} brings it, and is not installed",
+                where=f"dpstream {name}",
+                allowed=f"pip install {distribution}; in a copy of the repository: pip install ./{name}",
+            )
+        return brought.get(name)
 
 
 class Verbs(click.Group):
@@ -42,6 +71,8 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb of that name."""
+        if cmd_name in BROUGHT:
+            return Brought(cmd_name, help=BROUGHT[cmd_name][1])
         if cmd_name not in VERBS:
             return None
         module = import_module(f"dpstream.cli.{_TOGETHER.get(cmd_name, cmd_name)}")

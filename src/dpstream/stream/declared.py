@@ -12,7 +12,7 @@ from dpstream.core.schema.fine import FineColumn
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-_BROKEN = (
+_BAD_LINES = (
     "a line of a csv or NDJSON source that cannot be taken apart (more or fewer cells than columns, a quote that is "
     "not closed, no JSON object, one that names a key twice, one whose lists and objects lie more than 200 deep, or "
     "more than 64 MiB), bytes that are no UTF-8, and a key of a JSON object that nobody declared stop the stream, and "
@@ -53,7 +53,7 @@ def read_public(source: Mapping[str, Any], *, begins: bool) -> list[str]:
     """
     files = "kind" not in source
     sentences = [_CHANGED_FILE] if files and source.get("every") == "files" else []
-    sentences += [_BROKEN] if _has_lines(source) else []
+    sentences += [_BAD_LINES] if _has_lines(source) else []
     sentences += [_BEFORE_START] if files and source.get("late") is not None and begins else []
     if source.get("same_unit"):
         sentences.append(

@@ -99,7 +99,7 @@ class PooledState:
         """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
 
         Where records leave, growth is a small difference of two noisy numbers. It is taken as far as it is clear of
-        their noise (the positive part of James and Stein's estimate).
+        their noise: not at all below two standard errors, and the more of it the further it is above.
         """
         growth = (self.sides[0].rate - sum(side.rate for side in self.sides[1:])) * since
         if self.ahead is not None and since:
@@ -107,7 +107,7 @@ class PooledState:
         if len(self.sides) == 1 or not growth:
             return growth
         noise = sum(side.rate_variance for side in self.sides) * since**2
-        return growth * max(0.0, 1.0 - noise / growth**2)
+        return growth * max(0.0, 1.0 - 4.0 * noise / growth**2)
 
     def total_error(self, since: int, *, exact: bool) -> float | None:
         """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.

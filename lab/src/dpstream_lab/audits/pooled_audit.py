@@ -1,0 +1,158 @@
+"""Transcripts of whole pooled streams between neighbours, which differ in one record of one step (see ``door``).
+
+The record is at steps where epochs begin and end, because it must count in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import NoisyCounts, PrivateBatch
+from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled, PooledPlan
+from dpstream.families.tabular.pooled_run import Design, Runner
+from dpstream.families.tabular.pooled_state import PooledSide, PooledState
+from dpstream.mechanisms import ModelSynthesis
+from dpstream.tools.audit.controls import QuietNoise
+from dpstream_lab.audits.controls import LoneHistograms, LoneSums
+from dpstream_lab.audits.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
+
+_DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+_ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
+_TERNARY = Domain(("a", "b", "c"), (3, 3, 3))
+#: Epochs end at steps 1 to 9, 11 and 12. So the record is in the first, the last or the only step of an epoch.
+_STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
+#: Records per step, enough for a run to select something.
+_ROWS = 260
+_TENTH = Fraction(1, 10)
+
+
+def pooled_subjects() -> Iterator[Subject]:
+    """Pure, zCDP, both relations, deletions, headlines, few marginals; then the controls."""
+    recipe = Pooled(Workload.all_k_way(_DOMAIN, 2), select_share=Fraction(1, 2), iterations=5)
+    ternary = replace(recipe, workload=Workload.all_k_way(_TERNARY, 2))
+
+    def plan(made: Pooled, budget: Any = None, **more: Any) -> PooledPlan:
+        return made.calibrate(budget or PureDP.of(1), horizon=_STEPS, **more)
+
+    pure = plan(recipe)
+    heads = plan(replace(recipe, headline=(("a",), ("b", "c"))))
+    few = plan(replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)))
+    for name, honest in (
+        ("pure", pure),
+        ("replace", plan(recipe, unit=Event("replace"))),
+        ("zCDP", plan(recipe, ZCDP.of("1/8"))),
+        ("deletions", plan(replace(recipe, deletions=True))),
+        ("headlines", heads),
+        ("joint histograms", plan(replace(ternary, headline=(("a",), ("b",))))),
+        ("joint histograms, replace", plan(ternary, unit=Event("replace"))),
+        ("few marginals", replace(few, runner=rebuilt(_Sparse, few.runner))),
+    ):
+        yield pooled_subject(honest, f"pooled, {name}")
+    little, joint = plan(replace(recipe, select_share=_TENTH)), plan(replace(ternary, select_share=_TENTH))
+    many = plan(replace(ternary, headline=(("a",), ("b",), ("c",)), headline_share=Fraction(1, 2)))
+    ((_, joined),) = many.runner.headline_noises
+    beside = replace(heads.runner, budget=heads.budget, headline_budget=heads.budget)
+    for name, broken, wrap in (
+        ("joint histograms drawn apart", joint, LoneHistograms),
+        ("joint headlines drawn apart", many, lambda inner: LoneHistograms(inner, joined)),
+        ("2/3 of the joint histograms' noise", joint, QuietNoise),
+        ("2/3 of the noise", pure, QuietNoise),
+        ("joint noise drawn apart", little, LoneSums),
+        ("counts that outlive their epoch", rebuilt(_Remembering, pure), None),
+        ("borders that follow the number of records", rebuilt(_Following, pure), None),
+        ("an exact count among its noisy ones", rebuilt(Leaking, pure), None),
+        ("headlines beside the budget", replace(heads, runner=beside), None),
+    ):
+        more: dict[str, Any] = {} if wrap is None else {"wrap": wrap}
+        yield pooled_subject(broken, f"pooled with {name}", control=True, **more)
+
+
+#: Transcripts for each step of the record; the short audit takes about 18 s of a core.
+audit_pooled = transcripts_of(pooled_subjects, 3, 40)
+
+
+def pooled_subject(plan: PooledPlan, name: str, **more: Any) -> Subject:
+    """The record at each of the steps."""
+
+    def pairs() -> Iterator[Pair]:
+        for number, at in enumerate(_AT):
+            yield stream_pair(plan, f"a record of step {at}", *_neighbours(plan, at, number % 2 == 1))
+
+    return Subject(name, plan.budget, pairs, **more)
+
+
+def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedBatch], list[EncodedBatch]]:
+    """Two streams that differ in one record of step ``at``; ``swapped``: in the other order, and in a delete if the
+    plan has deletes."""
+    generator = np.random.default_rng(at)
+    deletions = plan.recipe.deletions
+
+    def draw(rows: int) -> NDArray[np.int32]:
+        first = generator.integers(0, 2, rows)
+        return np.column_stack([first, generator.integers(0, 3, rows), first]).astype(np.int32)
+
+    streams = [(draw(_ROWS), draw(_ROWS // 2)) for _ in range(_STEPS)]
+    changed = list(streams)
+    side = 1 if deletions and swapped else 0
+    pair = list(changed[at - 1])
+    if plan.unit.relation == "replace":
+        pair[side] = pair[side].copy()
+        pair[side][0] = (pair[side][0] + 1) % np.array(plan.domain.sizes)
+    else:
+        pair[side] = pair[side][1:]
+    changed[at - 1] = (pair[0], pair[1])
+    base, other = (
+        [EncodedBatch(plan.domain, inserts, deletes if deletions else None) for inserts, deletes in stream]
+        for stream in (streams, changed)
+    )
+    return (other, base) if swapped else (base, other)
+
+
+class _Sparse(Runner):
+    """A runner that measures few marginals from the first run on, as in a long stream that does not drift."""
+
+    def design(self, expected: float, *, drifts: bool) -> Design:
+        return super().design(expected, drifts=False)
+
+
+class _Remembering(PooledPlan):
+    """BROKEN: keeps an epoch's counts for the next epoch."""
+
+    def _run(
+        self, side: PooledSide, known: Any, step: int, length: int, randomness: Randomness, **more: Any
+    ) -> Any:
+        before = side.counts
+        result = super()._run(side, known, step, length, randomness, **more)
+        side.counts = before
+        return result
+
+
+class _Following(PooledPlan):
+    """BROKEN: an epoch ends when it has enough records, so one record decides the epoch of others."""
+
+    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        part = self.cells.part(0)
+        here = int(state.sides[0].counts[part].sum()) + int(batch.count(self.cells.cliques[:1])[0].sum())
+        state.border = state.step + (1 if here >= 2 * _ROWS else 2)
+        return super().step(state, batch, randomness)
+
+
+class Leaking(PooledPlan):
+    """BROKEN: publishes one exact count beside the noisy ones."""
+
+    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        exact = batch.count(self.cells.cliques[:1])[0]
+        made = super().step(state, batch, randomness)
+        noise, query = self.runner.histogram_noise(self.runner.budget), {"kind": "marginal", "columns": ["a"]}
+        leak = NoisyCounts(f"step {state.step}", "inserts", state.step, state.step, query, exact, noise)
+        return replace(made, noisy_counts=(*made.noisy_counts, leak))

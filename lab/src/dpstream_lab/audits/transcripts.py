@@ -1,0 +1,115 @@
+"""The audit of transcripts, which serves every family: subjects with pairs of runs, honest or broken on purpose.
+
+A family gives neighbouring inputs and its claims. Each pair is run through a door that records, in both orders of a
+loss's sign: the largest loss over all values that the noise could have had (see ``door``). The loss of each transcript
+is exact, so one above the claim is certain, and one below it is no proof.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dpstream.core.privacy import Budget, PureDP, Randomness
+from dpstream.tools.audit.door import (
+    Run,
+    Transcript,
+    Wrap,
+    as_it_is,
+    record,
+    replay,
+    stream_run,
+    transcript_loss,
+)
+from dpstream.tools.audit.finding import Audit, AuditFinding, AuditLength, AuditProgress, Largest
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs.
+
+    Attributes:
+        where: what is different, in words.
+        far: they are not neighbours: whatever they hold, nothing but measurements and choices may tell them apart.
+        more: a loss of the pair beside that of its transcript, such as that of tests.
+    """
+
+    where: str
+    base: Run
+    other: Run
+    far: bool = field(default=False, kw_only=True)
+    more: float = field(default=0.0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One mechanism to be audited.
+
+    Attributes:
+        budget: what it claims.
+        pairs: makes the pairs of runs.
+        wrap: replaces the door that the mechanism gets (for controls).
+        control: whether it is broken on purpose.
+        leans: signs of all noise, besides random noise: far outcomes, in which choices differ.
+    """
+
+    name: str
+    budget: Budget
+    pairs: Callable[[], Iterable[Pair]]
+    wrap: Wrap = as_it_is
+    control: bool = False
+    leans: Sequence[int] = ()
+
+
+def stream_pair(plan: Any, where: str, base: Iterable[Any], other: Iterable[Any], **more: Any) -> Pair:
+    """A pair of streams of one plan."""
+    return Pair(where, stream_run(plan, base), stream_run(plan, other), **more)
+
+
+def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) -> AuditFinding:
+    """The largest loss over all pairs, and over so many random transcripts of each."""
+    began, worst, tried = time.perf_counter(), Largest(), 0
+    pure, base, first = isinstance(subject.budget, PureDP), None, dict[int, Transcript]()
+    for pair in subject.pairs():
+        if pair.base is not base:
+            base, first = pair.base, {}
+        leans = (0,) if pair.far else (*subject.leans, *[0] * transcripts)
+        for number, lean in enumerate(leans):
+            tried += 1
+            if number not in first:
+                first[number] = record(pair.base, randomness, subject.wrap, lean)
+            second, words = replay(pair.other, first[number], subject.wrap)
+            if words or first[number].door.loose:
+                loss = math.inf
+            else:
+                loss = (
+                    0.0 if pair.far else transcript_loss(first[number], second, pure=pure).total + pair.more
+                )
+            worst.see(loss, f"{pair.where}{', noise of one sign' if lean else ''}{words and f': {words}'}")
+    return AuditFinding.exact(
+        began,
+        subject=f"{subject.name}, transcripts",
+        claimed=subject.budget,
+        found=worst.loss,
+        control=subject.control,
+        detail=f"{tried} transcripts; most with {worst.where}",
+    )
+
+
+def transcripts_of(subjects: Callable[[], Iterable[Subject]], short: int, long: int) -> Audit:
+    """The audit of subjects, with so many transcripts of each pair."""
+
+    def audit(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
+        for subject in subjects():
+            progress(f"control: {subject.name}" if subject.control else subject.name)
+            yield audit_subject(subject, short if length == "short" else long, randomness)
+
+    return audit
+
+
+def rebuilt(kind: type[Any], made: Any, **more: Any) -> Any:
+    """The same frozen object as one of another kind, with other fields where they are given."""
+    return kind(**{one.name: getattr(made, one.name) for one in fields(made) if one.init} | more)
