@@ -15,12 +15,12 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
-from dpstream.tools.audit.door import drawn_and_published, only_drawn
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
     keyed_ends,
     transcript_plan,
 )
+from dpstream_lab.audits.transcripts import drawn_and_published, only_drawn
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 HEADLINE = (("a",), ("b", "c"))

@@ -13,7 +13,6 @@ from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.families.census.census_plan import CensusPlan
-from dpstream.tools.audit.door import drawn_and_published, only_drawn
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
     at_times,
@@ -21,6 +20,7 @@ from dpstream_lab.audits.census_audit import (
     rare_times,
     transcript_plan,
 )
+from dpstream_lab.audits.transcripts import drawn_and_published, only_drawn
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 9

@@ -18,11 +18,12 @@ from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch, open_stream
-from dpstream.tools.audit.door import Door, only_drawn, stream_loss
+from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.growing_audit import (
     arrivals,
     growing_plans,
 )
+from dpstream_lab.audits.transcripts import only_drawn, stream_loss
 
 HONEST = growing_plans()
 

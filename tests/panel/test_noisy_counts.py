@@ -24,7 +24,8 @@ from dpstream.families.panel import (
 )
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.stream import Batch, Publishing, open_stream
-from dpstream.tools.audit.door import Door, Measured, drawn_and_published, only_drawn
+from dpstream.tools.audit.door import Door, Measured
+from dpstream_lab.audits.transcripts import drawn_and_published, only_drawn
 
 WORK = Schema((Categorical("work", ("none", "part", "full")),))
 POOR = Schema((Boolean("poor"),))

@@ -26,8 +26,8 @@ from dpstream.families.census import Census
 from dpstream.families.registry import families
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.stream.identity import plan_facts, plan_hash, require_same_plan
-from dpstream.tools.audit.door import stream_loss
 from dpstream.tools.simulate import simulate
+from dpstream_lab.audits.transcripts import stream_loss
 
 SCHEMA = """
 [schema.columns.zip]

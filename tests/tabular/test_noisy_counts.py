@@ -16,8 +16,9 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.mechanisms import AIM, MWEMPGM
-from dpstream.tools.audit.door import Door, drawn_and_published, only_drawn, stream_loss
+from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.pooled_audit import Leaking
+from dpstream_lab.audits.transcripts import drawn_and_published, only_drawn, stream_loss
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

@@ -17,7 +17,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_run import Runner
 from dpstream.mechanisms import prior_choice
-from dpstream.tools.audit.door import stream_loss
+from dpstream_lab.audits.transcripts import stream_loss
 
 DOMAIN = Domain(("zip", "district", "paid", "rent"), (12, 4, 2, 6))
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2))

@@ -19,7 +19,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.contribution import admit, read_owners
 from dpstream.families.tabular import Baseline, DPStabs
 from dpstream.stream.identity import spent_per_step
-from dpstream.tools.audit.door import stream_loss
+from dpstream_lab.audits.transcripts import stream_loss
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)
