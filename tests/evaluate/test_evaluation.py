@@ -26,7 +26,7 @@ from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools import evaluate
 from dpstream.tools.evaluate import LABEL, true_steps
-from dpstream.tools.evaluate.released_tables import alike_as_missing, alike_together
+from dpstream.tools.evaluate.evaluation import alike_as_missing, alike_together
 from dpstream.tools.evaluate.run_folder import read_codes
 
 #: What it finds besides is the subject of ``test_judgement``.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from selection_laws import exponential_probabilities, permute_and_flip_probabilities
 
 from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError
@@ -22,8 +23,6 @@ from dpstream.core.privacy import (
     Noise,
     PureDP,
     Randomness,
-    exponential_probabilities,
-    permute_and_flip_probabilities,
     selection_epsilon,
 )
 from dpstream.core.schema.domain import Domain

@@ -7,11 +7,15 @@ them fails by chance; ``pytest --fresh-noise tests/privacy`` draws it anew.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 P_LOW = 1e-9
 #: What a wrong law has to reach in a negative control.

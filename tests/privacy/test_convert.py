@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from selection_laws import exponential_probabilities
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import (
     ZCDP,
     PureDP,
     approximate_to_zcdp,
-    exponential_probabilities,
     group,
     pure_to_zcdp,
     replace_from_add_remove,

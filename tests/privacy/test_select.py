@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from selection_laws import exponential_probabilities, permute_and_flip_probabilities
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import (
     Randomness,
     exponential_mechanism,
-    exponential_probabilities,
     permute_and_flip,
-    permute_and_flip_probabilities,
     selection_epsilon,
 )
 from dpstream.core.privacy.select import _exponential, _permute_and_flip, _read

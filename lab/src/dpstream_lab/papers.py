@@ -44,7 +44,7 @@ def reproduce_paper(
     """
     if name == "bun":
         from dpstream_lab.experiments import reproduce_bun
-        from dpstream_lab.experiments.panel_summary import panel_summary
+        from dpstream_lab.experiments.bun import panel_summary
 
         panels = selected.get("panel")
         outcome = reproduce_bun(

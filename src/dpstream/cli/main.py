@@ -1,10 +1,11 @@
-"""The group of verbs, loaded when they are used, and the way from exceptions to exit codes.
+"""The group of verbs, loaded when they are used, the way from exceptions to exit codes, and how shells complete them.
 
 Only click is imported here and at the top of the verbs' modules: ``dpstream --help`` has to be quick.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 import dpstream
 from dpstream.cli import failures
-from dpstream.cli.completion import install_completion
 from dpstream.cli.shared import INTERRUPTED, seen
 from dpstream.core.compiling import telling
 from dpstream.core.errors import ConfigError, DpstreamError
@@ -127,6 +128,47 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, *_: ob
     # Other libraries' warnings may quote data, as their exceptions do.
     ours = Path(filename).is_relative_to(Path(dpstream.__file__).parent)
     click.echo(f"warning: {message if ours else category.__name__}", err=True)
+
+
+#: Where shells look for the file of one program, from the home folder on.
+_PLACES = {
+    "bash": ".local/share/bash-completion/completions/dpstream",
+    "fish": ".config/fish/completions/dpstream.fish",
+    "zsh": ".zfunc/_dpstream",
+}
+_MORE = {
+    "bash": "it needs the package bash-completion",
+    "fish": "fish finds it there",
+    "zsh": "put `fpath+=~/.zfunc; autoload -Uz compinit; compinit` into ~/.zshrc",
+}
+
+
+def install_completion(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    """Write the file of the shell that is in use, say where, and end.
+
+    Errors:
+        ConfigError: another shell, or a place that cannot be written.
+    """
+    if not wanted or ctx.resilient_parsing:
+        return
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in _PLACES:
+        raise ConfigError(
+            f"{shell or 'no name'!r} is no shell that can complete dpstream",
+            where="SHELL",
+            allowed=", ".join(_PLACES),
+        )
+    made: Any = get_completion_class(shell)
+    target = Path.home() / _PLACES[shell]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(made(ctx.command, {}, "dpstream", "_DPSTREAM_COMPLETE").source(), encoding="utf-8")
+    except OSError:
+        raise ConfigError(
+            "the file cannot be written", where=str(target), allowed="a folder of yours"
+        ) from None
+    click.echo(f"wrote {target}; {_MORE[shell]}. New shells complete dpstream.")
+    ctx.exit()
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

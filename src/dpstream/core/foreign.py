@@ -28,10 +28,8 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 @contextlib.contextmanager
-def shielded(
-    what: str, *, where: str | None = None, allowed: str | None = None, kind: type[DataError] = DataError
-) -> Iterator[None]:
-    """Raise ``kind`` with our sentence instead of a foreign exception, which is neither its cause nor shown.
+def shielded(what: str, *, where: str | None = None, allowed: str | None = None) -> Iterator[None]:
+    """Raise a ``DataError`` with our sentence instead of a foreign exception, which is neither its cause nor shown.
 
     >>> with shielded("the cells cannot be read", where="step 1"):
     ...     bytes([255]).decode()
@@ -41,7 +39,7 @@ def shielded(
     try:
         yield
     except failures():
-        raise kind(what, where=where, allowed=allowed) from None
+        raise DataError(what, where=where, allowed=allowed) from None
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def web_url(url: str, token: str | None = None) -> tuple[str, str]:
     return f"{parts.scheme.lower()}://{parts.netloc}", parts.path.strip("/")
 
 
-def fetched(url: str, token: str | None = None, *, timeout: float | None = None, head: bool = False) -> bytes:
+def fetched(url: str, token: str | None = None, *, head: bool = False) -> bytes:
     """What the server gives for an address that ``web_url`` has seen.
 
     Args:
@@ -91,7 +91,7 @@ def fetched(url: str, token: str | None = None, *, timeout: float | None = None,
     try:
         # A proxy would read what goes to this machine unencrypted.
         through = not (token and url.startswith("http:"))
-        with _opener(through).open(request, timeout=TIMEOUT if timeout is None else timeout) as answer:
+        with _opener(through).open(request, timeout=TIMEOUT) as answer:
             return b"" if head else bytes(answer.read())
     except urllib.error.HTTPError as error:
         error.close()

@@ -293,17 +293,15 @@ def gone(where: str) -> UnreadableError:
 
 
 @contextlib.contextmanager
-def shielded_from_spark(
-    where: str, *, names: str = "the table or the query", doing: str = "read or count the records"
-) -> Iterator[None]:
+def shielded_from_spark(where: str, *, doing: str = "read or count the records") -> Iterator[None]:
     """Replace Spark's exceptions, whose messages and tracebacks quote values.
 
     Args:
-        names: what may be wrong if Spark refuses names and types before it reads anything.
-        doing: what fails otherwise.
+        doing: what fails where names and types are accepted.
 
     Errors:
-        ConfigError: Spark refuses ``names``. UnreadableError: the session is gone. DataError: anything else. Only the
+        ConfigError: Spark refuses names or types before it reads anything.
+        UnreadableError: the session is gone. DataError: anything else. Only the
         name of Spark's error condition is shown, which is one of a public list.
     """
     pyspark = _pyspark()
@@ -351,7 +349,7 @@ def shielded_from_spark(
         )
     elif isinstance(caught, pyspark.errors.AnalysisException):
         told = ConfigError(
-            f"Spark refuses {names} ({condition})",
+            f"Spark refuses the table or the query ({condition})",
             where=where,
             allowed="names that the session's catalog has, and a query that runs there",
         )

@@ -402,14 +402,11 @@ def gathered(batches: Iterable[Any], tally: Tally, kind: np.dtype[Any]) -> dict[
 class Summing:
     """Adds up the parts of a partition of parts."""
 
-    def __init__(self, to: int = 0) -> None:
-        self._to = to
-
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """One part; nothing where there is none."""
         total = joined(batches)
         if total is not None:
-            yield from part_rows(self._to, *total)
+            yield from part_rows(0, *total)
 
 
 def joined(batches: Iterable[Any]) -> tuple[Tally, NDArray[np.int64]] | None:

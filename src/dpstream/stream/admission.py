@@ -147,15 +147,13 @@ def _engine_keyed(given: Any, rows: Any) -> EngineBatch | None:
     return None if kind is None or kind.keyed is None else kind.keyed(given)
 
 
-def encode_batch(
-    batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
-) -> tuple[EncodedBatch, Codes, Codes]:
+def encode_batch(batch: Batch, schema: Schema, *, where: str = "step") -> tuple[EncodedBatch, Codes, Codes]:
     """The batch as a plan reads it, and its codes as int32 arrays.
 
     Errors:
         DataError: values that do not fit the schema (columns are named, no values). Nothing was spent.
     """
-    encoded, inserts, deletes = encode_blocks(batch, schema, where=where, kind=kind)
+    encoded, inserts, deletes = encode_blocks(batch, schema, where=where)
     return encoded, inserts.whole(), deletes.whole()
 
 

@@ -163,9 +163,7 @@ class CountedPlan(CensusPlan):
         return 0
 
 
-def counted_plan(
-    kind: type[CountedPlan], budget: Budget, gap: int, ratio: int, levels: Any, unit: Record | None = None
-) -> CountedPlan:
+def counted_plan(kind: type[CountedPlan], budget: Budget, gap: int, ratio: int, levels: Any) -> CountedPlan:
     """A plan that records its parts.
 
     Args:
@@ -178,7 +176,7 @@ def counted_plan(
         levels=levels,
         ratio=ratio,
     )
-    return kind(recipe, budget, unit or Record(), None)
+    return kind(recipe, budget, Record(), None)
 
 
 def parts_read(

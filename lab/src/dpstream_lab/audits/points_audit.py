@@ -240,8 +240,9 @@ def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> f
     return loss
 
 
-def points_run(plan: OnlineCells, codes: Ints, every: int = _POINTS // 4) -> Run:
-    """Everything that the stream releases, after every so many points."""
+def points_run(plan: OnlineCells, codes: Ints) -> Run:
+    """Everything that the stream releases, after every quarter of an audit's points."""
+    every = _POINTS // 4
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
         state = plan.fresh()

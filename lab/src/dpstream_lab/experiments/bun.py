@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream_lab.experiments.bun_tables import answers_csv, markdown_page
+from dpstream_lab.experiments.bun_tables import answers_csv, lines_of, markdown_page, method_of
 from dpstream_lab.experiments.grid import Runnable, RunWatch, run_all
 from dpstream_lab.experiments.kumar import data_folder
+from dpstream_lab.experiments.outcome_summary import ExperimentSummary
 from dpstream_lab.experiments.panel_data import KNOWN_PANELS, load_panel, panel_path
 from dpstream_lab.experiments.panel_runs import CumulativeRun, WindowRun
 from dpstream_lab.experiments.private_output import PrivateFolder
@@ -119,3 +120,28 @@ def _settings(runs: Sequence[Mapping[str, Any]]) -> str:
             f"| {facts['repetitions']} | {facts['options']['plan']} | {run['cpu_seconds']:.1f} |"
         )
     return settings_page("reproduction", CHOICES, "\n".join(lines) + "\n")
+
+
+def panel_summary(outcome: PanelOutcome) -> ExperimentSummary:
+    """The summary of the answers of each run."""
+    table, numbers = [], []
+    for run in outcome.runs:
+        facts, lines = run["settings"], lines_of(run)
+        known = {key: facts[key] for key in ("panel", "rho", "relation", "repetitions")}
+        method = method_of(facts)
+        numbers.append({**known, "method": method, "answers": [line.as_dict() for line in lines]})
+        # In units of its own standard error, chance alone makes a bias of about 2 in so many lines.
+        bias = max(abs(line.bias) / line.bias_error if line.bias_error else 0.0 for line in lines)
+        spread = max(line.deviation for line in lines)
+        coverage = sum(line.coverage for line in lines) / len(lines)
+        shares = [f"{spread:.5f}", f"{bias:.1f}", f"{coverage:.1%}"]
+        table.append([facts["panel"], method, facts["rho"], facts["relation"], *shares])
+    return ExperimentSummary(
+        outcome.folder,
+        outcome.files,
+        {"runs": numbers},
+        "Debiased answers against the truth",
+        ["panel", "method", "rho", "relation", "largest sd", "largest bias / its error", "95 % covers"],
+        table,
+        right=(4, 5, 6),
+    )

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,11 +113,8 @@ def settings_hash(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run_task(task: Task, seen: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+def run_task(task: Task) -> dict[str, Any]:
     """Do a run with real noise from the operating system. The result has JSON values, and is private.
-
-    Args:
-        seen: is called with (step, steps) after every step.
 
     Cost: the mechanism's steps; errors at every tenth step and the last ten cost one count of the new records
     and one answer to the workload each.
@@ -127,7 +123,7 @@ def run_task(task: Task, seen: Callable[[int, int], None] | None = None) -> dict
     stream = task.source.load(task.repeat)
     workload = Workload.parse(stream.domain, task.workload)
     clock, begin = time.perf_counter(), time.process_time()
-    points = (_once if task.once else _stepwise)(task, stream, workload, seen)
+    points = (_once if task.once else _stepwise)(task, stream, workload)
     used, wall = time.process_time() - begin, time.perf_counter() - clock
     steps = facts["steps"]
     last = [values for step, values in points if step > steps - EVALUATE_LAST]
@@ -150,9 +146,7 @@ def _steps(stream: Replay, task: Task) -> int:
     return len(stream) if task.steps is None else min(task.steps, len(stream))
 
 
-def _stepwise(
-    task: Task, stream: Replay, workload: Workload, seen: Callable[[int, int], None] | None
-) -> list[tuple[int, dict[str, float]]]:
+def _stepwise(task: Task, stream: Replay, workload: Workload) -> list[tuple[int, dict[str, float]]]:
     assert isinstance(task.method, Method)
     plan = task.method.plan(stream, task.epsilon, task.workload)
     state, randomness, table = plan.start(), Randomness.system(), TrueTable(stream.domain)
@@ -166,14 +160,10 @@ def _stepwise(
             assert synthesis is not None
             truth, found = table.marginals(workload.cliques), synthesis.marginals(workload.cliques)
             points.append((step, errors_or_blank(truth, found, table.records).as_dict()))
-        if seen is not None:
-            seen(step, steps)
     return points
 
 
-def _once(
-    task: Task, stream: Replay, workload: Workload, seen: Callable[[int, int], None] | None
-) -> list[tuple[int, dict[str, float]]]:
+def _once(task: Task, stream: Replay, workload: Workload) -> list[tuple[int, dict[str, float]]]:
     assert isinstance(task.method, Offline)
     table, steps = TrueTable(stream.domain), _steps(stream, task)
     for step in range(1, steps + 1):
@@ -183,8 +173,6 @@ def _once(
     truth = TrueTable(stream.domain)
     truth.add(EncodedBatch(stream.domain, table.rows()))
     errors = errors_or_blank(truth.marginals(workload.cliques), found, truth.records)
-    if seen is not None:
-        seen(steps, steps)
     return [(steps, errors.as_dict())]
 
 

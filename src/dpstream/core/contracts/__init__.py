@@ -1,20 +1,13 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``stream_plan``: the contract between mechanisms and the streams that run them, and with those that are asked questions.
-``batches``: what a step reads. ``releases``: what a step gives; ``noisy_counts``: what it measured; ``packing``: states
-as JSON and arrays. ``explanation``: what a plan says about itself; ``expectations``: what it predicts for a table of a
-guessed size. ``recipe_options``: recipes whose fields say what a configuration file may hold; ``recipes``: what all
-recipes read alike. ``family``: what a family says about itself. ``plugins``: what is found through entry points.
+``stream_plan``: the contract between mechanisms and the streams that run them: what a step reads, what a plan is, and
+what one offers that is asked questions. ``releases``: what a step gives; ``noisy_counts``: what it measured;
+``packing``: states as JSON and arrays. ``explanation``: what a plan says about itself; ``expectations``: what it
+predicts for a table of a guessed size. ``recipe_options``: recipes whose fields say what a configuration file may
+hold; ``recipes``: what all recipes read alike. ``family``: what a family says about itself. ``plugins``: what is
+found through entry points.
 """
 
-from dpstream.core.contracts.batches import (
-    BatchBase,
-    BatchReads,
-    CancellingBatch,
-    Events,
-    PresentRecords,
-    PrivateBatch,
-)
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.family import Alternative, Checks, Family, Limits
@@ -49,7 +42,13 @@ from dpstream.core.contracts.releases import (
 )
 from dpstream.core.contracts.stream_plan import (
     AskedPlan,
+    BatchBase,
+    BatchReads,
+    CancellingBatch,
+    Events,
     Part,
+    PresentRecords,
+    PrivateBatch,
     QuestionAnswer,
     QuestionsSoFar,
     StartTable,

@@ -235,16 +235,6 @@ class LinearMap:
     decoder: NDArray[np.int64] | NDArray[np.floating[Any]]
     scales: tuple[Noise, ...]
 
-    @property
-    def l1(self) -> int:
-        """L1 sensitivity of ``encoder @ z`` to one increment changed by 1."""
-        return int(np.abs(self.encoder).sum(axis=0).max())
-
-    @property
-    def l2_squared(self) -> int:
-        """Squared L2 sensitivity of ``encoder @ z`` to one increment changed by 1."""
-        return int((self.encoder**2).sum(axis=0).max())
-
     def losses(self, unit: Event) -> tuple[Fraction, ...]:
         """Privacy loss of changing each increment, exactly: epsilon for Laplace, rho for Gaussian noise.
 

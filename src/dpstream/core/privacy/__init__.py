@@ -15,9 +15,7 @@ from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.select import (
     exponential_mechanism,
-    exponential_probabilities,
     permute_and_flip,
-    permute_and_flip_probabilities,
     selection_epsilon,
 )
 from dpstream.core.privacy.unit import (
@@ -57,14 +55,12 @@ __all__ = [
     "decimal_text",
     "exact_amount",
     "exponential_mechanism",
-    "exponential_probabilities",
     "group",
     "handled_as",
     "noise_for",
     "noise_for_bounded",
     "parse_unit",
     "permute_and_flip",
-    "permute_and_flip_probabilities",
     "pure_to_zcdp",
     "replace_from_add_remove",
     "selection_epsilon",

@@ -103,19 +103,13 @@ def selection_epsilon(rho: Fraction) -> Fraction:
     return Fraction(root, 1 << shift)
 
 
-def permute_and_flip_probabilities(
-    numerators: Integers, denominators: Integers | int, *, epsilon: Fraction, sensitivity: Fraction | int
-) -> NDArray[np.float64]:
+def _flip_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
     """Probability of every outcome of ``permute_and_flip``, to floating-point accuracy.
 
-    For audits and tests. ``p_i * integral_0^1 prod_{j != i} (1 - p_j + p_j t) dt``: heads for i, times the
-    mean of ``1 / (1 + other heads)``. The integrand is a polynomial, so Gauss-Legendre nodes integrate it
-    exactly. Cost: candidates squared.
+    ``p_i * integral_0^1 prod_{j != i} (1 - p_j + p_j t) dt``: heads for i, times the mean of
+    ``1 / (1 + other heads)``. The integrand is a polynomial, so Gauss-Legendre nodes integrate it exactly. Cost:
+    candidates squared.
     """
-    return _flip_law(_read(numerators, denominators, epsilon, sensitivity).near)
-
-
-def _flip_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
     heads = np.exp(-near)
     nodes, weights = np.polynomial.legendre.leggauss(len(heads) // 2 + 1)
     factors = 1.0 - 0.5 * heads[:, None] * (1.0 - nodes[None, :])
@@ -126,14 +120,8 @@ def _flip_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def exponential_probabilities(
-    numerators: Integers, denominators: Integers | int, *, epsilon: Fraction, sensitivity: Fraction | int
-) -> NDArray[np.float64]:
-    """Probability of every outcome of ``exponential_mechanism``, to floating-point accuracy."""
-    return _exponential_law(_read(numerators, denominators, epsilon, sensitivity).near)
-
-
 def _exponential_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probability of every outcome of ``exponential_mechanism``, to floating-point accuracy."""
     weights = np.exp(-near)
     result: NDArray[np.float64] = weights / weights.sum()
     return result

@@ -19,51 +19,25 @@ _MARGIN = 2.0**-36
 _VANISHED = 700.0
 
 
-def waiting_time(
-    noise: DiscreteLaplace, gap: int, limit: int, randomness: Randomness, *, word_bits: int = _WORD
-) -> int | None:
-    """The number of the first of ``limit`` tests whose fresh noise is at least ``gap``; None if there is none.
-
-    Guarantee: the law is exactly that of drawing ``noise`` again and again, 1, 2, ... times, until ``noise >= gap``:
-    geometric with the exact probability of a yes. While neither count nor threshold of an above-threshold
-    segment change, this one draw stands for all its tests; when one changes, draw again for the tests that are still
-    to come (what was drawn for them before must not be used).
-
-    How: with ``r = Pr[noise < gap]`` there are ``k`` noes in a row with probability ``r^k``. A uniform ``U`` in
-    [0, 1) is compared with ``r^k`` by bisection over ``k``; its bits are drawn as far as integer enclosures of
-    ``r^k`` need them to decide, so nothing is rounded.
-
-    Args:
-        noise: of each test.
-        gap: how far the threshold is above the count; any integer.
-        limit: the last test that matters, 1 or more.
-        randomness: the entropy.
-        word_bits: bits drawn at a time; tests shorten them.
-
-    Cost: half a millisecond for a million tests, less for fewer.
-
-    Errors: ConfigError for a limit below 1.
-
-    >>> waiting_time(DiscreteLaplace(2), -10**6, 50, Randomness.system())
-    1
-    """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ConfigError(f"limit = {limit!r}", where="waiting time", allowed="1 or more")
-    return _first(_Uniform(noise, int(gap), randomness, word_bits), limit)
-
-
 def waiting_times(
     noise: DiscreteLaplace, gaps: NDArray[np.int64], limit: int, randomness: Randomness
 ) -> NDArray[np.int64]:
-    """``waiting_time`` for many gaps at once; 0 where none of ``limit`` tests says yes.
+    """For each gap the number of the first of ``limit`` tests whose fresh noise is at least the gap; 0 where none is.
 
-    Guarantee: that of ``waiting_time``, for independent draws. One word ``W`` gives the first 64 bits of each uniform
-    ``U``; the number of noes is the integer part of ``log U / log r``. Floating point decides only where that
-    quotient is clear of an integer by a relative ``2^-36``. Its error is below ``2^-40``: the unknown bits of ``U``
-    move ``log U`` by less than ``2^-41`` of itself while ``W`` is ``2^42`` away from both ends; ``gap/scale`` is at
-    most 700 and accurate to ``2^-52`` of itself, which moves the probability by less than ``2^-42`` of itself; all else
-    is a few units in the last place. Other draws (about one in a million) go on with more bits of the same ``U`` and
-    integer enclosures.
+    Guarantee: the law of each is exactly that of drawing ``noise`` again and again, 1, 2, ... times, until
+    ``noise >= gap``: geometric with the exact probability of a yes; the draws are independent. While neither count nor
+    threshold of an above-threshold segment change, one draw stands for all its tests; when one changes, draw again
+    for the tests that are still to come (what was drawn for them before must not be used).
+
+    How: with ``r = Pr[noise < gap]`` there are ``k`` noes in a row with probability ``r^k``. A uniform ``U`` in
+    [0, 1) is compared with ``r^k`` by bisection over ``k``; its bits are drawn as far as integer enclosures of
+    ``r^k`` need them to decide, so nothing is rounded. Most draws need no bisection.
+    One word ``W`` gives the first 64 bits of each uniform ``U``; the number of noes is the integer part of ``log U
+    / log r``. Floating point decides only where that quotient is clear of an integer by a relative ``2^-36``. Its
+    error is below ``2^-40``: the unknown bits of ``U`` move ``log U`` by less than ``2^-41`` of itself while ``W``
+    is ``2^42`` away from both ends; ``gap/scale`` is at most 700 and accurate to ``2^-52`` of itself, which moves
+    the probability by less than ``2^-42`` of itself; all else is a few units in the last place. Other draws (about
+    one in a million) go on with more bits of the same ``U`` and integer enclosures.
 
     Cost: some 100 ns a draw.
 
@@ -93,8 +67,8 @@ def waiting_times(
 def reaches(noise: DiscreteLaplace, known: int, gap: int, randomness: Randomness) -> bool:
     """Whether a noise that is known to be at least ``known`` is at least ``gap``; exact.
 
-    With ``waiting_time(noise, known, ...)`` this is a test against ``gap`` by thinning: ticks at which the noise is at
-    least ``known`` stay what they are while the gap falls, down to ``known``.
+    With ``waiting_times(noise, [known], ...)`` this is a test against ``gap`` by thinning: ticks at which the
+    noise is at least ``known`` stay what they are while the gap falls, down to ``known``.
 
     Args:
         known: 0 or more; there ``Pr[noise >= k]`` is proportional to ``exp(-k/scale)``.

@@ -181,11 +181,9 @@ class Schema:
         """Encodes blocks of records; ``kept`` names columns that stay as they are."""
         return BlockEncoder(self.columns, self.null_values, kept, self.rules, self.unread_names)
 
-    def problems(
-        self, data: Any, *, where: str = "batch", reveal: bool = False, extra: Extra = "error"
-    ) -> list[Problem]:
+    def problems(self, data: Any, *, where: str = "batch", reveal: bool = False) -> list[Problem]:
         """What keeps a table from being encoded, column by column; empty if nothing does."""
-        return self._encode(data, where=where, reveal=reveal, extra=extra)[1]
+        return self._encode(data, where=where, reveal=reveal, extra="error")[1]
 
     def violated(self, data: Any, *, where: str = "batch", extra: Extra = "error") -> dict[str, int]:
         """How many records violate which constraint, as they were declared. Private, for the owner's terminal only.

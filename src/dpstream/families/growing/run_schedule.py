@@ -186,11 +186,6 @@ class ScheduledRun:
     beta: Fraction
     alpha: float | None
 
-    @property
-    def promises(self) -> bool:
-        """Whether something is promised: no share is further from another one than 1."""
-        return self.alpha is not None and self.alpha < 1.0
-
 
 @dataclass(frozen=True)
 class Schedule(ABC):

@@ -191,9 +191,9 @@ class Visit:
             raise NotAllowedError("nobody is signed in", where="pages", allowed="somebody who is")
         require(self.person.name, self.person.roles, action)
 
-    def asked(self, name: str, default: str = "") -> str:
+    def asked(self, name: str) -> str:
         """A value of the address or of the form."""
-        return self.form.get(name, self.request.query_params.get(name, default)).strip()
+        return self.form.get(name, self.request.query_params.get(name, "")).strip()
 
     def number(self, name: str) -> int:
         """A step or another small whole number.

@@ -45,6 +45,8 @@ ROWS = 2**14
 MAX_ROWS = 5_000_000
 #: Files that are kept open for the next reader who wants the same form.
 MAX_FILES = 64
+#: Bytes of all of them together.
+MAX_MADE_BYTES = 2**30
 #: Bytes of an answer of the feed after which it ends with the step.
 MAX_FEED = 2**28
 
@@ -56,14 +58,9 @@ MAX_RANGES = 200
 
 
 class Made:
-    """Files that were made for readers, the newest ones up to some number and some bytes together.
+    """Files that were made for readers, the newest ones up to some number and some bytes together."""
 
-    Args:
-        most: bytes.
-    """
-
-    def __init__(self, most: int = 2**30) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
         self._files: OrderedDict[Hashable, OpenFile] = OrderedDict()
@@ -87,7 +84,8 @@ class Made:
             with self._lock:
                 self._files[key] = made
                 while len(self._files) > 1 and (
-                    len(self._files) > MAX_FILES or sum(one.size for one in self._files.values()) > self._most
+                    len(self._files) > MAX_FILES
+                    or sum(one.size for one in self._files.values()) > MAX_MADE_BYTES
                 ):
                     self._files.popitem(last=False)[1].close()
                 return made.again()

@@ -353,11 +353,10 @@ def stream_loss(
     base: Iterable[Any],
     neighbour: Iterable[Any],
     randomness: Randomness,
-    wrap: Wrap = as_it_is,
 ) -> float:
     """As ``run_loss``, of a stream, in the unit of the plan's budget."""
     runs = stream_run(plan, base), stream_run(plan, neighbour)
-    return run_loss(*runs, randomness, pure=isinstance(plan.budget, PureDP), wrap=wrap).total
+    return run_loss(*runs, randomness, pure=isinstance(plan.budget, PureDP)).total
 
 
 def drawn_and_published(

@@ -18,7 +18,6 @@ from dpstream.tools.evaluate.metrics import (
     workload_errors,
 )
 from dpstream.tools.evaluate.private_folder import LABEL, open_private_folder
-from dpstream.tools.evaluate.tables_evaluation import write_evaluation
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 
 __all__ = [
@@ -42,5 +41,4 @@ __all__ = [
     "total_variation",
     "true_steps",
     "workload_errors",
-    "write_evaluation",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core.errors import ConfigError
@@ -17,7 +16,6 @@ from dpstream.tools.evaluate.contract import (
     blank,
     measures_table,
     number,
-    write_result_files,
 )
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
 from dpstream.tools.evaluate.judgement import Judgement
@@ -37,11 +35,6 @@ def result_of(evaluation: Evaluation) -> EvaluationResult:
         () if evaluation.judgement is None else evaluation.judgement.measures,
         evaluation,
     )
-
-
-def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
-    """Write the files into a folder that ``open_private_folder`` gave; what is there is replaced."""
-    return write_result_files(result_of(evaluation), folder)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, percent, significant
 
-#: Lines that can be told apart, by colour, dashes and their names.
-MAX_LINES = 5
 #: Of a drawing: its own units, which stretch.
 _WIDE, _HIGH = 1000, 400
 #: Heights of a large and of a small chart, and of a line of words, in pixels.

@@ -157,8 +157,8 @@ def percent(share: float) -> str:
     return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """A number for people: a few digits, never in powers of ten unless it is tiny.
+def significant(value: float) -> str:
+    """A number for people: three digits, never in powers of ten unless it is tiny.
 
     >>> significant(1234.5), significant(15.0812), significant(0.003456)
     ('1,234', '15.1', '0.00346')
@@ -167,4 +167,4 @@ def significant(value: float, digits: int = 3) -> str:
         return "–"
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
+    return f"{value:.3g}"
