@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
@@ -20,7 +21,6 @@ from dpstream_lab.audits.census_audit import (
     keyed_ends,
     transcript_plan,
 )
-from dpstream_lab.audits.transcripts import drawn_and_published, only_drawn
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 HEADLINE = (("a",), ("b", "c"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
@@ -20,7 +21,6 @@ from dpstream_lab.audits.census_audit import (
     rare_times,
     transcript_plan,
 )
-from dpstream_lab.audits.transcripts import drawn_and_published, only_drawn
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 9

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import stream_loss
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.privacy import DiscreteLaplace, Randomness
@@ -18,7 +19,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
 from dpstream.families.growing.growing_plan import GrowingSynthesis
 from dpstream_lab.audits.growing_audit import arrivals, growing_subjects
-from dpstream_lab.audits.transcripts import audit_subject, stream_loss
+from dpstream_lab.audits.transcripts import audit_subject
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
 subjects = cache(lambda: list(growing_subjects()))

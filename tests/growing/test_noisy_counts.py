@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from door_runs import only_drawn, stream_loss
 
 import dpstream
 from dpstream.core.contracts import NoisyCounts
@@ -23,7 +24,6 @@ from dpstream_lab.audits.growing_audit import (
     arrivals,
     growing_plans,
 )
-from dpstream_lab.audits.transcripts import only_drawn, stream_loss
 
 HONEST = growing_plans()
 

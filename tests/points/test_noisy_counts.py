@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import only_drawn
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch
@@ -21,7 +22,7 @@ from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.stream import Batch, Publishing, open_stream
 from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.points_audit import BrokenTwiceStored, cube_plan, far_plan
-from dpstream_lab.audits.transcripts import only_drawn, rebuilt
+from dpstream_lab.audits.transcripts import rebuilt
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))
 LINE = Schema((Real("x", [0, 0.5, 1]),))

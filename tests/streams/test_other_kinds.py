@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from door_runs import drawn_and_published
 from numpy.typing import NDArray
 
 import dpstream as dp
@@ -34,7 +35,6 @@ from dpstream_lab.audits.census_audit import (
     transcript_plan,
 )
 from dpstream_lab.audits.points_audit import cube_plan
-from dpstream_lab.audits.transcripts import drawn_and_published
 
 POOR = Schema((Boolean("poor"),))
 LABELS = {"poor": ("false", "true")}

@@ -19,8 +19,8 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline
 from dpstream.mechanisms import AIM, AIMPlan
 from dpstream.mechanisms.aim import Candidates
+from dpstream.tools.audit.door import run_loss
 from dpstream_lab.audits.aim_audit import aim_run, audit_aim
-from dpstream_lab.audits.transcripts import run_loss
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
 WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))

@@ -19,8 +19,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
 from dpstream.mechanisms import ModelSynthesis
-from dpstream.tools.audit.door import stream_run
-from dpstream_lab.audits.transcripts import run_loss
+from dpstream.tools.audit.door import run_loss, stream_run
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 3

@@ -13,17 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpstream.core.contracts import NoisyCounts
-from dpstream.core.privacy import AnyNoise, Budget, PureDP, Randomness
+from dpstream.core.privacy import Budget, PureDP, Randomness
 from dpstream.tools.audit.door import (
-    Door,
-    Ints,
-    Loss,
     Run,
-    Streamed,
     Transcript,
     Wrap,
     as_it_is,
@@ -121,51 +113,3 @@ def transcripts_of(subjects: Callable[[], Iterable[Subject]], short: int, long: 
 def rebuilt(kind: type[Any], made: Any, **more: Any) -> Any:
     """The same frozen object as one of another kind, with other fields where they are given."""
     return kind(**{one.name: getattr(made, one.name) for one in fields(made) if one.init} | more)
-
-
-def run_loss(
-    base: Run, other: Run, randomness: Randomness, *, pure: bool, wrap: Wrap = as_it_is, lean: int = 0
-) -> Loss:
-    """The largest loss of one random transcript of ``base`` against ``other``; infinite where something is revealed
-    beside the door."""
-    first = record(base, randomness, wrap, lean)
-    second, differs = replay(other, first, wrap)
-    return Loss(math.inf, 0.0) if differs or first.door.loose else transcript_loss(first, second, pure=pure)
-
-
-def stream_loss(
-    plan: Streamed,
-    base: Iterable[Any],
-    neighbour: Iterable[Any],
-    randomness: Randomness,
-) -> float:
-    """As ``run_loss``, of a stream, in the unit of the plan's budget."""
-    runs = stream_run(plan, base), stream_run(plan, neighbour)
-    return run_loss(*runs, randomness, pure=isinstance(plan.budget, PureDP)).total
-
-
-def drawn_and_published(
-    plan: Streamed, batches: Iterable[Any], randomness: Randomness
-) -> tuple[list[tuple[AnyNoise, Ints]], list[NoisyCounts]]:
-    """What a stream measures, as its door has it; and what it publishes of it."""
-    door, state, published = Door(randomness.words(4).tobytes()), plan.start(), list[NoisyCounts]()
-    for batch in batches:
-        published += plan.step(state, batch, door).noisy_counts
-    return [(one.noise, one.noisy) for one in door.measured], published
-
-
-def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequence[NoisyCounts]) -> bool:
-    """Whether noisy counts are what an audit recorded, value by value and in this order, under names of their own.
-
-    Args:
-        drawn: the noise and the released values of every draw.
-    """
-    recorded = list(drawn)
-    return (
-        len(recorded) == len(counts)
-        and len({one.draw for one in counts}) == len(counts)
-        and all(
-            one.noise == noise and np.array_equal(one.values, values)
-            for (noise, values), one in zip(recorded, counts, strict=True)
-        )
-    )

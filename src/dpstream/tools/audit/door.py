@@ -320,5 +320,15 @@ def measured_loss(noise: AnyNoise, moved: Ints) -> float:
     return float((change**2).sum() / (2 * noise.sigma_squared))
 
 
+def run_loss(
+    base: Run, other: Run, randomness: Randomness, *, pure: bool, wrap: Wrap = as_it_is, lean: int = 0
+) -> Loss:
+    """The largest loss of one random transcript of ``base`` against ``other``; infinite where something is revealed
+    beside the door."""
+    first = record(base, randomness, wrap, lean)
+    second, differs = replay(other, first, wrap)
+    return Loss(math.inf, 0.0) if differs or first.door.loose else transcript_loss(first, second, pure=pure)
+
+
 def _no_source(_n: int) -> NoReturn:
     raise RuntimeError("a door has its own words")
