@@ -16,6 +16,7 @@ import gc
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -26,6 +27,9 @@ from hypothesis import HealthCheck, settings
 
 from dpstream.core import compiling
 from dpstream.core.privacy import Randomness
+
+# Helpers of several folders are imported by their names.
+sys.path.insert(0, str(Path(__file__).parent))
 
 # Whether compiled code was kept must not show in what a test compares.
 compiling._said.update({"core.tables", "core.graphical", "io.sources", "families.panel"})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
@@ -15,7 +16,6 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
-from dpstream.tools.audit.door import drawn_and_published, only_drawn
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
     keyed_ends,

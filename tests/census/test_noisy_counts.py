@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.privacy import ZCDP, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.families.census.census_plan import CensusPlan
-from dpstream.tools.audit.door import drawn_and_published, only_drawn
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
     at_times,

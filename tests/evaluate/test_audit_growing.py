@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import stream_loss
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.privacy import DiscreteLaplace, Randomness
@@ -17,7 +18,6 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
 from dpstream.families.growing.growing_plan import GrowingSynthesis
-from dpstream.tools.audit.door import stream_loss
 from dpstream_lab.audits.growing_audit import arrivals, growing_subjects
 from dpstream_lab.audits.transcripts import audit_subject
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from door_runs import only_drawn, stream_loss
 
 import dpstream
 from dpstream.core.contracts import NoisyCounts
@@ -18,7 +19,7 @@ from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch, open_stream
-from dpstream.tools.audit.door import Door, only_drawn, stream_loss
+from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.growing_audit import (
     arrivals,
     growing_plans,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
@@ -24,7 +25,7 @@ from dpstream.families.panel import (
 )
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.stream import Batch, Publishing, open_stream
-from dpstream.tools.audit.door import Door, Measured, drawn_and_published, only_drawn
+from dpstream.tools.audit.door import Door, Measured
 
 WORK = Schema((Categorical("work", ("none", "part", "full")),))
 POOR = Schema((Boolean("poor"),))

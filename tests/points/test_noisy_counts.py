@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import only_drawn
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch
@@ -19,7 +20,7 @@ from dpstream.families.points import Points, PointsPlan, cells, online
 from dpstream.families.points.cells import CellCounts, PointsState
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.stream import Batch, Publishing, open_stream
-from dpstream.tools.audit.door import Door, only_drawn
+from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.points_audit import BrokenTwiceStored, cube_plan, far_plan
 from dpstream_lab.audits.transcripts import rebuilt
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from door_runs import stream_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from dpstream.families.census import Census
 from dpstream.families.registry import families
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.stream.identity import plan_facts, plan_hash, require_same_plan
-from dpstream.tools.audit.door import stream_loss
 from dpstream.tools.simulate import simulate
 
 SCHEMA = """

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from door_runs import drawn_and_published
 from numpy.typing import NDArray
 
 import dpstream as dp
@@ -28,7 +29,6 @@ from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.public_release import OtherKinds, kinds_there
 from dpstream.stream.release.estimates import Estimate
-from dpstream.tools.audit.door import drawn_and_published
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
     keyed_ends,

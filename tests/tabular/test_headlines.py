@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.privacy import ZCDP, PureDP, Randomness, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.tools.audit.door import drawn_and_published, only_drawn
 
 DOMAIN = Domain(("zip", "cause", "paid", "late"), (8, 5, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

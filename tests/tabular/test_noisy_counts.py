@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from door_runs import drawn_and_published, only_drawn, stream_loss
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.counters import counter_by_name
@@ -16,7 +17,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.mechanisms import AIM, MWEMPGM
-from dpstream.tools.audit.door import Door, drawn_and_published, only_drawn, stream_loss
+from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.pooled_audit import Leaking
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from door_runs import stream_loss
 
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.errors import ConfigError
@@ -17,7 +18,6 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_run import Runner
 from dpstream.mechanisms import prior_choice
-from dpstream.tools.audit.door import stream_loss
 
 DOMAIN = Domain(("zip", "district", "paid", "rent"), (12, 4, 2, 6))
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2))

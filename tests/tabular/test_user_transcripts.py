@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
+from door_runs import stream_loss
 
 from dpstream.core.errors import UnitError
 from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Randomness, User
@@ -19,7 +20,6 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.contribution import admit, read_owners
 from dpstream.families.tabular import Baseline, DPStabs
 from dpstream.stream.identity import spent_per_step
-from dpstream.tools.audit.door import stream_loss
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)

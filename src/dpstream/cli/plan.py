@@ -199,7 +199,7 @@ def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> No
     if "compared" in facts:
         key, heading, _ = told.compared or ("deviation", "noise of one measurement", None)
         rows = PrintedTable({"epsilon": "epsilon", "text": "budget", key: heading}, facts["compared"])
-        print_table(list(rows.headings.values()), rows.texts(), right=[0, 2])
+        _print_rows(rows, right=[0, 2])
     out.print("What the plan rests on:")
     for value in facts["values"]:
         why = "" if value["default_because"] is None else f" (default: {value['default_because']})"
@@ -237,12 +237,28 @@ def _amount(exact: str) -> str:
     return exact if "/" in decimal or len(exact) <= len("100/101") else decimal
 
 
+def _print_rows(table: PrintedTable, right: Sequence[int] | None = None) -> None:
+    """A table of a plan; by default the columns that hold numbers only are aligned to the right."""
+    if right is None:
+        texts = {key for row in table.rows for key, value in row.items() if isinstance(value, str)}
+        right = [place for place, key in enumerate(table.headings) if key not in texts]
+    rows = [[_text(row[key]) for key in table.headings] for row in table.rows]
+    print_table(list(table.headings.values()), rows, right=right)
+
+
+def _text(value: str | float | None) -> str:
+    """A value of a table: whole numbers with commas, others to four digits, None as unknown."""
+    if value is None or isinstance(value, str):
+        return "unknown" if value is None else value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
 def _print_all(told: Sequence[str | PrintedTable]) -> None:
     for one in told:
         if isinstance(one, str):
             console().print(one)
         else:
-            print_table(list(one.headings.values()), one.texts(), right=one.right)
+            _print_rows(one)
 
 
 def _print_size(size: dict[str, Any]) -> None:
@@ -271,7 +287,7 @@ def _print_expected(expected: dict[str, Any]) -> None:
 
     out, table = console(), expected_table(expected)
     out.print("Predicted standard errors, in records, and as shares:")
-    print_table(list(table.headings.values()), table.texts(), right=list(range(len(table.headings))))
+    _print_rows(table, right=range(len(table.headings)))
     out.print(f"These are {expected['words']}")
     out.print()
     at = expected["verdict_step"]

@@ -18,28 +18,11 @@ class PrintedTable:
 
     Attributes:
         headings: of the columns, by the rows' keys.
-        rows: values by key; keys without a heading are for programs only.
+        rows: texts, numbers and None (unknown) by key; keys without a heading are for programs only.
     """
 
     headings: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
-
-    @property
-    def right(self) -> list[int]:
-        """Positions of the columns that hold numbers only, which are aligned to the right."""
-        return [
-            i for i, key in enumerate(self.headings) if not any(isinstance(r[key], str) for r in self.rows)
-        ]
-
-    def texts(self) -> list[list[str]]:
-        """The rows: whole numbers with commas, others to four digits, None as unknown."""
-        return [[_text(row[key]) for key in self.headings] for row in self.rows]
-
-
-def _text(value: str | float | None) -> str:
-    if value is None or isinstance(value, str):
-        return "unknown" if value is None else value
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import NoisyCounts, StartTable, Synthesis
+from dpstream.core.contracts import StartTable, Synthesis
 from dpstream.core.privacy import (
     AnyNoise,
     Budget,
@@ -30,26 +30,8 @@ from dpstream.core.privacy import (
     DiscreteLaplace,
     HistogramsNoise,
     Noise,
-    PureDP,
     Randomness,
 )
-
-
-def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequence[NoisyCounts]) -> bool:
-    """Whether noisy counts are what an audit recorded, value by value and in this order, under names of their own.
-
-    Args:
-        drawn: the noise and the released values of every draw.
-    """
-    recorded = list(drawn)
-    return (
-        len(recorded) == len(counts)
-        and len({one.draw for one in counts}) == len(counts)
-        and all(
-            one.noise == noise and np.array_equal(one.values, values)
-            for (noise, values), one in zip(recorded, counts, strict=True)
-        )
-    )
 
 
 def released_arrays(synthesis: Synthesis) -> list[NDArray[Any]]:
@@ -346,27 +328,6 @@ def run_loss(
     first = record(base, randomness, wrap, lean)
     second, differs = replay(other, first, wrap)
     return Loss(math.inf, 0.0) if differs or first.door.loose else transcript_loss(first, second, pure=pure)
-
-
-def stream_loss(
-    plan: Streamed,
-    base: Iterable[Any],
-    neighbour: Iterable[Any],
-    randomness: Randomness,
-) -> float:
-    """As ``run_loss``, of a stream, in the unit of the plan's budget."""
-    runs = stream_run(plan, base), stream_run(plan, neighbour)
-    return run_loss(*runs, randomness, pure=isinstance(plan.budget, PureDP)).total
-
-
-def drawn_and_published(
-    plan: Streamed, batches: Iterable[Any], randomness: Randomness
-) -> tuple[list[tuple[AnyNoise, Ints]], list[NoisyCounts]]:
-    """What a stream measures, as its door has it; and what it publishes of it."""
-    door, state, published = Door(randomness.words(4).tobytes()), plan.start(), list[NoisyCounts]()
-    for batch in batches:
-        published += plan.step(state, batch, door).noisy_counts
-    return [(one.noise, one.noisy) for one in door.measured], published
 
 
 def _no_source(_n: int) -> NoReturn:
