@@ -3,7 +3,8 @@
 An archive is a SQLite store with the same tables and the same rows, which refuses to be opened as a stream: where
 others say that they were moved, it says what it is (``copy``, ``moving``, or ``taken`` and by which import). It is as
 secret as the store; that of an encrypted store holds the same encrypted values, and is taken in with the same key.
-Everything in it is checked when it is taken in, as ``dpstream store check`` does.
+Behind the last page stands the SHA-256 of all pages, so that no changed byte is taken in. Everything in an archive is
+checked when it is taken in, as ``dpstream store check`` does.
 
 A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
 where the witness in the state directory says that it is the newest there is.
@@ -16,6 +17,8 @@ stop in between leaves the number in the head file, and the same import goes on 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +64,8 @@ _COPY, _MOVING, _TAKEN = b"copy", b"moving", b"taken "
 #: Tables with a row, or some, of their own for each step, which may be large.
 _BY_STEP = ("steps", "files")
 _MAGIC = b"SQLite format 3\0"
+#: Bytes that are read at once.
+_BLOCK = 2**20
 
 
 def export_store(
@@ -262,14 +267,17 @@ def _archived(archive: Path) -> Iterator[SQLiteDatabase]:
     try:
         with db.errors():
             db.verify_structure()
-            # What an import that was stopped wrote may not be in the file yet.
+            kind = read_open(db, MOVED)
+            if not kind:
+                raise _no_archive(archive)
+            # An import that was stopped while it marked the archive: its mark is not in the file yet, or the SHA-256
+            # of what it wrote is not. This import alone goes on, and saw all bytes when it began.
             aside = archive.with_name(f"{archive.name}-wal").exists()
-            whole = aside or archive.stat().st_size == db.size()
-            wrong = db.verify_all() if whole else "its size is another one"
+            digest, behind = _pages(archive, db.size())
+            stopped = aside or (kind.startswith(_TAKEN) and len(behind) <= len(digest))
+            wrong = db.verify_all() if stopped or behind == digest else "its SHA-256 is another one"
             if wrong is not None:
                 raise StoreDamagedError(f"the archive was changed or cut short: {wrong}", where=db.where)
-            if not read_open(db, MOVED):
-                raise _no_archive(archive)
             yield db
     finally:
         db.close()
@@ -292,12 +300,31 @@ def _mark_taken(archive: Path, step: int, number: str) -> None:
 
 
 def _close_whole(db: SQLiteDatabase) -> None:
-    """Close an archive so that it is one file, which can be read from where nothing can be written."""
+    """Close an archive so that it is one file, which can be read from where nothing can be written, with the SHA-256
+    of its pages."""
     try:
         with db.errors():
             db.execute("PRAGMA journal_mode = DELETE")
+            size = db.size()
     finally:
         db.close()
+    descriptor = os.open(db.where, os.O_RDWR)
+    try:
+        os.ftruncate(descriptor, size)
+        os.lseek(descriptor, size, os.SEEK_SET)
+        durable.write(descriptor, _pages(Path(db.where), size)[0])
+        durable.sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _pages(archive: Path, size: int) -> tuple[bytes, bytes]:
+    """The SHA-256 of an archive's pages, which are so many bytes; and what stands behind them."""
+    digest = hashlib.sha256()
+    with archive.open("rb") as file:
+        while block := file.read(min(_BLOCK, size - file.tell())):
+            digest.update(block)
+        return digest.digest(), file.read(digest.digest_size + 1)
 
 
 def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory | None:
