@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sqlite3
 import stat
 import sys
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -100,42 +99,26 @@ def test_changed_archives_are_refused(tmp_path: Path) -> None:
     export_store(tmp_path / "state", tmp_path / "good", move=True)
     good = (tmp_path / "good").read_bytes()
     broken = tmp_path / "broken"
-    cut = (good[:-1], good[: len(good) // 2], good[:20], b"", good[:-200] + good[-199:])
-    swapped = (good.replace(b"DPSP", b"DPSQ", 1), good.replace(b"moving", b"copies", 1))
-    for number, data in enumerate((*cut, *swapped)):
+    cut = (good[:-1], good[: len(good) // 2], good[:20], b"", good[:-200] + good[-199:], good[:-32])
+    longer = (good + b"\0" * 9, good[:-32] + b"\0" * 32)
+    swapped = (
+        good.replace(b"DPSP", b"DPSQ", 1),
+        good.replace(b"moving", b"copies", 1),
+        good.replace(b"moving", b"taken ", 1),
+    )
+    generator = np.random.default_rng(3)
+    places = [*range(100), *generator.choice(len(good), 150, replace=False).tolist()]
+    flipped = (good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :] for at in places)
+    for number, data in enumerate((*cut, *longer, *swapped, *flipped)):
         assert data != good
         broken.write_bytes(data)
-        with pytest.raises((StoreDamagedError, ConfigError)):
+        with pytest.raises((StoreDamagedError, StoreFormatError, ConfigError)):
             import_store(broken, tmp_path / f"place{number}", pinned)
         assert not (tmp_path / f"place{number}" / "stream.sqlite").exists()
     assert import_store(tmp_path / "good", tmp_path / "place", pinned) == 2
-    wanted = rows(tmp_path / "place")
-    # A byte that holds nothing may be any other one; no byte that holds something may.
-    outcomes = []
-    filled = [at for at, byte in enumerate(good) if byte]
-    for at in np.random.default_rng(3).choice(filled, 300, replace=False).tolist():
-        broken.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
-        place = tmp_path / f"flipped{at}"
-        try:
-            import_store(broken, place, pinned)
-        except (StoreDamagedError, StoreFormatError, ConfigError):
-            outcomes.append("refused")
-            assert not (place / "stream.sqlite").exists()
-        else:
-            outcomes.append("same")
-            assert rows(place) == wanted, at
-    assert outcomes.count("refused") > 100
-
-
-def rows(place: Path) -> dict[str, list[Any]]:
-    """Everything that a store says."""
-    with closing(sqlite3.connect(place / "stream.sqlite")) as db:
-        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        return {
-            name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall()
-            for (name,) in tables
-            if name != "departed"
-        }
+    # The archive that was taken in has the SHA-256 of what it says now.
+    taken = (tmp_path / "good").read_bytes()
+    assert taken[-32:] == hashlib.sha256(taken[:-32]).digest()
 
 
 def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
@@ -199,7 +182,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
     table.unlink()
     assert "table.parquet of step 2 is missing" in problems()
     shutil.rmtree(releases / "step-000003")
-    assert "manifest.json of step 3 is missing in" in problems()
+    assert "releases: manifest.json of step 3 is missing" in problems()
     (state / "stream.sqlite").write_bytes(good[: len(good) // 2])
     assert problems()
     (state / "stream.sqlite").unlink()
