@@ -291,6 +291,18 @@ def test_other_bins_of_numbers_come_back_from_null(tmp_path, missing):
     run(config)
     found = evaluate_run(config)
     assert read(config.output.dir, 1).column("size").null_count > 20
+    real = Counter({("a", "true", None): 40, ("b", "false", False): 20})
+    made = Counter(
+        (row["zip"], str(row["paid"]).lower(), None if row["size"] is None else row["size"] >= 4)
+        for row in read(config.output.dir, 1).to_pylist()
+    )
+    for error, pair in zip(found.last.errors.l1, itertools.combinations(range(3), 2), strict=True):
+        gaps: Counter = Counter()
+        for row, count in real.items():
+            gaps[tuple(row[i] for i in pair)] += count
+        for row, count in made.items():
+            gaps[tuple(row[i] for i in pair)] -= count
+        assert error == pytest.approx(sum(map(abs, gaps.values())) / 60)
     assert found.last.errors.as_dict()["MaxL1"] < 0.3
     assert any("they count as one" in note for note in found.notes) == bool(missing)
 

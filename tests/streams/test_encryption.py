@@ -102,7 +102,7 @@ def test_nothing_private_can_be_read_without_the_key(tmp_path: Path, key: StateK
     with opened(tmp_path, key) as stream:
         for number in (1, 2, 3):
             step(stream, number)
-        marks = secrets_of(stream)
+        marks, left_out = secrets_of(stream), stream.dropped_events
         places = {"open": list(files_of(tmp_path / "state"))}
         assert sum(path.name.endswith("-wal") for path in (tmp_path / "state").iterdir()) == 1
     places["closed"] = list(files_of(tmp_path / "state"))
@@ -112,9 +112,13 @@ def test_nothing_private_can_be_read_without_the_key(tmp_path: Path, key: StateK
     assert {name: seen(marks, iter(data)) for name, data in places.items()} == dict.fromkeys(places, expected)
     db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
     counts = [len(value) for (value,) in db.execute("SELECT value FROM users")]
+    (summed,) = db.execute("SELECT value FROM latest WHERE name = 'user sum'").fetchone()
     db.close()
     assert len(counts) == 9
     assert (set(counts) == {4}) == (key is None)
+    assert (int.from_bytes(summed[:8], "little") == left_out) == (key is None), (
+        "how many events were left out"
+    )
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["control", "encrypted"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,36 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
                         present_rows.read_present(db, secret, SCHEMA.domain, last)
                     assert str(caught.value).endswith("changed or lost") or key is not None
                 db.rollback()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["rows and sum", "the sum's step"])
+def test_present_records_of_an_earlier_step_are_refused(tmp_path: Path, whole: bool) -> None:
+    """Rows that fit their sum, of a step before: they would bring records back, or lose them."""
+    path = tmp_path / "state" / "stream.sqlite"
+    tables = {"present": "", "departed": "", "latest": " WHERE name = 'present sum'"}
+    with start(tmp_path, publish=False) as stream:
+        life(stream, range(2, 3))
+    with closing(sqlite3.connect(path)) as db:
+        earlier = {
+            name: db.execute(f"SELECT * FROM {name}{which}").fetchall() for name, which in tables.items()
+        }
+    with start(tmp_path, publish=False) as stream:
+        life(stream, range(3, 5))
+    with closing(sqlite3.connect(path)) as db:
+        if whole:
+            for name, which in tables.items():
+                db.execute(f"DELETE FROM {name}{which}")
+                for row in earlier[name]:
+                    db.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+        else:
+            db.execute(f"UPDATE latest SET step = step - 1{tables['latest']}")
+        db.commit()
+    words = (
+        "present sum is that of step 1, and the ledger ends at step 3" if whole else "present sum was changed"
+    )
+    assert any(words in text for text in check_store(tmp_path / "state", None).problems)
+    with pytest.raises(StoreDamagedError, match=words):
+        start(tmp_path, publish=False)
 
 
 @pytest.mark.parametrize(
