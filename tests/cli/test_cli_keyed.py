@@ -245,7 +245,7 @@ def test_check_says_what_it_understood_to_the_owner_only(
         (
             ["1,insert,7,a,1", "2,delete,7,,", "3,insert,7,a,1"],
             'returns = "refuse"',
-            "comes back after an absence",
+            "comes back after it was absent",
         ),
         (["1,insert,7,x,1"], "", "column 'group'"),
     ],

@@ -77,7 +77,9 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     left = tmp_path / "releases" / "step-000002" / "table.parquet"
     left.write_bytes(b"what was withdrawn")
     checked = dpstream("store", "check", config, code=4).stderr
-    assert checked == "error: table.parquet is in the folder of step 2, which was withdrawn: move it away\n"
+    assert checked == (
+        f"error: {tmp_path / 'releases'}: table.parquet is in the folder of step 2, which was withdrawn: move it away\n"
+    )
     left.unlink()
     assert [e["state"] for e in read_catalogue(tmp_path / "releases")["steps"]] == [
         "full", "withdrawn", "full", "full",
@@ -114,12 +116,10 @@ def test_who_decided_is_kept_and_published_nowhere(tmp_path: Path) -> None:
     dpstream("approve", config, "--all", "--by", "two\nlines", code=2)
     with sqlite3.connect(tmp_path / "state" / "stream.sqlite") as db:
         db.execute("UPDATE log SET detail = 'Somebody' WHERE kind = 'rejected'")
-    with pytest.raises(StoreDamagedError, match="the log of decisions and failures was changed"):
+    with pytest.raises(StoreDamagedError, match="entry 2 of the log was changed or is missing"):
         Config.load(config).open_stream()
-    assert (
-        "the log of decisions and failures was changed at entry 2"
-        in dpstream("store", "check", config, code=4).stderr
-    )
+    checked = dpstream("store", "check", config, code=4).stderr
+    assert "entry 2 of the log was changed or is missing" in checked
 
 
 def test_standard_output_carries_releases_only(tmp_path: Path) -> None:

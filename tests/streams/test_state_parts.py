@@ -142,7 +142,7 @@ def test_the_departures_of_a_census_are_no_part_and_its_models_are(
         if number == 0:  # young streams have a census at every step
             state.step, state.last = 30, [30]
         packed = plan.pack_state(state)
-        assert packed.public == packed.arrays.keys() - {"left"}
+        assert packed.public == packed.arrays.keys() - {"state/left"}
         parts = split_state(packed, SECRET).parts
         written.append(sum(array.nbytes for name, array in parts.items() if name not in seen))
         seen |= parts.keys()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +20,10 @@ from torture_upkeep import FORGOTTEN
 from dpstream.io.sources import query
 from dpstream.io.sources.files import FilesAsFound
 from dpstream.project import base
-from dpstream.stream.ledger import account, reading
+from dpstream.stream.ledger import account
 from dpstream.stream.release import render
 from dpstream.stream.release.outlet import ReleasePublisher
-from dpstream.stream.store import sealed_history, store_status, upkeep
+from dpstream.stream.store import sealed_history, store_status
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -64,7 +68,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
         known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside={})
         return real(known, *seals)
 
-    for module in (sealed_history, store_status, upkeep, reading):
+    for module in (sealed_history, store_status):
         monkeypatch.setattr(module, "head_problem", last_step_only)
     found: set[str] = set()
     for point in torture(4, range(1, 101), kinds=tuple(FORGOTTEN)):
@@ -78,7 +82,15 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
 def test_a_source_that_reads_without_care_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mends taken out: a connection in the zone of its process, files that are not compared."""
     pytest.importorskip("duckdb")
-    monkeypatch.setattr(query, "_set_utc", lambda *_: None)
+    opened = query.open_database
+
+    @contextmanager
+    def in_the_process_zone(path: Path) -> Iterator[Any]:
+        with opened(path) as connection:
+            connection.execute(f"SET TimeZone = '{os.environ.get('TZ', 'UTC')}'")
+            yield connection
+
+    monkeypatch.setattr(query, "open_database", in_the_process_zone)
     monkeypatch.setattr(FilesAsFound, "check", lambda _: None)
     lives = torture(1, range(1, 101), kinds=(kind,))
     found = next((point.violations for point in lives if point.violations), [])

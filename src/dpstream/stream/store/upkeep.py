@@ -134,7 +134,9 @@ def _check_one(
             if sound:
                 steps = max(publication_states(db), default=0)
                 wrong += stored_problems(db, meta["key"], steps, user_folder(path, meta))
-                wrong += _published_problems(db, published, releases)
+                problems += [
+                    f"{releases}: {problem}" for problem in _published_problems(db, published, releases)
+                ]
             problems += [f"{db.where}: {problem}" for problem in dict.fromkeys(wrong)]
     except StoreDamagedError as error:
         problems.append(str(error))
@@ -252,13 +254,12 @@ def _published_problems(
         withdrawn=[step for step, state in states.items() if state == "withdrawn"],
     )
     words = {
-        "missing": "{name} of step {step} is missing in {releases}",
+        "missing": "{name} of step {step} is missing",
         "changed": "the published {name} of step {step} is not the committed one",
         "withdrawn": "{name} is in the folder of step {step}, which was withdrawn: move it away",
     }
     return problems + [
-        words[how].format(name=name, step=step, releases=releases)
-        for (step, name), how in sorted(differences.items())
+        words[how].format(name=name, step=step) for (step, name), how in sorted(differences.items())
     ]
 
 
