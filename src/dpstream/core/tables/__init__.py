@@ -1,5 +1,6 @@
 """See README.md in this folder."""
 
+from dpstream.core.tables.access import BatchAccess, EngineBatch, FrameKind, ReadRequest
 from dpstream.core.tables.counting import MAX_COUNTED_CELLS, CountingBackend, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords, EncodedReports
 from dpstream.core.tables.keyed_reading import KeyedBatch, KeyRules, Snapshot
@@ -10,10 +11,13 @@ from dpstream.core.tables.workload import Workload
 __all__ = [
     "HASH_KEY_BYTES",
     "MAX_COUNTED_CELLS",
+    "BatchAccess",
     "CountingBackend",
     "EncodedBatch",
     "EncodedRecords",
     "EncodedReports",
+    "EngineBatch",
+    "FrameKind",
     "KeyRules",
     "KeyedBatch",
     "KeyedChanges",
@@ -21,6 +25,7 @@ __all__ = [
     "PresentBatch",
     "PresentTable",
     "PresentView",
+    "ReadRequest",
     "Snapshot",
     "Workload",
     "count_marginals",
