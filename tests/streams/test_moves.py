@@ -23,6 +23,7 @@ from dpstream.core.errors import (
 )
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Stream, open_stream, read_status
+from dpstream.stream.store import archive as archives
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.sealed_history import Head
 
@@ -261,3 +262,16 @@ def test_copies_of_an_archive_are_seen_by_the_common_releases_only(moved: Path) 
         opened("b", "common")
     with opened("a", "common") as first:
         assert first.step(batch(4), "b4").step == 4
+
+
+def test_a_copy_that_says_it_moved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move stands in the sealed log. Control: without that look two streams would go on from one."""
+    run(tmp_path, 2, publish=False)
+    with start(tmp_path, publish=False) as stream:
+        PINNED.update(stream._facts)
+    monkeypatch.setattr(archives, "_COPY", archives._MOVING)
+    export_store(tmp_path / "state", tmp_path / "copy")
+    monkeypatch.undo()
+    with pytest.raises(StoreDamagedError, match="its log has no move"):
+        take(tmp_path, "again", "copy")
+    assert alive(tmp_path, "state", "again") == ["state"]

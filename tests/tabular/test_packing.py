@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -69,6 +70,22 @@ def same(one: Packed, other: Packed) -> bool:
         np.array_equal(array, other.arrays[name]) and array.dtype == other.arrays[name].dtype
         for name, array in one.arrays.items()
     )
+
+
+def test_numbers_that_json_lacks_come_back() -> None:
+    """A step that has drawn must not fail because of the form of a number."""
+    odd = replace(state(), step=np.int64(7), error=math.inf)
+    stored = pack_fields(odd)
+    again = unpack_fields(
+        State, Packed(json.loads(json.dumps(stored.meta, allow_nan=False)), stored.arrays), plan="plan"
+    )
+    assert (again.step, again.error) == (7, math.inf)
+    with pytest.raises(StoreDamagedError):
+        unpack_fields(
+            State,
+            Packed({**stored.meta, "either": [{"kind": "Else", "value": 1}]}, stored.arrays),
+            plan="plan",
+        )
 
 
 def test_every_kind_of_field_comes_back() -> None:

@@ -8,6 +8,7 @@ by ``UNPACKED`` are left out; whoever unpacks gives them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
@@ -65,6 +66,10 @@ class _Writer:
         self._places: dict[int, str] = {}
 
     def write(self, hint: Any, value: Any, path: str) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)  # JSON has no such numbers, and a step that has drawn must not fail
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, Fraction):
@@ -125,11 +130,13 @@ class _Reader:
         if len(choices) > 1:
             if not isinstance(meta, Mapping):
                 return meta
-            kind = next(kind for kind in choices if kind.__name__ == meta["kind"])
+            kind = {choice.__name__: choice for choice in choices}[meta["kind"]]
             return self.read(kind, meta["value"], path)
         hint = choices[0]
         if hint is Fraction:
             return Fraction(meta)
+        if hint is float and isinstance(meta, str):
+            return float(meta)
         if meta is not None and _is_array(hint):
             return self.arrays[path].copy()
         origin, inner = get_origin(hint), get_args(hint)

@@ -51,6 +51,7 @@ from dpstream.families.tabular.pooled_state import (
     PooledSide,
     PooledState,
     fresh_state,
+    growth_error,
     look_ahead,
     open_model,
     unpack,
@@ -204,12 +205,11 @@ class Prediction:
             return 0.0
         events = [upto(step) - upto(last) for upto in (expected.came, expected.left)[: self.sides]]
         varied = sum((expected.varies * many / since) ** 2 for many in events)
-        as_it_went = (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
         if self.sides == 1:
-            return as_it_went
-        # What leaves makes growth hard to tell from noise: then the table stays as it was measured.
-        as_it_was = (expected.size_at(step) - expected.size_at(last)) ** 2 + since * varied
-        return min(as_it_went, as_it_was)
+            return (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
+        growth = expected.size_at(step) - expected.size_at(last)
+        added, went_on = growth_error(growth, newest, since / length)
+        return added + (since + (went_on * since) ** 2 / length) * varied
 
     def _epoch(self, events: float) -> EpochNoise:
         rounded = _rounded(events)

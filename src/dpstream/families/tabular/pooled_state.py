@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,16 +99,21 @@ class PooledState:
     def expected_growth(self, since: int) -> float:
         """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
 
-        Where records leave, growth is a small difference of two noisy numbers. It is taken as far as it is clear of
-        their noise: not at all below two standard errors, and the more of it the further it is above.
+        Where records leave, growth is a small difference of two noisy numbers: only its ``clear_part`` is expected. A
+        table that shrinks does so in proportion to what is left.
         """
         growth = (self.sides[0].rate - sum(side.rate for side in self.sides[1:])) * since
         if self.ahead is not None and since:
             growth = self.ahead.growth(since)
-        if len(self.sides) == 1 or not growth:
+        if len(self.sides) == 1 or not since:
             return growth
-        noise = sum(side.rate_variance for side in self.sides) * since**2
-        return growth * max(0.0, 1.0 - 4.0 * noise / growth**2)
+        growth = float(clear_part(growth, sum(side.rate_variance for side in self.sides) * since**2))
+        if growth >= 0.0:
+            return growth
+        last = self.sides[0].estimates.ends[-2:]
+        length, total = last[-1] - (last[0] if len(last) == 2 else 0), max(self.total, 0.0)
+        before = total - growth * length / since
+        return float(total * ((total / before) ** (since / length) - 1.0))
 
     def total_error(self, since: int, *, exact: bool) -> float | None:
         """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.
@@ -118,6 +124,32 @@ class PooledState:
         if self.base_variance is None or (since and not exact):
             return None
         return math.sqrt(self.base_variance + (0.0 if exact else sum(side.variance for side in self.sides)))
+
+
+def clear_part(growth: Any, variance: float) -> NDArray[np.float64]:
+    """What of a noisy growth is expected to go on: nothing below two standard errors, nearly all of it far above."""
+    growth = np.asarray(growth, dtype=np.float64)
+    within = growth**2 <= 4.0 * variance
+    return np.where(within, 0.0, growth - 4.0 * variance / np.where(within, 1.0, growth))
+
+
+def growth_error(growth: float, newest: float, share: float) -> tuple[float, float]:
+    """The variance that an expected growth adds to a total, and the part of the growth that is expected on average.
+
+    The noise is taken to be normal; it is in the total and, ``share`` of it, in the growth.
+
+    Args:
+        growth: the true one. newest: the variance of the noise in the newest epoch's number.
+        share: steps since the border, by those of the newest epoch.
+    """
+    deviations = np.linspace(-6.0, 6.0, 481)
+    chances = np.exp(-(deviations**2) / 2)
+    chances /= chances.sum()
+    noise = deviations * math.sqrt(newest)
+    kept = clear_part(growth + share * noise, share**2 * newest)
+    added = float(chances @ (noise + kept - growth) ** 2) - newest
+    went_on = float(chances @ kept) / growth if growth else 0.0
+    return max(added, 0.0), min(1.0, max(0.0, went_on))
 
 
 def fresh_state(

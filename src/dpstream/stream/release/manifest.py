@@ -216,7 +216,7 @@ def _total_words(synthesis: Synthesis, relation: str, step: int, period: str | N
         words += "and its standard error is not known."
     if synthesis.total <= -0.5:
         words += (
-            f" It came out as {synthesis.total:.3g}, less than none, because of its noise: the table has no rows, "
+            f" It came out as {synthesis.total:.3g}, less than none, because of noise: the table has no rows, "
             "which does not mean that there are no records."
         )
     if synthesis.passed is not None:

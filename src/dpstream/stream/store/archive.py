@@ -195,6 +195,10 @@ def import_store(
                     _copy(source, db, last)
                 forget_latest(db, MOVED)
                 history = _checked(db, key, facts, directory.path, str(archive))
+                if kind != _COPY and SealedLog(db, read_meta(db)["key"]).entries()[-1].kind != LEFT:
+                    raise StoreDamagedError(
+                        "the archive was changed: its log has no move", where=str(archive)
+                    )
                 number = _allow_import(history, before, witness, kind, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
