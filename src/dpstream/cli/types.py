@@ -62,7 +62,7 @@ class FilePath(click.Path):
         return value
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.types.FloatParamType):
     """A length of time such as 30s, 5m, 36h, 8d or 2w, in seconds."""
 
     name = "time"
