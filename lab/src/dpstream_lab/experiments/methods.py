@@ -57,7 +57,8 @@ class Method:
                 raise section.wrong("name", "methods are compared for streams of tables")
             recipe = read_recipe(section, RecipeContext(stream.domain, deletions=stream.deletions))
             recipe = with_arguments(recipe, arguments, section)
-            return recipe.calibrate(PureDP.of(epsilon), stream.unit, len(stream))
+            plan: StreamPlan = recipe.calibrate(PureDP.of(epsilon), stream.unit, len(stream))
+            return plan
 
 
 def with_arguments(recipe: Any, arguments: Any, section: Section) -> Any:

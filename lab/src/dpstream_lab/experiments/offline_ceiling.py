@@ -128,7 +128,8 @@ class Offline:
             assert isinstance(recipe, Baseline)
             assert recipe.offline is not None  # read from a file, it is always named
             offline = with_arguments(recipe.offline, self.options.get("recipe", {}), section)
-            return offline.calibrate(workload, PureDP.of(epsilon), unit)
+            plan: OfflinePlan = offline.calibrate(workload, PureDP.of(epsilon), unit)
+            return plan
 
     def _file(self) -> tuple[Path, str]:
         name, _, function = str(self.options["python"]).partition(":")
