@@ -1,4 +1,7 @@
-"""AIM: measure the columns, then again and again what the model explains worst, with a model that grows."""
+"""AIM: measure the columns, then again and again what the model explains worst, with a model that grows.
+
+Trusted base: kernel (selects and measures).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Offline mechanisms: one table in, one model out. The baseline stream runs one at every step."""
+"""Offline mechanisms: one table in, one model out. The baseline stream runs one at every step.
+
+Trusted base: kernel (selects and measures).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The black boxes: MWEM+PGM, MWEM over the whole universe, SmallDB, and a user's own mechanism."""
+"""The black boxes: MWEM+PGM, MWEM over the whole universe, SmallDB, and a user's own mechanism.
+
+Trusted base: kernel (select and measure).
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ within ``|grad F| / lam`` of the minimiser. The gradient is computed in floating
 holds for all data; a point is given out only where computed norm and bound together are small enough: its distance from
 the minimiser is certified, not assumed. The proofs, of the bound and that such a point is always reached, are in
 docs/theory/erm.md.
+
+Trusted base: kernel (reads private records, draws a classifier).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A public histogram ``y`` answers. A private test lets its answer pass (an easy question, which costs nothing beyond the
 test's run), or a noisy number is given and ``y`` learns from it (a hard one). Guarantee, sensitivity and composition:
 ``docs/theory/pmwg.md`` and ``numeric_sparse.py``.
+
+Trusted base: kernel (amounts of questions).
 """
 
 from __future__ import annotations

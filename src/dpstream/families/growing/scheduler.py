@@ -1,4 +1,7 @@
-"""``BBScheduler`` and ``BBImprover``: recipes around a black box, calibrated to a plan (Cummings et al., Section 3)."""
+"""``BBScheduler`` and ``BBImprover``: recipes around a black box, calibrated to a plan (Cummings et al., Section 3).
+
+Trusted base: kernel (amounts of runs).
+"""
 
 from __future__ import annotations
 

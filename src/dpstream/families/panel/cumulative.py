@@ -2,6 +2,8 @@
 
 Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and with the corrections of
 ``docs/theory/panel.md``.
+
+Trusted base: kernel (holds exact histories, measures).
 """
 
 from __future__ import annotations

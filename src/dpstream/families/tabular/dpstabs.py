@@ -1,4 +1,7 @@
-"""DP-STabS: select, measure with counters, fit, at every step (Algorithm 3)."""
+"""DP-STabS: select, measure with counters, fit, at every step (Algorithm 3).
+
+Trusted base: kernel (counts and measures).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pooled stream: epochs with public borders, each measured once with the whole budget."""
+"""The pooled stream: epochs with public borders, each measured once with the whole budget.
+
+Trusted base: kernel (counts and measures).
+"""
 
 from __future__ import annotations
 
