@@ -62,27 +62,6 @@ class RunOutput:
             query, name = marginal_query(own), " x ".join(own) if own else "number"
         return cls(f"{kind} {name}".strip(), {**query, **({"chosen": True} if chosen else {})}, values, noise)
 
-    @classmethod
-    def of_cell(
-        cls,
-        domain: Domain,
-        clique: Clique,
-        codes: Sequence[int],
-        values: NDArray[np.int64],
-        noise: AnyNoise,
-        *,
-        chosen: bool,
-    ) -> RunOutput:
-        """One cell of a marginal, by the codes of its columns."""
-        columns = [domain.names[i] for i in clique]
-        query = {
-            "kind": "cell",
-            "columns": columns,
-            "codes": list(codes),
-            **({"chosen": True} if chosen else {}),
-        }
-        return cls(f"{' x '.join(columns)}, cell {', '.join(map(str, codes))}", query, values, noise)
-
 
 def measurements_of(
     cliques: Sequence[Clique], values: NDArray[np.int64], noise: Noise | HistogramsNoise
