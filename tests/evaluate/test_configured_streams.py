@@ -20,7 +20,7 @@ from dpstream.core.privacy import (
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
 from dpstream.families.tabular.pooled_run import RunMeasurements
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import Selector
 from dpstream.project import Config
 from dpstream.tools.audit import configured
 from dpstream.tools.audit.configured import configured_audits, scope

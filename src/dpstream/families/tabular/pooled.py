@@ -70,8 +70,8 @@ from dpstream.mechanisms.plans import (
     read_events,
 )
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.run_outputs import published
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import published
+from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells

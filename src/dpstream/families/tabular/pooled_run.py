@@ -25,8 +25,8 @@ from dpstream.mechanisms.joint_groups import cost, joint_noise, together, weight
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.plans import PRIOR_BOUND
-from dpstream.mechanisms.run_outputs import MIN_VARIANCE, Run, RunOutput, signs_query
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import MIN_VARIANCE, Run, RunOutput, signs_query
+from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
 # Columns of two values, measured together: what is read of them, and in which pairs.
