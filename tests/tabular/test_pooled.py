@@ -30,8 +30,8 @@ from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
-from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.engine import Selector
+from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 from dpstream_lab.audits.pooled_audit import audit_pooled
 

@@ -1,13 +1,9 @@
-<<<<<<< HEAD:src/dpstream/mechanisms/engine.py
 """The engine of mechanisms for tables: select, measure and fit on the door, and what was drawn, as it is published.
 
 A mechanism is a loop on a ``Run``, which holds the counts: it measures marginals, each time for a part of the budget,
 fits a model to what was measured, and selects what the model explains worst.
-=======
-"""What a run measures and how its model follows, its draws as they came out, and the noisy counts published of it.
 
-Trusted base: kernel (measures).
->>>>>>> main:src/dpstream/mechanisms/run_outputs.py
+Trusted base: kernel (selects and measures).
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of
 from dpstream.families.census.cohorts import Cohort
 from dpstream.mechanisms.aim import AIMPlan
-from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream_lab.audits.controls import LoneHistograms

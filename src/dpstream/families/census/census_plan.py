@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
     HEADLINE_SHARE,
@@ -44,7 +43,6 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.recipe_options import NUMBER
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, exact_amount
-from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
@@ -73,13 +71,13 @@ from dpstream.families.census.totals_filter import (
 )
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM, AIMPlan
+from dpstream.mechanisms.engine import Run, published
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
 from dpstream.mechanisms.limits import check_each
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.plans import PRIOR_BOUND, check_fit, check_prior
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.engine import Run, published
 
 # The options of a census, in the order in which they are shown.
 

@@ -27,9 +27,9 @@ from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_terms import CensusTerms, last_of, level_of, with_census
 from dpstream.mechanisms.aim import AIMPlan
-from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.description import explain_table, with_headline
 from dpstream.mechanisms.headlines import headline_words
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 
 # The number of records as censuses counted it, whose noise has a known law; and how large that noise can be.
 
