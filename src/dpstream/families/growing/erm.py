@@ -778,13 +778,6 @@ class ErmOptions:
         reason="it gives probabilities",
         meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
     )
-    radius: float | None = option(
-        None,
-        allowed="a positive number, with black_box = erm",
-        shown="sqrt(columns * features) / 2",
-        reason="half a unit for each feature of each column",
-        meaning="The norm of the coefficients that regularisation and noise are balanced for; a public guess.",
-    )
 
 
 def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> ERM:
@@ -805,10 +798,7 @@ def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str,
             columns=chosen.predictors,
             numbers=chosen.numbers,
             loss=chosen.loss,
-            radius=chosen.radius,
         )
     if chosen.positive is None:
         section.note("positive", schema[chosen.target].labels()[box.features.positive], default=True)
-    if chosen.radius is None:
-        section.note("radius", f"{box.assumed_radius:.4g}", default=True)
     return box

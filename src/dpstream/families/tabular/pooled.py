@@ -386,7 +386,7 @@ class Pooled(Recipe["PooledPlan"]):
 
     workload: Workload = option(of=options.WORKLOAD)
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
-    select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
+    select_share: Fraction = Fraction(1, 10)
     deletions: bool = False
     cancels: bool = True
     iterations: int = option(50, options.ITERATIONS)
