@@ -43,8 +43,8 @@ from dpstream.families.growing.blackbox import (
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.options import WORKLOAD
-from dpstream.mechanisms.selector import Selector
 
 
 @dataclass(frozen=True)
