@@ -103,7 +103,7 @@ def test_where_nothing_is_left_to_select_all_of_the_budget_measures(budget: Budg
     assert [part.name for part in full.parts()] == ["select", "measure"]
     run = MWEMPGMBox(PAIRS).full_run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
     assert not any("chosen" in output.query for output in run.outputs)
-    assert [output.noise for output in run.outputs] == [noise for _, noise in plan.draws]
+    assert [output.noise for output in run.outputs] == [noise for _, noise in plan._noises]
 
 
 def neighbours(t: int, size: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
