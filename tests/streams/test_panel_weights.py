@@ -17,7 +17,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
-from dpstream.families.panel.people import Weights
+from dpstream.families.panel.people_release import Weights
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.period_tables import add_periods

@@ -1,10 +1,12 @@
-"""Panels as streams: who is who from period to period, the plan that both synthesizers share, and its releases."""
+"""Panels as streams: who is who from period to period, and the plan that both synthesizers share.
+
+Trusted base: kernel (holds exact histories, checks private reports).
+"""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,14 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    UNPACKED,
-    CellEstimate,
     NoisyCounts,
     Packed,
     PeopleEstimate,
     PrivateBatch,
     StreamPlan,
-    SyntheticTable,
     check_whole,
     pack_fields,
     unpack_fields,
@@ -30,13 +29,12 @@ from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDama
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual
-from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.encoded_batch import MARK_BYTES, as_texts
 from dpstream.families.panel.panel_options import MAX_PEOPLE
-from dpstream.families.panel.queries import WindowQuery, parse_question
-from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, long_rows, wide_name, wide_table
+from dpstream.families.panel.people_release import WEIGHING, History, Ints, PanelSynthesis, Weights
+from dpstream.io.sinks.period_tables import WEIGHT
 
 # Who of a panel is who: people are found again by keyed marks of their ids.
 #
@@ -45,8 +43,6 @@ from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, long
 # (``PeoplePlan.declared_public``), and the messages name nobody and no number of people.
 
 Marks = NDArray[np.uint8]
-History = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 
 
 def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool) -> tuple[Marks, Ints]:
@@ -155,65 +151,6 @@ class PanelState:
     history: History = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     period: int = 0
     clipped: int = 0
-
-
-# Weights of the synthetic people of one period, which take the padding out of weighted sums. All of it
-# public.
-#
-# Padding is invented people in known numbers: so many in every pattern of the window that ends with a period,
-# or so many who have had nothing so far. People who are alike in that share it: each of ``c`` of them has the
-# weight ``1 - padding / c``, so that together they weigh ``c - padding``, which is the debiased count. It is
-# negative where the count is. Where ``c`` is 0 nobody carries the ``-padding``, and sums over such people are
-# too large by it; it takes a count that is wrong by at least the padding.
-
-#: What readers of a table are told first.
-WEIGHING = (
-    "The rows hold padding (invented people) and are to be weighted: the sum of a period's weights over the synthetic "
-    "people whom a question counts is its answer, without padding. A weight holds for questions that end with its "
-    "period, and may be negative."
-)
-_NO_WEIGHTS = "The rows hold no padding, and need no weights. "
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a period.
-
-    Attributes:
-        values: one for each synthetic person, in their order.
-        lost: how many invented people no weight takes out, because nobody is there to carry it.
-    """
-
-    values: NDArray[np.float64]
-    lost: int
-
-    @classmethod
-    def shared(cls, groups: Ints, padding: Ints) -> Weights:
-        """Each group's padding, shared by those who are in it."""
-        people = np.bincount(groups, minlength=len(padding))
-        each = (people - padding) / np.maximum(people, 1)
-        return cls(each[groups], int(padding[people == 0].sum()))
-
-    def facts(self, column: str) -> dict[str, Any]:
-        """For the manifest; JSON-able."""
-        return {
-            "column": column,
-            "smallest": float(self.values.min()) if len(self.values) else None,
-            "negative": int((self.values < 0).sum()),
-            "padding_left": self.lost,
-        }
-
-    def describe(self, column: str) -> str:
-        """What the manifest says first."""
-        negative = int((self.values < 0).sum())
-        words = f"{WEIGHING} Those of this period are in {column}; "
-        words += f"{negative} of them are negative. " if negative else "none is negative. "
-        if self.lost:
-            words += (
-                f"Nobody is there to carry the weight of {self.lost} of the invented people: sums over such people are "
-                "too large by up to so many. "
-            )
-        return words
 
 
 @dataclass(frozen=True)
@@ -511,229 +448,6 @@ class PeoplePlan(StreamPlan):
             "a person with two reports in one period stops the stream, and that it stopped is visible"
         )
         return tuple(facts)
-
-
-@dataclass(frozen=True)
-class PanelSynthesis(SyntheticTable):
-    """What a period gives: synthetic people, who are in all releases, answers and their errors; a ``GrowingTable``.
-
-    Attributes:
-        period: t.
-        history: symbols of the synthetic people, shape (people, periods); no periods before the first release.
-        people: n where it is public.
-        counts: synthetic people, padding included: by the pattern of their last k periods, or with at least b counted
-            reports, for b = 0 .. B.
-        estimates: of cumulative counts, the counters' own estimates of the same.
-        clipped: how many groups had to be clipped so far; answers of a window are unbiased where it is 0.
-    """
-
-    plan: PeoplePlan = field(metadata=UNPACKED)
-    period: int
-    history: History
-    people: int | None
-    counts: Ints
-    estimates: Ints
-    clipped: int
-    #: See ``Synthesis.noisy_counts``.
-    noisy_counts: Sequence[NoisyCounts] = field(
-        default=(), kw_only=True, compare=False, repr=False, metadata=UNPACKED
-    )
-
-    @property
-    def domain(self) -> Domain:
-        """The released columns."""
-        return self.plan.released
-
-    @property
-    def new(self) -> int:
-        """How many of the periods are new with this step."""
-        return (
-            self.history.shape[1]
-            if self.period == self.plan.first_release
-            else int(self.history.shape[1] > 0)
-        )
-
-    @property
-    def columns(self) -> History:
-        """The symbols of the new periods, shape (people, ``new``)."""
-        return self.history[:, self.history.shape[1] - self.new :]
-
-    @property
-    def total(self) -> float:
-        """Estimated number of people, without padding; 0 before the first release."""
-        if not self.history.shape[1]:
-            return 0.0
-        padding = float(self.plan.padding_of_reports.sum())
-        return float(len(self.history) - padding if self.people is None else self.people)
-
-    @property
-    def total_error(self) -> float | None:
-        """Its standard error; 0 where the number is public, None before the first release."""
-        if not self.history.shape[1]:
-            return None
-        return 0.0 if self.people is not None else math.sqrt(self.plan.total_variance(self.period))
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """How many people reported what in the newest period, without padding; the error is that of every cell."""
-        self._need_release()
-        padding = self.plan.padding_of_reports
-        counts = np.bincount(self.history[:, -1], minlength=len(padding)) - padding
-        others = tuple(i for i in range(len(self.domain)) if i not in clique)
-        values = np.asarray(counts.reshape(self.domain.sizes).sum(axis=others))
-        return CellEstimate(values, self.plan.cell_error(clique, self.period))
-
-    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Many marginals at once, flat."""
-        return [self.marginal(clique).values.ravel() for clique in cliques]
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Reports of the newest period of synthetic people who are drawn at random, shape (rows, columns)."""
-        self._need_release()
-        generator = np.random.default_rng(seed)
-        people = len(self.history)
-        chosen = generator.choice(people, rows, replace=rows > people) if people else np.zeros(0, np.int64)
-        return self._codes(self.period)[chosen]
-
-    # Answers.
-
-    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
-        """A ``WindowQuery``, a number of times so far, or words (see ``parse_question``)."""
-        if isinstance(question, str):
-            # A question without a condition is about the second of two symbols.
-            default = (1,) if len(self.plan.padding_of_reports) == 2 else None
-            so_far = self.period if self.plan.so_far else None
-            question = parse_question(question, codes_of, default, so_far=so_far)
-        return self.answer(question)
-
-    def answer(self, question: WindowQuery | int) -> PeopleEstimate:
-        """Answer a question about people's periods, with errors as far as the synthetic people are right about it.
-
-        Of a window: about the last ``width`` periods; a wider one is answered from the synthetic people as they are,
-        padding included, and without errors. Cumulative: how many people have had at least so many counted reports so
-        far; the count never falls from period to period, ``unbiased`` may fall, and be outside of what is possible.
-
-        Errors:
-            ConfigError: there are fewer periods, no such symbol, or no such threshold.
-        """
-        self._need_release()
-        return self.plan.answer(self, question)
-
-    def _need_release(self) -> None:
-        if not self.history.shape[1]:
-            raise ConfigError(
-                f"period {self.period} came before the first release: there are no synthetic people yet",
-                where="panel",
-                allowed="a later period",
-            )
-
-    # The table.
-
-    @property
-    def grows(self) -> PanelSynthesis:
-        """The release itself: its table only grows."""
-        return self
-
-    def rows(self, schema: Schema, most: int) -> int:
-        """One for each synthetic person; never cut."""
-        return len(self.history)
-
-    def released(self, schema: Schema, rows: int, seed: int) -> Any:
-        """The synthetic people: all, in their order, where as many are wanted as there are; else some of them."""
-        table, people = self.table(schema), len(self.history)
-        if rows == people:
-            return table
-        if people == 0:
-            raise ConfigError("there are no synthetic people", where="rows", allowed="a later period")
-        chosen = np.random.default_rng(seed).choice(people, rows, replace=rows > people)
-        return table.take(np.sort(chosen))
-
-    def table(self, schema: Schema) -> Any:
-        """See ``GrowingTable.table``. Cost: all periods so far, one byte a person and period before decoding."""
-        return wide_table(self._frames(schema, self.history.shape[1]), len(self.history), self._weight_column)
-
-    def additions(self, schema: Schema) -> Any:
-        """See ``GrowingTable.additions``."""
-        empty = self._with_weights(schema.decode(np.zeros((0, len(schema)), np.int32), 0), None)
-        label = 0 if self.plan.period_names is None else ""
-        return long_rows(self._frames(schema, self.new), len(self.history), (label, empty))
-
-    def facts(self) -> dict[str, Any]:
-        """See ``GrowingTable.facts``."""
-        facts = {
-            "kind": "panel",
-            "person": PERSON,
-            "period": PERIOD,
-            "people": len(self.history),
-            "periods": self.history.shape[1],
-            "new_periods": self.new,
-        }
-        return facts if self._weight_column is None else {**facts, "weight": self._weight_column}
-
-    def pack(self) -> Packed:
-        """Arrays and JSON."""
-        return pack_fields(self)
-
-    def _frames(self, schema: Schema, last: int) -> list[tuple[int | str, Any]]:
-        """The last periods as they are called, decoded: with labels only, so nothing is drawn."""
-        if not len(self.history):
-            return []
-        periods = range(self.history.shape[1] - last + 1, self.history.shape[1] + 1)
-        return [
-            (self._called(period), self._with_weights(schema.decode(self._codes(period), 0), period))
-            for period in periods
-        ]
-
-    def _called(self, period: int) -> int | str:
-        return called(period, self.plan.period_names)
-
-    @property
-    def _weight_column(self) -> str | None:
-        return WEIGHT if self.plan.padding else None
-
-    def _with_weights(self, frame: Any, period: int | None) -> Any:
-        """The variables of a period with its weights; nulls where it has none. Without a period: of no rows."""
-        import pyarrow as pa
-
-        if self._weight_column is None:
-            return frame
-        weights = None if period is None else self.plan.weights(self.history[:, :period])
-        column = pa.nulls(len(frame), pa.float64()) if weights is None else pa.array(weights.values)
-        return frame.append_column(self._weight_column, column)
-
-    def _codes(self, period: int) -> NDArray[np.int32]:
-        symbols = self.history[:, period - 1].astype(np.int64)
-        return np.column_stack(np.unravel_index(symbols, self.domain.sizes)).astype(np.int32)
-
-    # The manifest.
-
-    def accuracy(self) -> dict[str, Any]:
-        """Errors, padding and clipping; JSON-able."""
-        facts, words = self.plan.accuracy(self), ""
-        if self.history.shape[1]:
-            weights, column = self.plan.weights(self.history), wide_name(WEIGHT, self._called(self.period))
-            words = _NO_WEIGHTS if weights is None else weights.describe(column)
-            facts["weights"] = None if weights is None else weights.facts(column)
-        return {
-            "total_standard_error": self.total_error,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-            "panel": facts,
-            "words": words + self._error_words(facts["bound"]),
-        }
-
-    def _error_words(self, bound: float) -> str:
-        if self.total_error is None:
-            return "There are no synthetic people yet: the first release comes with the first full window."
-        number = (
-            "The number of people is declared public."
-            if self.people is not None
-            else f"The number of people is noisy, with a standard error of {self.total_error:.3g}."
-        )
-        padded = "Padding is invented people: answers have it taken out, the table holds it. "
-        bias = " Groups of synthetic people were clipped, so answers may be biased a little."
-        bounded = (
-            f"With the stated probability no {self.plan.bounded} is wrong by more than {bound:.4g} people."
-        )
-        return f"{number} {padded if self.plan.padding else ''}{bounded}{bias if self.clipped else ''}"
 
 
 def _run(names: Sequence[str]) -> str:

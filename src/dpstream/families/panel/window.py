@@ -2,6 +2,8 @@
 
 Bun, Gaboardi, Neunhoeffer and Zhang, "Continual Release of Differentially Private Synthetic Data from Longitudinal
 Data Collections" (2024), Algorithm 1, with the corrections of ``docs/theory/panel.md``.
+
+Trusted base: kernel (holds exact histories, measures).
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ from dpstream.families.panel.panel_options import (
     common_fields,
     readable_schema,
 )
-from dpstream.families.panel.people import PanelState, PanelSynthesis, PeoplePlan, first_and_last
+from dpstream.families.panel.people import PanelState, PeoplePlan, first_and_last
+from dpstream.families.panel.people_release import PanelSynthesis
 from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery, digits, spelled
 
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
