@@ -213,37 +213,37 @@ def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
 
 
 def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    if np.ndim(a) != 2 or np.shape(a)[1] < 1:
-        raise DataError("points are not an array of rows", where="w1", allowed="shape (points, coordinates)")
-    dimension = int(np.shape(a)[1])
-    a, b = _check_points(a, dimension), _check_points(b, dimension)
-    if not len(a) or not len(b):
-        raise DataError("a set of points is empty", where="w1", allowed="one point or more")
+    """Points as arrays of float64, and which coordinates are circles; messages name no value and no number of points.
+
+    Errors:
+        DataError: no points, other shapes or kinds, a value that is no number or outside of 0 to 1.
+        ConfigError: no such coordinate.
+    """
+    arrays = [np.asarray(points) for points in (a, b)]
+    dimension = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
+    for points in arrays:
+        if (
+            points.ndim != 2
+            or points.shape[1] != dimension
+            or not dimension
+            or points.dtype.kind not in "fiu"
+        ):
+            raise DataError(
+                "two sets of points are not arrays of numbers of one dimension",
+                where="w1",
+                allowed="shape (points, coordinates)",
+            )
+        if not len(points):
+            raise DataError("a set of points is empty", where="w1", allowed="one point or more")
+        # Written so that NaN fails as well.
+        if not ((points >= 0.0) & (points <= 1.0)).all():
+            raise DataError("a coordinate is not in the unit cube", where="w1", allowed="from 0 to 1")
     if not set(periodic) <= set(range(dimension)):
         raise ConfigError(
             f"periodic = {list(periodic)}", where="w1", allowed=f"coordinates 0 to {dimension - 1}"
         )
+    a, b = (points.astype(np.float64, copy=False) for points in arrays)
     return a, b, np.isin(np.arange(dimension), list(periodic))
-
-
-def _check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
-    """Points as an array (m, d) of float64; messages name no value and no number of points.
-
-    Errors:
-        DataError: another shape or kind, a value that is no number, or one outside of 0 to 1.
-    """
-    array = np.asarray(points)
-    if array.ndim != 2 or array.shape[1] != dimension or array.dtype.kind not in "fiu":
-        raise DataError(
-            "a batch is not an array of points of the declared dimension",
-            where="points",
-            allowed=f"numbers, shape (any, {dimension})",
-        )
-    array = array.astype(np.float64, copy=False)
-    # Written so that NaN fails as well.
-    if not ((array >= 0.0) & (array <= 1.0)).all():
-        raise DataError("a coordinate is not in the unit cube", where="points", allowed="from 0 to 1")
-    return array
 
 
 def _one_repeat(
