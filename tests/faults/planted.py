@@ -119,7 +119,7 @@ FAULTS = (
         "selection",
         "permute-and-flip takes the first head",
         "core/privacy/select.py",
-        "    return int(heads[randomness.below(len(heads))])",
+        "    return int(heads[uniform_below(len(heads), words)])",
         "    return int(heads[0])",
         ("privacy",),
     ),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.select import exponential_mechanism, permute_and_flip, selection_epsilon
+from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,9 @@ class Selector:
     ) -> int:
         """The index that is chosen among ``allowed`` (a public set)."""
         index = np.asarray(allowed, dtype=np.int64)
+        law: Selection
         if isinstance(self.budget, PureDP):
-            choice = permute_and_flip(
-                numerators[index],
-                denominators[index],
-                epsilon=self.budget.epsilon,
-                sensitivity=sensitivity,
-                randomness=randomness,
-            )
+            law = PermuteAndFlip(self.budget.epsilon, sensitivity)
         else:
-            choice = exponential_mechanism(
-                numerators[index],
-                denominators[index],
-                epsilon=selection_epsilon(self.budget.rho),
-                sensitivity=sensitivity,
-                randomness=randomness,
-            )
-        return int(index[choice])
+            law = ExponentialMechanism(selection_epsilon(self.budget.rho), sensitivity)
+        return int(index[randomness.select(numerators[index], denominators[index], law)])

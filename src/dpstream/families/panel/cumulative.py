@@ -546,8 +546,9 @@ class CumulativePlan(PeoplePlan):
             increment = np.array([gains[b - 1]], np.int64)
             counter, stored = self.counters[b - 1], state.counters[b - 1]
             estimates[b] = counter.step(stored, increment, randomness)[0]
-        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
+        # From here on the code sees noisy counts, synthetic people, and public coins.
+        coins = randomness.coins("which synthetic people are extended", 4)
+        self._extend(state, estimates, np.random.default_rng(coins))
         measured += self._measured(state.period, estimates)
         people, reached = self.public_people(state), state.reached.copy()
         return self._synthesis(state.period, state.history, people, reached, estimates, measured)

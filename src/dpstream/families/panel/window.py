@@ -304,8 +304,8 @@ class WindowPlan(PeoplePlan):
             return self._synthesis(state.period, state.history, 0, people, self._nobody, state.clipped)
         counts = np.bincount(state.private, minlength=self.patterns).astype(np.int64)
         noisy = randomness.measure(counts + self.padding, self.noise)
-        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        generator = np.random.default_rng(randomness.words(4))
+        # From here on the code sees noisy counts, synthetic people, and public coins.
+        generator = np.random.default_rng(randomness.coins("which synthetic people are extended", 4))
         if state.period == self.window:
             return self._begin(state, noisy)
         return self._extend(state, noisy, generator)
