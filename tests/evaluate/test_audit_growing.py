@@ -68,7 +68,7 @@ def test_noise_beside_the_door_is_an_infinite_loss() -> None:
     domain = Domain(("a",), (3,))
 
     def function(budget: Any, data: Database, randomness: Randomness) -> Any:
-        return data.counts[0] + randomness.draw(DiscreteLaplace(Fraction(1)), 3)
+        return np.maximum(data.counts[0] + randomness.draw(DiscreteLaplace(Fraction(1)), 3), 0) + 1e-6
 
     box = OwnMechanism(function, Counts(domain, ((0,),)), "ones 1")
     plan = BBScheduler(box, 8, gamma="1/2").calibrate(epsilon=1)
