@@ -25,7 +25,7 @@ from dpstream.core.privacy import (
     Randomness,
     Relay,
 )
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit.controls import overspent
 from dpstream.tools.evaluate.array_types import Ints
 
