@@ -46,8 +46,8 @@ FAULTS = (
         "noise",
         "one draw serves two cells",
         "core/privacy/randomness.py",
-        "        return sample(noise, size, self.words)",
-        "        drawn = sample(noise, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
+        "        return sample(law, size, self.words)",
+        "        drawn = sample(law, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
         ("privacy", "counters"),
     ),
     Fault(
@@ -111,8 +111,8 @@ FAULTS = (
         "selection",
         "scores count twice as much as the sensitivity allows",
         "core/privacy/select.py",
-        "    factor = Fraction(epsilon) / (2 * Fraction(sensitivity))",
-        "    factor = Fraction(epsilon) / Fraction(sensitivity)",
+        "Fraction(self.epsilon) / (2 * Fraction(self.sensitivity))",
+        "Fraction(self.epsilon) / Fraction(self.sensitivity)",
         ("privacy",),
     ),
     Fault(
