@@ -489,17 +489,25 @@ def pool(
 
     Source: Hay, Rastogi, Miklau and Suciu 2010, with unequal variances.
     """
-    pooled, below = [np.array(one, np.float64) for one in counts], list(variances)
+    pooled, below = [np.array(values, np.float64) for values in counts], pooled_variances(variances)
     for j in range(len(counts) - 2, -1, -1):
-        sums, own, theirs = pooled[j + 1].reshape(-1, 2).sum(axis=1), below[j], 2.0 * below[j + 1]
-        pooled[j] = (pooled[j] * theirs + sums * own) / (own + theirs)
-        below[j] = own * theirs / (own + theirs)
+        sums, theirs = pooled[j + 1].reshape(-1, 2).sum(axis=1), 2.0 * below[j + 1]
+        pooled[j] = (pooled[j] * theirs + sums * variances[j]) / (variances[j] + theirs)
     above = np.array([root])
     for one in pooled:
         pairs = one.reshape(-1, 2)
         pairs += (above - pairs.sum(axis=1))[:, None] / 2.0
         above = one
     return pooled, below
+
+
+def pooled_variances(variances: Sequence[float]) -> list[float]:
+    """The variances that ``pool`` gives."""
+    below = list(variances)
+    for j in range(len(below) - 2, -1, -1):
+        theirs = 2.0 * below[j + 1]
+        below[j] = below[j] * theirs / (below[j] + theirs)
+    return below
 
 
 # The noisy sums of the open level: it is cut into blocks, and each arrival is in one block of each depth.
@@ -612,14 +620,13 @@ class Blocks:
 
 @dataclass
 class PointsState:
-    """What is remembered between batches. Secret, but for ``stored``, ``variance`` and ``seed``.
+    """What is remembered between batches. Secret, but for ``stored`` and ``seed``.
 
     Attributes:
         points: how many were read.
         level: of the last point read (-1 before ``t_0``).
         cells: the level's sparse counters.
         stored: noisy counts of finished levels for each depth from 1; public.
-        variance: of one cell of ``stored``, for each depth; depends on nothing private.
         kept: points of each level from -1 on, as long as some cells still read them: codes, and how often each.
         seed: of the places of released points; public.
         blocks: noisy counts of the open level's finished blocks; public.
@@ -630,7 +637,6 @@ class PointsState:
     level: int
     cells: PointCells
     stored: list[Floats]
-    variance: list[float]
     kept: list[Ints]
     seed: int
     blocks: Blocks = field(default_factory=lambda: Blocks())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from dpstream.families.points.cells import (
     cell_rule,
     noisy,
     pool,
+    pooled_variances,
     shrunk,
     split_evenly,
 )
@@ -73,7 +74,7 @@ def cell_estimates(plan: OnlineCells, state: PointsState) -> list[tuple[Floats, 
     noise.
     """
     depth, schedule = state.cells.depth, plan.schedule
-    stored, variances = state.stored[:depth], state.variance[:depth]
+    stored, variances = state.stored[:depth], list(stored_variances(plan, state.level)[:depth])
     if plan.design.pooled and schedule.rereads_all and stored:
         stored, variances = pool(stored, variances, float(schedule.start(state.level) - 1))
     result = []
@@ -118,6 +119,44 @@ def _open_level(
         spread = growth**2 * last
     noise = _CHANGED_HABITS * math.sqrt(spread + rate**2 * variance)
     return expected + shrunk(seen - expected, noise), total
+
+
+@lru_cache(maxsize=1024)
+def stored_variances(plan: OnlineCells, level: int) -> tuple[float, ...]:
+    """Of one cell of what is stored when ``level`` begins, for each depth."""
+    schedule = plan.schedule
+    variances = [0.0] * schedule.depth(level)
+    if schedule.rereads_all:
+        for j in range(1, len(variances) + 1):
+            variances[j - 1] = len(plan.first_levels(j)) * plan.first_noise(j).variance
+    for before in range(-1, level):
+        measured = plan.measured_variances(before)
+        if plan.design.pooled and not schedule.rereads_all:
+            measured = pooled_variances(measured)
+        for j, variance in enumerate(measured):
+            variances[j] += variance
+    return tuple(variances)
+
+
+def half_errors(plan: OnlineCells, points: int) -> list[float]:
+    """For each coordinate, in the order of cuts: the standard error of the number of points in one of its halves.
+
+    Of the points that the cells of that depth have counted by the end of the last finished level. The first cuts halve
+    each coordinate once, so the cells of the first depths say how many points lie in each half. A coordinate whose
+    cells have not begun by then is left out.
+
+    Args:
+        points: read so far.
+    """
+    schedule = plan.schedule
+    level = schedule.level_of(max(points, 1)) if points else -1
+    # A level ends with its last point.
+    last = level if points >= schedule.start(level + 1) - 1 else level - 1
+    variances = stored_variances(plan, last + 1)[: min(schedule.dimension, max(last, 0))]
+    # Where cells are improved by others, two halves are moved by what their sum is off, so the error of one is half
+    # that of their difference; of the cells above, what remains cancels in the half's sum.
+    part = 0.5 if plan.design.pooled and not schedule.rereads_all else 1.0
+    return [math.sqrt(2.0**index * variance * part) for index, variance in enumerate(variances)]
 
 
 # This many points are handled at a time: the paths of a chunk stay within some megabytes.
@@ -174,7 +213,7 @@ class OnlineCells:
 
     def fresh(self, seed: int = 0) -> PointsState:
         """A fresh state whose releases have this seed; public."""
-        return PointsState(0, -1, PointCells.empty(0, self.schedule.start(0) - 1, ()), [], [], [], seed)
+        return PointsState(0, -1, PointCells.empty(0, self.schedule.start(0) - 1, ()), [], [], seed)
 
     def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
         """Read points, one a tick, in the order given.
@@ -256,37 +295,52 @@ class OnlineCells:
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
         """Add the finished level's noisy sums to what is stored, and begin the next depth where it reads the level."""
         following, ticks = state.level + 1, self.schedule.ticks(state.level)
-        sums, variances = list(state.blocks.sums), list(state.blocks.variance)
+        sums = list(state.blocks.sums)
         if not self.schedule.rereads_all and self.schedule.reread(following, state.level):
             # The cells that begin now are one depth more in the same tree of sums.
             state.stored.append(np.zeros(1 << following))
-            state.variance.append(0.0)
             if ticks:
-                noise = DiscreteLaplace(1 / self.schedule.reread(following, state.level))
+                noise = self.first_noise(following)
                 sums.append(self._measured(state, following, [state.level], noise, randomness))
-                variances.append(noise.variance)
         if not ticks or not sums:
             # Nothing comes in a level without ticks, and which levels these are is public.
             return
         if self.design.pooled and not self.schedule.rereads_all:
-            sums, variances = pool(sums, variances, float(ticks))
-        for j, (one, variance) in enumerate(zip(sums, variances, strict=True)):
-            state.stored[j] += one
-            state.variance[j] += variance
+            sums, _ = pool(sums, self.measured_variances(state.level), float(ticks))
+        for j, values in enumerate(sums):
+            state.stored[j] += values
 
     def _begin_depth(self, state: PointsState, depth: int, randomness: Randomness) -> None:
         """Store the first counts of cells of ``depth``: those of all earlier points for ``d = 1``, else none."""
-        stored, variance = np.zeros(1 << depth), 0.0
+        stored = np.zeros(1 << depth)
         if self.schedule.rereads_all:
-            levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]
-            whole_sum = self.design.history > 0
-            epsilon = self.schedule.reread(depth, 0)
-            noise = DiscreteLaplace((1 if whole_sum else 2) / epsilon)
-            for some in [levels] if whole_sum else [[level] for level in levels]:
-                stored += self._measured(state, depth, some, noise, randomness)
-                variance += noise.variance
+            for levels in self.first_levels(depth):
+                stored += self._measured(state, depth, levels, self.first_noise(depth), randomness)
         state.stored.append(stored)
-        state.variance.append(variance)
+
+    # The noise of what is stored; public.
+
+    def first_levels(self, depth: int) -> list[list[int]]:
+        """``d = 1``: the levels before cells of ``depth`` begin, those together that are counted in one sum."""
+        levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]
+        return [levels] if self.design.history > 0 else [[level] for level in levels]
+
+    def first_noise(self, depth: int) -> DiscreteLaplace:
+        """Of the first counts of cells of a depth."""
+        schedule = self.schedule
+        scale = 2 if schedule.rereads_all and not self.design.history else 1
+        return DiscreteLaplace(scale / schedule.reread(depth, depth - 1))
+
+    def measured_variances(self, level: int) -> list[float]:
+        """Of the sums of a finished level, by depth; also of the first counts of a depth that reads it."""
+        schedule = self.schedule
+        if not schedule.ticks(level):
+            return []
+        depths = range(1, schedule.depth(level) + 1)
+        variances = [schedule.blocks(j, level) * self.rule(j, level).block.variance for j in depths]
+        if not schedule.rereads_all and schedule.reread(level + 1, level):
+            variances.append(self.first_noise(level + 1).variance)
+        return variances
 
     def _measured(
         self,
@@ -363,7 +417,7 @@ def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
     fits = [len(values) == 2 << depth for depth, values in enumerate(state.stored)]
     fits += [getattr(cells, name).shape == (2 << cells.depth,) for name in _CELLS]
     fits += [len({len(getattr(blocks, name)) for name in names}) == 1 for names in _BLOCK_LENGTHS]
-    fits += [len(state.variance) == len(state.stored) >= cells.depth]
+    fits += [len(state.stored) >= cells.depth]
     fits += [sorted(cells.counter[counted].tolist()) == list(range(len(cells.segments)))]
     if not all(fits) or len(blocks.counted) != 2 << len(blocks.sums):
         raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
