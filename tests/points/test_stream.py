@@ -137,7 +137,7 @@ def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
 #: What is in a packed state of format 1, numbers in names aside.
 STATE = {
     *("bounds", "counted", "ends", "known", "lengths", "newest", "pooled", "spread", "sums", "variance"),
-    *("counted", "due", "floor", "limit", "pending", "total", "stored", "variance"),
+    *("counted", "due", "floor", "limit", "pending", "total", "stored"),
     *("kept", "counter", "segments/noise", "segments/pending", "segments/settled", "segments/t"),
 }
 
@@ -150,9 +150,7 @@ def test_another_layout_of_the_state_needs_another_number() -> None:
     assert {
         re.sub(r"\d+", "#", re.sub("^state/(cells/|blocks/)?", "", name)) for name in packed.arrays
     } == STATE
-    assert set(packed.meta) == {
-        *("format", "kept", "points", "level", "cells", "stored", "variance", "seed", "blocks")
-    }
+    assert set(packed.meta) == {*("format", "kept", "points", "level", "cells", "stored", "seed", "blocks")}
     assert packed.meta["format"] == 1
     assert all(array.dtype.itemsize < 8 for name, array in packed.arrays.items() if name.endswith("/kept"))
     with pytest.raises(StoreFormatError, match="format 2"):
