@@ -550,15 +550,14 @@ class Shapes:
         records, (shares, variances) = max(size, 1.0), known
         # What no census measured has a model's answer in a cohort that was folded.
         variances = np.where(seen.records > 0.0, variances, math.inf)
-        joined = self.prior.join(
+        return self.prior.table(
             shares * records,
             variances * records**2,
             _CohortEvidence(seen, self.followed, records),
             model.with_total(records),
             kept,
             records,
-        )
-        return self.prior.fitted(joined, records) if joined.changed else None
+        )[0]
 
     def _fit(self, shares: _Floats, variances: _Floats, size: float) -> tuple[Model, tuple[int, ...]]:
         records = max(size, 1.0)
