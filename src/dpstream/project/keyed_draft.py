@@ -37,46 +37,14 @@ _FEEDS: Sequence[Mapping[str, list[str]]] = (
     {INSERT: ["INSERT"], UPDATE: ["UPDATE"], DELETE: ["DELETE"]},
 )
 #: Words in the name of a column that holds ends.
-_ENDS = (
-    "end",
-    "ended",
-    "until",
-    "to",
-    "close",
-    "closed",
-    "delete",
-    "deleted",
-    "leave",
-    "left",
-    "gone",
-    "departure",
-    "departed",
-    "exit",
-    "out",
-    "discharge",
-    "death",
+_ENDS = frozenset(
+    "end ended until to close closed delete deleted leave left gone departure departed "
+    "exit out discharge death".split()
 )
 #: ... and starts. Whole numbers are taken for times only where the names of both columns say so.
-_STARTS = (
-    "start",
-    "started",
-    "begin",
-    "began",
-    "from",
-    "since",
-    "open",
-    "opened",
-    "create",
-    "created",
-    "entry",
-    "entered",
-    "in",
-    "arrival",
-    "arrived",
-    "admission",
-    "birth",
-    "launch",
-    "launched",
+_STARTS = frozenset(
+    "start started begin began from since open opened create created entry entered in "
+    "arrival arrived admission birth launch launched".split()
 )
 #: Words in the name of a column of numbers that says when something happened.
 _WHEN = ("step", "time", "when", "at", "t", "ts", "period", "day", "week", "month", "year", "date")

@@ -75,8 +75,7 @@ class PresentTable:
 
     def find(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where each key is, or would be, and whether it is there. Any order of keys."""
-        place, there = search_keys(self.keys, keys)
-        return place, there
+        return search_keys(self.keys, keys)
 
     def after(self, changes: KeyedChanges, step: int) -> tuple[PresentTable, NDArray[np.int32]]:
         """The table after a step, and the first steps of the records that left at it.
@@ -216,6 +215,11 @@ def search_keys(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np
             there = inside & (keys[at, 0] == wanted[:, 0]) & (keys[at, 1] == wanted[:, 1])
             return place, there
         place = place + behind
+
+
+def holds(keys: Keys, wanted: Keys) -> bool:
+    """Whether any of the wanted keys is among ascending ones."""
+    return bool(search_keys(keys, wanted)[1].any())
 
 
 def _check_ascending(keys: Keys) -> None:
