@@ -21,7 +21,7 @@ from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
-from dpstream.mechanisms.aim import AIMRun
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis
 
 #: Cohorts that a level keeps apart; older ones are folded.
@@ -35,7 +35,7 @@ _FARTHEST = 2.0
 
 
 def enter(
-    terms: CensusTerms, state: CensusState, level: int, run: AIMRun, counted: tuple[float, float]
+    terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, counted: tuple[float, float]
 ) -> None:
     """Book a census that was taken.
 
@@ -80,7 +80,7 @@ def _open(terms: CensusTerms, state: CensusState, level: int) -> None:
 
 
 def _recounted(
-    terms: CensusTerms, state: CensusState, level: int, run: AIMRun, steps: int
+    terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, steps: int
 ) -> Expected | None:
     """Learn from a census of records that were counted before which values leave sooner; and say what is expected of
     it: what is left of the lower levels' cohorts by now, and newcomers.
@@ -123,9 +123,10 @@ def _recounted(
 
 
 def _number(
-    terms: CensusTerms, state: CensusState, level: int, run: AIMRun, steps: int
+    terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, steps: int
 ) -> tuple[float, float]:
     """How many records a census found, with its variance; exact where presence is public."""
+    assert run.total_variance is not None, "AIM knows the variance of its number of records"
     measured, hazard = (run.total, run.total_variance), state.hazard
     number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
     below = [book.total for book in state.levels[:level]]

@@ -42,7 +42,6 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.recipe_options import NUMBER
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, exact_amount
-from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
@@ -60,13 +59,14 @@ from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
 from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_wait, gap_of, last_of
 from dpstream.mechanisms import options
-from dpstream.mechanisms.aim import AIM, AIMRun
+from dpstream.mechanisms.aim import AIM
+from dpstream.mechanisms.engine import Run, published
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
 from dpstream.mechanisms.limits import check_each
 from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.plans import PRIOR_BOUND, check_fit, check_prior
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.run_outputs import RunOutput, measurements_of, published
 
 #: Private counts of the records of a census's window.
 Counts = dict[Clique, NDArray[np.int64]]
@@ -397,25 +397,19 @@ class CensusPlan(CensusTerms, StreamPlan):
         """A census of this level counts the records whose first step is later."""
         return last_of(state.last, level)
 
-    def take_census(self, state: CensusState, level: int, counts: Counts, randomness: Randomness) -> AIMRun:
+    def take_census(
+        self, state: CensusState, level: int, counts: Counts, randomness: Randomness
+    ) -> OfflineRun:
         """Measure the present records that came after the last census of this level, or of a higher one."""
         plan = self.run_of(level)
         models = [book.latest for book in state.levels[: level + 1] if book.latest is not None]
         prior = models[-1].bounded(PRIOR_BOUND) if models else None
         run = plan.run_on([counts[clique] for clique in plan.counted], randomness, prior=prior)
-        measured, outputs = list(run.measurements), list(run.outputs)
-        for group, noise in self.headline_noises(level):
-            cliques = [self.headline[i] for i in group]
-            values = self.noisy_cells(np.concatenate([counts[c] for c in cliques]), noise, randomness)
-            outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, "headline"))
-            measured += measurements_of(cliques, values, noise)
-        return replace(run, measurements=tuple(measured), outputs=tuple(outputs))
-
-    def noisy_cells(
-        self, exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
-    ) -> NDArray[np.int64]:
-        """One draw of headlines; audits put one there that follows a script."""
-        return randomness.measure(exact, noise)
+        heads = Run(self.domain, counts, self.unit.counted, randomness)
+        for group, budget in self.headline_draws(level):
+            heads.measure([self.headline[i] for i in group], budget, "headline")
+        measured, outputs = (*run.measurements, *heads.measured), (*run.outputs, *heads.outputs)
+        return replace(run, measurements=measured, outputs=outputs)
 
     def pack_state(self, state: CensusState) -> Packed:
         """The whole state; it holds private numbers of departures."""
