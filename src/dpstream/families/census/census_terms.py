@@ -1,6 +1,6 @@
 """What a census is bound to before step 1: schedule, amounts, and what one census does. All of it is public.
 
-Trusted base: kernel (amounts of censuses).
+Trusted base: kernel (what one census costs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""When a census counts and what a stay pays for it: step numbers and exact shares, all fixed before step 1. Public."""
+"""When a census counts and what a stay pays for it: step numbers and exact shares, all fixed before step 1. Public.
+
+Trusted base: kernel (amounts of censuses).
+"""
 
 from __future__ import annotations
 
