@@ -149,29 +149,6 @@ class PresentView:
         return f"{type(self).__name__}(columns={self.table.domain.names!r}, records hidden)"
 
 
-class CountedAhead:
-    """Present records, some of whose counts are known; ``PresentRecords``. Private."""
-
-    def __init__(self, present: PresentRecords, cliques: Sequence[Clique], after: int) -> None:
-        """Count ``cliques`` of the records whose first step is later than ``after``, now."""
-        self._present, self._after = present, after
-        self._known = dict(zip(cliques, present.count(cliques, after), strict=True))
-
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
-        """See ``PresentRecords``."""
-        if after == self._after and self._known.keys() >= set(cliques):
-            return [self._known[one].copy() for one in cliques]
-        return self._present.count(cliques, after)
-
-    @property
-    def departed(self) -> NDArray[np.int32]:
-        """See ``PresentRecords``."""
-        return self._present.departed
-
-    def __repr__(self) -> str:
-        return "CountedAhead(records hidden)"
-
-
 @dataclass(frozen=True, eq=False)
 class PresentBatch(BatchBase):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
