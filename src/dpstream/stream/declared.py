@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, Unit, User
 from dpstream.core.schema.fine import FineColumn
+from dpstream.stream.templates import paragraphs, said
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -94,7 +95,7 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
         facts += [_RETURNED] if plan.unit.returns == "refuse" else []
     elif plan.unit.relation == "replace":
         facts.append("the number of inserts and of deletes at every step is declared public")
-    facts += plan.declared_public()
+    facts += said(paragraphs(plan, "declared", **plan.facts()))
     rules = schema.rules
     read = () if rules is None else rules.read
     if rules is not None and (read or rules.impossible) and not rules.constraints.repair:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpstream.core.contracts import Packed, PresentRecords
 from dpstream.core.graphical import Model
-from dpstream.families.census.census_report import CensusReport
+from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of, with_census
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, Shapes, ShapeTracker
@@ -250,7 +250,7 @@ class Bookkeeping:
     def release(self, state: CensusState, present: PresentRecords, *, census: bool) -> CensusSynthesis:
         """The cohorts as they are expected to be by now, and those who came since the last census."""
         since = state.step - last_of(state.last, 0)
-        steps, told = state.step - self.schedule.last_count(state.step, state.last), CensusReport(self.terms)
+        steps = state.step - self.schedule.last_count(state.step, state.last)
         hazard = math.exp(state.totals[0].log_hazard)
         newest = state.latest[0] if state.newest is None else state.newest
         assert newest is not None, "step 1 is a census of level 0"
@@ -268,7 +268,10 @@ class Bookkeeping:
         if census:
             counted = (sum(n for n, _ in state.counted), math.sqrt(sum(v for _, v in state.counted)))
         return mixture(
-            parts, total, None, told.accuracy(state.step, state.last, math.sqrt(variance), counted)
+            parts,
+            total,
+            None,
+            accuracy_facts(self.terms, state.step, state.last, math.sqrt(variance), counted),
         )
 
     def _exact(self, state: CensusState, present: PresentRecords, newest: Model) -> CensusSynthesis:
@@ -281,5 +284,5 @@ class Bookkeeping:
         came = int(present.count(((),), last_of(state.last, 0))[0].sum())
         parts.append((newest, float(came)))
         total = came + round(sum(own.size for own in state.totals)) - sum(state.left)
-        told = CensusReport(self.terms).accuracy(state.step, state.last, 0.0, None)
+        told = accuracy_facts(self.terms, state.step, state.last, 0.0, None)
         return mixture(parts, float(total), 0.0, told)

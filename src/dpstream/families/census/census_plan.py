@@ -19,7 +19,6 @@ from dpstream.core.contracts import (
     BatchReads,
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     Headline,
     NoisyCounts,
     Option,
@@ -53,10 +52,10 @@ from dpstream.core.tables import Workload
 from dpstream.core.tables.present_table import CountedAhead
 from dpstream.families.census.bookkeeping import Bookkeeping, CensusSynthesis
 from dpstream.families.census.census_report import (
-    CensusReport,
+    census_parts,
     counted_total,
     expected_errors,
-    explain_census,
+    plan_facts,
 )
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import (
@@ -333,27 +332,19 @@ class CensusPlan(StreamPlan):
 
     def parts(self) -> tuple[Part, ...]:
         """What a stay pays: one census of each level, one count of departures."""
-        return CensusReport(self.terms).parts()
+        return census_parts(self.terms)
 
-    def composition(self) -> str | None:
-        """Over steps."""
-        return CensusReport(self.terms).composition()
-
-    def declared_public(self) -> tuple[str, ...]:
-        """The guess of the turnover; and presence, where the owner has declared it."""
-        return CensusReport(self.terms).declared_public()
-
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """When censuses are, what a stay costs, which errors are known."""
-        own = explain_census(self.terms, super().explain())
         prior = self.recipe.prior
-        return own if prior is None else replace(own, further=(*own.further, prior.describe()))
+        return plan_facts(self.terms, None if prior is None else prior.describe())
 
     def expected_errors(
         self, steps: Any, expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...]:
-        """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``. With a
-        table: with what came and left since the last census; and of the columns as counted then."""
+        """Of the number of records as counted, at censuses: at most so large; see its words.
+
+        With a table: with what came and left since the last census; and of the columns as counted then."""
         return expected_errors(self.terms, steps, expected)
 
     def options(self) -> dict[str, Any]:

@@ -177,9 +177,6 @@ class HistogramSynthesis(SyntheticTable):
         return {
             "total_standard_error": 0.0,
             "measured_every_step": {"standard_error": None, "marginals": []},
-            "words": "The number of records is declared public and has no noise. The table is drawn from the public "
-            "histogram, which knows what the answers to questions have taught it and nothing else: no count of it has "
-            "an error bar. Each answer says how noisy it is.",
         }
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from dpstream.core.contracts import (
     shown,
     unpack_fields,
 )
-from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
 from dpstream.core.counters import CounterState
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
@@ -45,7 +44,7 @@ from dpstream.families.panel.extension import (
     check_reports,
     individual,
 )
-from dpstream.families.panel.people_release import WEIGHING, PanelSynthesis
+from dpstream.families.panel.people_release import PanelSynthesis
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
 
 # The options of both recipes, in the order in which they are shown.
@@ -253,70 +252,29 @@ class PeoplePlan(StreamPlan):
         """Invented people: of each pattern, or of those who have had none so far; public."""
 
     @abstractmethod
-    def describe(self) -> str:
-        """The plan in words."""
-
-    @abstractmethod
     def _advance(
         self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
     ) -> PanelSynthesis:
         """Run one period, ``state.period``, of the synthesizer, which extends ``state.history``."""
 
-    def _explained(
-        self, deviation: float, panel: Mapping[str, Any], errors: Sequence[tuple[str, float]]
-    ) -> Explanation:
+    def _panel_facts(self, errors: Sequence[tuple[str, float]], **facts: Any) -> dict[str, Any]:
         """What both synthesizers have in common.
 
         Args:
-            deviation: of one noisy count, in people.
-            panel: for programs: the period of the ``first_release``, and the ``padding`` in it; the ``bound`` of
-                ``PeopleEstimate``.
             errors: questions about the last period, and the standard errors of their answers, in people.
+            facts: the synthesizer's: among them the period of the ``first_release``, and the ``padding`` in it; the
+                ``bound`` of ``PeopleEstimate``.
         """
-        headings = {"question": "people, at the last period", "standard_error": "standard error of the count"}
-        told = [{"question": asked, "standard_error": error} for asked, error in errors]
-        padding_words = self._padding_words(panel["padding"])
-        row = (
-            "Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
-            "periods are added, and what is there is never changed."
-        )
-        row = f"{padding_words} {row}"
-        facts = {"words": self.describe(), "rows": padding_words, **panel, "errors": told}
-        facts["weight"] = WEIGHT if panel["padding"] else None
+        panel = {
+            **facts,
+            "confidence": 1 - self.beta,
+            "errors": [{"question": question, "standard_error": error} for question, error in errors],
+            "weight": WEIGHT if facts["padding"] else None,
+            "everybody_reports": self.absent is None,
+        }
         if self.period_names is not None:
-            row += f" Columns end in the names of the periods, which are {_run(self.period_names)}."
-            facts["period_names"] = list(self.period_names)
-        return replace(
-            super().explain(),
-            published=(
-                "Synthetic people are published, and ",
-                f" what they report is added: {', '.join(self.domain.names)}. They are invented by a program from "
-                "noisy counts, and persist: what was published of one of them is never changed. None is copied from a "
-                "person; one may look like a person by chance.",
-            ),
-            number_told="how wrong answers about the people may be",
-            counts_told="",
-            row=row,
-            warning=padding_words,
-            says=(
-                sentence(self.describe()),
-                f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
-                "padding, which answers leave out. They persist: later periods are added, and nothing of them is "
-                "changed.",
-                PrintedTable(headings, told),
-            ),
-            facts={"panel": facts},
-            deviation=deviation,
-            growth="then about 20 bytes a person, and a byte a synthetic person and period",
-        )
-
-    def about_rows(self) -> str:
-        """See ``StreamPlan.about_rows``."""
-        return WEIGHING if self.padding else ""
-
-    def _padding_words(self, padding: int) -> str:
-        """What a reader of the table has to know of padding."""
-        return WEIGHING if padding else "The published rows hold no padding, and need no weights."
+            panel["period_names"] = list(self.period_names)
+        return panel
 
     # The stream.
 
@@ -394,29 +352,6 @@ class PeoplePlan(StreamPlan):
     def _given(self, domain: Domain) -> dict[str, Any]:
         """What a release is not packed with, because the plan knows it."""
         return {"domain": domain, "plan": self, "period_names": self.period_names}
-
-    def declared_public(self) -> tuple[str, ...]:
-        """What the panel does not protect, in sentences for manifests."""
-        facts = []
-        if self.places is None:
-            facts.append(
-                "a person who was not in the first period stops the stream, and that it stopped is visible, so whether "
-                "there is one is not protected"
-            )
-        else:
-            facts.append(
-                f"that the panel has {self.places} places, taken or not, is declared public; a person who finds none "
-                "stops the stream, and that it stopped is visible"
-            )
-        if self.absent is None:
-            facts.append(
-                "a person of the panel without a report stops the stream, and that it stopped is visible, so "
-                'whether there is one is not protected (a declared missing = "..." in every column takes such reports)'
-            )
-        facts.append(
-            "a person with two reports in one period stops the stream, and that it stopped is visible"
-        )
-        return tuple(facts)
 
 
 def _reseated(values: NDArray[np.int32], seating: Seating) -> NDArray[np.int32]:
@@ -537,13 +472,3 @@ def check_period_names(names: tuple[str, ...] | None, periods: int, schema: Sche
             allowed="different names",
         )
     return tuple(names)
-
-
-def _run(names: Sequence[str]) -> str:
-    """Some names in words; of many the first, the second and the last.
-
-    >>> _run(["jan", "feb", "mar", "apr"])
-    'jan, feb, ..., apr'
-    """
-    shown = names if len(names) <= 3 else (*names[:2], "...", names[-1])
-    return ", ".join(shown)

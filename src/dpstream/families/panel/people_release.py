@@ -25,13 +25,6 @@ from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, long
 # negative where the count is. Where ``c`` is 0 nobody carries the ``-padding``, and sums over such people are
 # too large by it; it takes a count that is wrong by at least the padding.
 
-#: What readers of a table are told first.
-WEIGHING = (
-    "The rows hold padding (invented people) and are to be weighted: the sum of a period's weights over the synthetic "
-    "people whom a question counts is its answer, without padding. A weight holds for questions that end with its "
-    "period, and may be negative."
-)
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -53,18 +46,6 @@ class Weights:
             "negative": int((self.values < 0).sum()),
             "padding_left": self.lost,
         }
-
-    def describe(self, column: str) -> str:
-        """What the manifest says first."""
-        negative = int((self.values < 0).sum())
-        words = f"{WEIGHING} Those of this period are in {column}; "
-        words += f"{negative} of them are negative. " if negative else "none is negative. "
-        if self.lost:
-            words += (
-                f"Nobody is there to carry the weight of {self.lost} of the invented people: sums over such people are "
-                "too large by up to so many. "
-            )
-        return words
 
 
 def window_weights(history: NDArray[np.uint8], window: int, symbols: int, padding: int) -> Weights:
@@ -232,55 +213,27 @@ class PanelSynthesis(SyntheticTable):
         column = pa.nulls(len(frame), pa.float64()) if weights is None else pa.array(weights.values)
         return frame.append_column(self._weight_column, column)
 
-    def _accuracy(
-        self,
-        panel: dict[str, Any],
-        bound: float,
-        clipped: int = 0,
-        counted: str = "count of this period or an earlier one",
-    ) -> dict[str, Any]:
+    def _accuracy(self, panel: dict[str, Any]) -> dict[str, Any]:
         """What the manifest says of errors, padding and clipping; JSON-able.
 
         Args:
             panel: facts of the synthesizer.
-            bound: no ``counted`` is wrong by more, with the stated probability.
         """
-        words, weights = "", dict[str, Any]()
-        if self.history.shape[1]:
-            words, weights = self._weight_words()
         return {
             "total_standard_error": self.total_error,
             "measured_every_step": {"standard_error": None, "marginals": []},
-            "panel": {**panel, **weights},
-            "words": words + self._error_words(bound, clipped, counted),
+            "panel": {**panel, **self._weight_facts()},
         }
 
-    def _weight_words(self) -> tuple[str, dict[str, Any]]:
-        """What the manifest says of the newest weights: in words, which come first, and as facts."""
-        weights = self._weights(self.history.shape[1])
+    def _weight_facts(self) -> dict[str, Any]:
+        """About the newest weights; nothing before the first release."""
+        periods = self.history.shape[1]
+        if not periods:
+            return {}
+        weights = self._weights(periods)
         if self._weight_column is None or weights is None:
-            return "The rows hold no padding, and need no weights. ", {"weights": None}
-        column = wide_name(self._weight_column, self._called(self.history.shape[1]))
-        return weights.describe(column), {"weights": weights.facts(column)}
-
-    def _error_words(self, bound: float, clipped: int, counted: str) -> str:
-        if self.total_error is None:
-            return "There are no synthetic people yet: the first release comes with the first full window."
-        number = (
-            "The number of people is declared public."
-            if self.people is not None
-            else f"The number of people is noisy, with a standard error of {self.total_error:.3g}."
-        )
-        bias = (
-            " Groups of synthetic people were clipped, so answers may be biased a little." if clipped else ""
-        )
-        padded = (
-            "Padding is invented people: answers have it taken out, the table holds it. "
-            if self._padding
-            else ""
-        )
-        bounded = f"With the stated probability no {counted} is wrong by more than {bound:.4g} people."
-        return f"{number} {padded}{bounded}{bias}"
+            return {"weights": None}
+        return {"weights": weights.facts(wide_name(self._weight_column, self._called(periods)))}
 
     def _codes(self, period: int) -> NDArray[np.int32]:
         symbols = self.history[:, period - 1].astype(np.int64)
