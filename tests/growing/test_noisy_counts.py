@@ -19,6 +19,7 @@ from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.templates import words
 from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.growing_audit import (
     arrivals,
@@ -93,7 +94,7 @@ def test_a_growing_stream_publishes_what_its_runs_drew(name: str) -> None:
     holds, counts = published_is_drawn(plan)
     assert holds
     assert all((one.first, one.counted) == (1, "inserts") for one in counts)
-    said = plan.explain().facts.get("noisy_counts")
+    said = plan.facts().get("noisy_counts")
     if plan.box.name == "smalldb":
         assert counts == []
         assert said is None
@@ -166,7 +167,7 @@ def test_a_reader_gets_intervals_as_of_the_last_run(tmp_path: Path) -> None:
 
 def box_words(box) -> str:
     plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
-    return plan.explain().facts["noisy_counts"]["words"]
+    return words(plan, "further", **plan.facts())
 
 
 def test_cells_of_mwem_are_published_and_give_no_interval(tmp_path: Path) -> None:
