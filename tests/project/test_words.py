@@ -55,7 +55,8 @@ def test_the_nearest_template_speaks_and_reaches_the_others(tmp_path: Path) -> N
 
 
 def test_a_value_ends_no_paragraph_and_no_cell_and_is_not_escaped(tmp_path: Path) -> None:
-    text = "{% block says %}\nA <b> & {{ toys[1] }}.\n\n| name |\n{% for toy in toys %}\n| {{ toy }} |\n{% endfor %}\n{% endblock %}"
+    rows = "| name |\n{% for toy in toys %}\n| {{ toy }} |\n{% endfor %}\n"
+    text = "{% block says %}\nA <b> & {{ toys[1] }}.\n\n" + rows + "{% endblock %}"
     plan = toy(tmp_path / "values", text)
     assert paragraphs(plan, "says", **plan.facts()) == ["A <b> & one two.", [["name"], ["x|y"], ["one two"]]]
     assert said(paragraphs(plan, "says", **plan.facts())) == ["A <b> & one two."]

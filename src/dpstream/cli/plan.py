@@ -130,7 +130,7 @@ def command(
         console().print(f"{compared}\n")
     elif compared is not None:
         _print_mechanisms(compared)  # the answer first: what it rests on is long
-    _print(facts, config.schema().names)
+    _print(facts)
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
 
-def _print(facts: dict[str, Any], names: Sequence[str]) -> None:
+def _print(facts: dict[str, Any]) -> None:
     from dpstream.stream.templates import sentence
 
     out, told = console(), facts["words"]
@@ -161,8 +161,8 @@ def _print(facts: dict[str, Any], names: Sequence[str]) -> None:
     out.print(facts["guarantee"])
     if facts["base"] is not None:
         out.print(facts["base"]["words"])
-    for words in facts["declared_public"]:
-        out.print(sentence(with_few_names(words, names)))
+    for words in told["not_protected"]:
+        out.print(sentence(words))
     if facts["draft"]:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()
@@ -331,38 +331,6 @@ def _print_predicted(facts: dict[str, Any], note: str) -> None:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
-
-
-#: Lists of more columns are told by their number.
-_MOST = 10
-_BEFORE = "in columns "
-
-
-def with_few_names(text: str, names: Sequence[str]) -> str:
-    """The sentence with its first list of many columns, in the schema's order, replaced by how many they are.
-
-    >>> names = [f"v{n}" for n in range(12)]
-    >>> with_few_names(f"a null stops it in columns {', '.join(map(repr, names))}, visibly", names)
-    'a null stops it in all 12 columns, visibly'
-    >>> with_few_names(f"a null stops it in columns {', '.join(map(repr, names[1:]))}, visibly", names)
-    "a null stops it in 11 of 12 columns ('v1', 'v2', ..., 'v11'), visibly"
-    """
-    head, before, rest = text.partition(_BEFORE)
-    found: list[str] = []
-    left = rest
-    for name in names:
-        word = repr(name)
-        if before and left.startswith(word):
-            found.append(word)
-            left = left.removeprefix(word)
-            if not left.startswith(", '") and not left.startswith(', "'):
-                break
-            left = left.removeprefix(", ")
-    if len(found) <= _MOST:
-        return text
-    if len(found) == len(names):
-        return f"{head}in all {len(names)} columns{left}"
-    return f"{head}in {len(found)} of {len(names)} columns ({found[0]}, {found[1]}, ..., {found[-1]}){left}"
 
 
 #: What ``compare_mechanisms`` takes where nothing is said.

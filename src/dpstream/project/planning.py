@@ -27,7 +27,7 @@ from dpstream.core.privacy import (
     zcdp_to_epsilon,
 )
 from dpstream.project.sections import round_down
-from dpstream.stream.declared import counted_records
+from dpstream.stream.declared import counted_records, declared_public
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
     NOT_KNOWN,
@@ -52,6 +52,8 @@ _WITHOUT_END = 100
 _HOPELESS = THRESHOLDS["usable"]
 #: So many marginals have a column of their own in the printed table.
 _SHOWN = 6
+#: Of more columns in one sentence the first two and the last are named.
+_MOST_NAMES = 10
 #: What the number of records is called in wishes.
 TOTAL = "total"
 #: Budgets that are tried have two digits: from 0.0010 up to this. Beyond, a guarantee protects hardly anything.
@@ -498,6 +500,14 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         **known,
         "words": {
             "warning": words(plan, "warning"),
+            "not_protected": declared_public(
+                plan,
+                config.schema(),
+                config.declared_public(),
+                config.source_options.pinned(),
+                begins=base is not None,
+                most=_MOST_NAMES,
+            ),
             **{block: paragraphs(plan, block, **known) for block in ("says", "further")},
             **{block: words(plan, block) for block in ("predicted_note", "compared")},
         },

@@ -70,6 +70,21 @@ def shown_bytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 10**6 else f"{max(1, round(count / 1e3))} kB"
 
 
+def _columns(names: list[str], every: int, most: int | None) -> str:
+    """Columns by their names; of more than ``most`` the first two and the last.
+
+    >>> _columns(["a"], 3, 2), _columns(["a", "b"], 3, None), _columns(["a", "b", "c"], 3, 2)
+    ("column 'a'", "columns 'a', 'b'", 'all 3 columns')
+    >>> _columns(["a", "b", "c", "d"], 5, 3)
+    "4 of 5 columns ('a', 'b', ..., 'd')"
+    """
+    if most is None or len(names) <= most:
+        return f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+    if len(names) == every:
+        return f"all {every} columns"
+    return f"{len(names)} of {every} columns ({names[0]!r}, {names[1]!r}, ..., {names[-1]!r})"
+
+
 def _rendered(plan: StreamPlan, block: str, facts: dict[str, Any]) -> str:
     templates = _templates(type(plan))
     context = templates[0].new_context({"options": plan.options(), **facts, "plan": _of_every_plan(plan)})
@@ -113,6 +128,7 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "bytes": shown_bytes,
+        "columns": _columns,
         "counted": counted,
         "digits": lambda value, most=4: "unknown" if value is None else f"{value:.{most}g}",
         "initial": lambda text: text[:1].upper() + text[1:],
