@@ -116,7 +116,7 @@ def _environment() -> Environment:
         """A value ends neither a paragraph nor a cell; what a block gives may. Nothing is escaped: it is no HTML."""
         if hasattr(value, "__html__"):
             return value.strip()
-        return Markup(re.sub(r"[ ]*\n[ ]*", " ", str(value)).replace("|", _BAR))
+        return Markup(re.sub(r"\s*\n\s*", " ", str(value)).replace("|", _BAR))
 
     made = jinja2.Environment(
         undefined=jinja2.StrictUndefined,

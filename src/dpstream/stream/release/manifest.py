@@ -187,8 +187,11 @@ def _errors_of(
     up_to = {key: value for key, value in up_to.items() if value is not None}
     facts = synthesis.accuracy()
     if facts is not None:
-        text = f"{words(plan, 'accuracy', step=step, **facts)}{told}".strip()
-        return {**facts, **({"words": text} if text else {}), **up_to}
+        texts = {
+            "words": f"{words(plan, 'accuracy', step=step, **facts)}{told}".strip(),
+            "bias": words(plan, "bias"),
+        }
+        return {**facts, **{key: text for key, text in texts.items() if text}, **up_to}
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
     last = step if synthesis.measured_up_to is None else synthesis.measured_up_to
