@@ -78,7 +78,7 @@ def exact_conversations(
     """The largest loss of some conversations; infinite where an answer differs."""
     began, worst, kinds = time.perf_counter(), Largest(), set[str]()
     for number in range(many):
-        base, neighbour = _events(randomness.below(2**32), early=number % 2 == 0)
+        base, neighbour = _events(int(randomness.coins("a conversation")[0]) >> 32, early=number % 2 == 0)
         loss, answers = conversation_loss(plan, base, neighbour, randomness)
         kinds |= {answer.kind for answer in answers}
         worst.see(loss, f"a record {'of the first' if number % 2 == 0 else 'of the last'} arrivals")
@@ -402,7 +402,7 @@ def _number_loss(
     numbers = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
     if len(laws) != len(numbers):
         return math.inf
-    units = min(sparse.noise.units(t), opened.run.units * t // _START)
+    units = sparse._units(opened.run, t)
     return float(abs(numbers[0] - numbers[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
 
