@@ -173,7 +173,7 @@ class _Walk:
 
     def cut(self) -> tuple[Ints, Ints]:
         """The side of each box that is cut next, and the first code of its second half."""
-        able = (self.high - self.low > 1).reshape(len(self._turn), -1)
+        able = (self.high - self.low > 1).reshape(len(self._turn), len(self._place))
         axis = np.where(able, self._ranks[self._turn], np.int16(2**14)).argmin(axis=1)
         place = self._place[axis]
         self._turn = np.where(place < 0, self._turn, (place + 1) % len(self._ranks))
