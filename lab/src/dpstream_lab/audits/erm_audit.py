@@ -26,8 +26,8 @@ from dpstream.families.growing.erm_stream import ClassifierPlan, ClassifierSynth
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.tools.audit.door import Door, Measured, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.tools.audit.transcripts import Subject, rebuilt, transcripts_of
 from dpstream_lab.audits.growing_audit import growing_subject
-from dpstream_lab.audits.transcripts import Subject, rebuilt, transcripts_of
 
 _RECORDS = 24
 _DOMAIN = Domain(("a", "b", "label"), (2, 2, 2))
