@@ -1,4 +1,7 @@
-"""Schedulers as streams: what is remembered between steps, when the black box runs, and what a step gives."""
+"""Schedulers as streams: what is remembered between steps, when the black box runs, and what a step gives.
+
+Trusted base: kernel (holds private records, measures).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ from dpstream.families.growing.run_schedule import (
     ScheduledRun,
     stale,
 )
-from dpstream.mechanisms.run_outputs import RunOutput, published
+from dpstream.mechanisms.engine import RunOutput, published
 
 
 @dataclass(frozen=True)

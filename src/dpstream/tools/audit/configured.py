@@ -1,4 +1,4 @@
-"""Audits of one configuration file: what its plan draws, chooses, admits and publishes, and an attack on its tables."""
+"""Audits of one configuration file: what its plan draws, chooses, admits and publishes, and an attack on its releases."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 All records are invented from public facts, and pass the same admission as real ones: they are encoded, bounded, and
 followed by their keys. A stream is small, so that one record shows, or large, so that it crosses what counts are
 compared with; both come in every audit.
+
+Trusted base: invented (counts invented records).
 """
 
 from __future__ import annotations
