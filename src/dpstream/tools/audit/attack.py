@@ -56,7 +56,7 @@ _SHARES, _CHOOSING = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02), (ERROR, 0.001)
 #: Runs at least, and at most: half of them teach, half are judged. Those without noise: a share, more where needed.
 _MIN_RUNS, _MAX_RUNS, _SILENT_SHARE, _MAX_SILENT_SHARE = 12, 2_000, 0.25, 0.6
 #: Without noise not each guess is right.
-_ROOM = 2.0
+_ROOM = 3.0
 #: Parts into which shadow runs are cut, so that thresholds are chosen on scores of runs that were not learnt from.
 _FOLDS = 4
 #: Targets at most, and records among which they are looked for; steps whose tables are looked at, at most.

@@ -1,4 +1,4 @@
-"""Audits of one configuration file: what its plan draws, chooses, admits and publishes, and an attack on its releases."""
+"""Audits of one configuration file: what its plan admits, draws, chooses and publishes; an attack on its releases."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ Trusted base: invented (counts invented records).
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import User
+from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import (
     EncodedBatch,
     KeyedBatch,
@@ -46,6 +46,8 @@ _CAME, _LEFT, _MANY, _MANY_OWNERS = 60, 20, 30_000, 2_000
 #: Different records. The first one is that of the unit by which neighbours differ: where there are enough of them, no
 #: other record is like it.
 _POOL, _FEW = 300, 8
+#: Classes into which the codes of a long column are cut.
+_CLASSES = 64
 #: Changes at once in the control, which is charged for one: of a tree each change loses a part of the claim only, in
 #: a short stream.
 _TOO_MANY = 30
@@ -121,7 +123,7 @@ class InventedStream:
         self.owned = self.keyed or self.panel or isinstance(self.unit, User)
         self.reading = self.plan.reading_schema(self.schema)
         self.generator = np.random.default_rng(17)
-        rows = correlated_columns(self.reading.domain, self.generator)(4 * _POOL, self.generator)
+        rows = _invented_rows(self.reading.domain, 4 * _POOL, self.generator)
         rules = self.schema.rules
         if rules is not None:
             rows = rows[[not rules.has_impossible(row[None]) for row in rows]]
@@ -222,7 +224,7 @@ class InventedStream:
                 yield StreamPair(words, "far", bases[one][1], bases[other][1])
         first = True
         for (steps, batches), size in zip(bases, ("few", "many"), strict=True):
-            for name, before, after, too_many in self._neighbours(steps):
+            for name, before, after, too_many in self._neighbours(steps, all_steps=size == "few"):
                 base = batches if before is steps else self.admit(before)
                 if first:
                     yield StreamPair(f"{_TOO_MANY} at once", "control", base, self.admit(too_many))
@@ -232,13 +234,16 @@ class InventedStream:
     def _others(self, steps: list[Step]) -> list[Step]:
         return [replace(one, came=self._rows(len(one.came)), left=self._rows(len(one.left))) for one in steps]
 
-    def _neighbours(self, steps: list[Step]) -> Iterator[tuple[str, list[Step], list[Step], list[Step]]]:
-        """Streams, those with one unit more (or replaced), and those with too many."""
+    def _neighbours(
+        self, steps: list[Step], *, all_steps: bool
+    ) -> Iterator[tuple[str, list[Step], list[Step], list[Step]]]:
+        """Streams, those with one unit more (or replaced), and those with too many; at the first and the last step, or
+        also between them."""
         if self.panel:
             yield from self._histories(steps)
             return
-        places = dict.fromkeys([1, self.steps, max(1, self.steps // 2), min(2, self.steps)])
-        for at in places:
+        places = [1, self.steps, *([max(1, self.steps // 2), min(2, self.steps)] if all_steps else [])]
+        for at in dict.fromkeys(places):
             for scene in self._scenes():
                 if self.replaces:
                     one, many = (self._replaced(steps, at, units) for units in (1, _TOO_MANY))
@@ -308,19 +313,29 @@ class InventedStream:
         return max(0, changed_records(base, other) - allowed * (2 if self.replaces else 1))
 
 
+def _invented_rows(domain: Domain, many: int, generator: np.random.Generator) -> Codes:
+    """Rows of skewed columns that depend on each other; in long columns any code of a class of codes."""
+    sizes = np.array(domain.sizes, np.int64)
+    classes = np.minimum(sizes, _CLASSES)
+    drawn = correlated_columns(Domain(domain.names, tuple(classes.tolist())), generator)(many, generator)
+    first, behind = drawn * sizes // classes, (drawn + 1) * sizes // classes
+    rows: Codes = generator.integers(first, behind).astype(np.int32)
+    return rows
+
+
 def changed_records(base: Sequence[Any], other: Sequence[Any]) -> int:
     """In how many admitted inserts and deletes two streams of rows differ."""
     changed = 0
     for one, two in zip(base, other, strict=True):
         assert isinstance(one, EncodedBatch)
         assert isinstance(two, EncodedBatch)
-        for rows in zip(batch_codes(one), batch_codes(two), strict=True):
-            if rows[0] is not None and rows[1] is not None and np.array_equal(rows[0], rows[1]):
+        for here, there in zip(batch_codes(one), batch_codes(two), strict=True):
+            if here is None or there is None:
+                assert here is there
                 continue
-            here, there = (
-                Counter(map(tuple, [] if codes is None else np.asarray(codes).tolist())) for codes in rows
-            )
-            changed += sum(((here - there) + (there - here)).values())
+            rows, kinds = np.unique(np.concatenate([here, there]), axis=0, return_inverse=True)
+            signs = np.repeat([1, -1], [len(here), len(there)])
+            changed += int(np.abs(np.bincount(kinds.reshape(-1), signs, len(rows))).sum())
     return changed
 
 
