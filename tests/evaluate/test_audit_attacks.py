@@ -15,7 +15,7 @@ from dpstream.core.privacy import ZCDP, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
 from dpstream.project import Config
-from dpstream.tools.audit import attack, configured
+from dpstream.tools.audit import attack, configured, samplers_audit
 from dpstream.tools.audit.attack import (
     ERROR,
     AttackedStream,
@@ -154,6 +154,7 @@ def test_what_cannot_be_attacked_is_refused(config, tmp_path, monkeypatch):
     assert "minutes of CPU do not do to catch a program without noise" in short
     # Without --only the other parts go on, and everything says what was left out.
     monkeypatch.setattr(configured, "_SECONDS", {"short": 0.5})
+    monkeypatch.setattr(samplers_audit, "_SECONDS", 1.0)
     rest = dpstream("audit", large, "--processes", 1, "--out", tmp_path)
     assert "not audited: audit: 0.5 minutes of CPU do not do" in rest.stderr
     assert "This configuration" in rest.stdout
@@ -175,7 +176,7 @@ def test_a_leak_is_caught_and_the_program_is_not(config, monkeypatch):
         "attack on the releases, without noise",
     ]
     assert all(one.passed for one in found)
-    assert found[0].detail.endswith("targets among 480 records")
+    assert found[0].detail.endswith("targets among 240 records")
 
 
 class Tenth(QuietNoise):
