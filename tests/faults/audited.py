@@ -38,6 +38,7 @@ class Fault:
 
     Attributes:
         streams: names of configurations, one for each family that has the code.
+        parts: of the audit, one after the other until one accuses the program.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Fault:
     before: str
     after: str
     streams: tuple[str, ...]
+    parts: tuple[str, ...] = ("transcripts", "samplers")
 
 
 #: A stream of each family, which has to pass where nothing is planted.
@@ -78,6 +80,7 @@ FAULTS = (
         "return _sampler(self.scale, self.sizes, self.level).sample(words)",
         "return _sampler(self.scale / 2, self.sizes, self.level).sample(words)",
         _POOLED,
+        ("samplers",),
     ),
     Fault(
         "one draw serves two cells",
@@ -85,6 +88,7 @@ FAULTS = (
         "        return sample(noise, size, self.words)",
         "        drawn = sample(noise, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
         ("pooled, plain", "dpstabs", "baseline", "census, changes", "panel window", "points", "improver"),
+        ("samplers",),
     ),
     # Laws.
     Fault(
@@ -270,9 +274,7 @@ class Seen:
 def audit(fault: Fault | None, stream: str) -> Seen:
     """Audits one stream of a program: of a faulty one part after part, until one accuses it."""
     began, title = time.monotonic(), HONEST if fault is None else fault.name
-    parts: tuple[tuple[str, ...], ...] = ((),)
-    if fault is not None:
-        parts = (("--only", "transcripts"), ("--only", "samplers"))
+    parts = [[]] if fault is None else [["--only", part] for part in fault.parts]
     words, right = "nobody", fault is None
     with tempfile.TemporaryDirectory(prefix="audited-") as name:
         folder = Path(name)

@@ -91,6 +91,8 @@ def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) ->
                     0.0 if pair.far else transcript_loss(first[number], second, pure=pure).total + pair.more
                 )
             worst.see(loss, f"{pair.where}{', noise of one sign' if lean else ''}{words and f': {words}'}")
+        if math.isinf(worst.loss):
+            break  # nothing can be more
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, transcripts",
