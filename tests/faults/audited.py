@@ -223,8 +223,8 @@ FAULTS = (
     Fault(
         "exact counts decide who gains",
         "families/panel/cumulative.py",
-        "            estimates[b] = counter.step(stored, increment, randomness)[0]\n",
-        "            estimates[b] = max(counter.step(stored, increment, randomness)[0], int(increment[0]))\n",
+        "            estimates[b] = counter.step(stored, gains[b - 1 : b], randomness)[0]\n",
+        "            estimates[b] = max(counter.step(stored, gains[b - 1 : b], randomness)[0], int(gains[b - 1]))\n",
         ("panel cumulative",),
     ),
     Fault(

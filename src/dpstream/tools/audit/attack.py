@@ -34,7 +34,6 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
-from dpstream.families.panel import CumulativePlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.tools.audit.binomial import clopper_pearson
 from dpstream.tools.audit.door import SameWords
@@ -281,7 +280,7 @@ class AttackedStream:
         """The reports of people who report one thing all the time, as a panel has them."""
         plan: Any = self.stream.plan
         cells = np.ravel_multi_index(tuple(targets.T), plan.columns.sizes)
-        return np.isin(cells, plan.counted).astype(np.int64) if isinstance(plan, CumulativePlan) else cells
+        return plan.followed(cells)
 
     def _table(self, synthesis: Any) -> Codes:
         stream = self.stream
@@ -298,8 +297,9 @@ class AttackedStream:
     def _looks(self, table: Codes, step: int) -> Floats:
         """How much a table looks like each target: by its columns, by pairs of columns, and as a whole."""
         rows = self._shown(step)
-        if self.people and isinstance(self.stream.plan, CumulativePlan):
-            rows, table = rows.sum(axis=1, keepdims=True), table.sum(axis=1, keepdims=True)
+        plan: Any = self.stream.plan
+        if self.people and table.shape[1] == step:
+            rows, table = plan.summed_up(rows, step), plan.summed_up(table, step)
         if not len(table) or table.shape[1] != rows.shape[1]:
             return np.zeros((len(rows), 3))
         looks = []
@@ -331,9 +331,6 @@ def counts_of(query: Mapping[str, Any], codes: Codes, domain: Domain) -> NDArray
         cliques = [query["columns"]] if kind == "marginal" else query["columns"]
         places = [tuple(domain.names.index(name) for name in names) for names in cliques]
         return np.concatenate(count_marginals(np.asfortranarray(codes), domain, places))
-    if kind == "cell":
-        clique = [domain.names.index(name) for name in query["columns"]]
-        return np.array([(codes[:, clique] == query["codes"]).all(axis=1).sum()], np.int64)
     if kind == "signs":
         signs = 2 * codes.astype(np.int64) - 1
         terms = [[domain.names.index(name) for name in term] for term in query["terms"]]
