@@ -108,7 +108,6 @@ FAULTS = (
             "baseline, deletes, rho",
             "census, snapshots, rho",
             "panel window",
-            "improver",
         ),
     ),
     # Admission.
