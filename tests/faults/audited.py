@@ -85,8 +85,8 @@ FAULTS = (
     Fault(
         "one draw serves two cells",
         "core/privacy/randomness.py",
-        "        return sample(noise, size, self.words)",
-        "        drawn = sample(noise, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
+        "        return sample(law, size, self.words)",
+        "        drawn = sample(law, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
         ("pooled, plain", "dpstabs", "baseline", "census, changes", "panel window", "points", "improver"),
         ("samplers",),
     ),
@@ -213,10 +213,10 @@ FAULTS = (
     ),
     # Panels.
     Fault(
-        "patterns that nobody has are dealt to nobody",
+        "a pattern is dealt as often as people have it",
         "families/panel/window.py",
         "        noisy = randomness.measure(counts + self.padding, self.noise)\n",
-        "        noisy = randomness.measure(counts + self.padding, self.noise) * (counts > 0)\n",
+        "        noisy = np.maximum(randomness.measure(counts + self.padding, self.noise), counts)\n",
         ("panel window",),
     ),
     Fault(

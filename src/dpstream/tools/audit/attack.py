@@ -22,21 +22,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import (
-    ZCDP,
-    Budget,
-    CubeNoise,
-    HistogramsNoise,
-    Noise,
-    Randomness,
-    User,
-    zcdp_to_epsilon,
-)
+from dpstream.core.privacy import ZCDP, AnyNoise, Budget, Randomness, Relay, User, zcdp_to_epsilon
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.tools.audit.binomial import clopper_pearson
-from dpstream.tools.audit.door import SameWords
 from dpstream.tools.audit.finding import Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.tools.audit.invented import InventedStream
 from dpstream.tools.evaluate.array_types import Codes, Floats
@@ -74,16 +64,14 @@ class TooShortError(ConfigError):
     """The limit of CPU does not do for an attack that could prove anything."""
 
 
-class Silence(SameWords):
+class Silence(Relay):
     """A control: no noise at all. Choices are made as they are."""
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    measure, test = Randomness.measure, Randomness.test
+
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         """Zeros."""
         return np.zeros(size, np.int64)
-
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
-        """Zeros."""
-        return np.zeros(noise.dimension if isinstance(noise, CubeNoise) else sum(noise.sizes), np.int64)
 
 
 # What guesses prove.
@@ -223,7 +211,8 @@ class AttackedStream:
     def run(self, noise: Randomness) -> tuple[Coins, Floats]:
         """Which targets were there, and what the tables said of them: shape (targets, numbers)."""
         stream, plan = self.stream, self.stream.plan
-        there = np.array([word & 1 for word in self.randomness.words(len(self.targets)).tolist()], np.bool_)
+        game = np.random.default_rng(self.randomness.coins("which targets are there", 4))
+        there = game.integers(2, size=len(self.targets)) == 1
         steps = stream.with_rows(self.usual, self.at, self.targets[there], self.copies)
         if stream.replaces:
             steps = _without(steps, int(there.sum()), self.at, self.people)
@@ -288,7 +277,7 @@ class AttackedStream:
             history: Codes = synthesis.history.astype(np.int32)
             return history
         rows = synthesis.rows(stream.schema, 10**6)
-        seed = int(self.randomness.words(1)[0]) >> 1
+        seed = int(self.randomness.coins("another draw of a table")[0]) >> 1
         none = np.zeros((0, len(stream.reading.domain)), np.int32)
         return self.classes(
             stream.reading.encode(synthesis.released(stream.schema, rows, seed)) if rows else none
