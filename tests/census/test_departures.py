@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import pytest
 from census_stays import Stay, batches, crowd, scheduled
-from dpstream_lab.audits.transcripts import rebuilt
 from hypothesis import given
 from hypothesis import strategies as st
 from test_totals import TINY, Quiet, told
@@ -20,6 +19,7 @@ from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.census_report import CensusReport
 from dpstream.families.census.schedule import CensusSchedule, expected_wait, last_of, with_census
 from dpstream.stream.identity import spent_per_step
+from dpstream.tools.audit.transcripts import rebuilt
 from dpstream_lab.audits.census_audit import rare_times
 
 
