@@ -14,6 +14,7 @@ from dpstream.cli.audit import say_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.audit import AuditFinding, audit_file
 from dpstream.tools.audit.audit_page import AuditReport, prepare_folder
+from dpstream.tools.simulate import simulate
 from dpstream_lab.audits import AUDITS
 
 HOLDS = AuditFinding("good counter", "exact", 1.0, 1.0, None, None, False, "everywhere | here", 0.1)
@@ -147,11 +148,9 @@ def test_wrong_places(config, tmp_path):
     with pytest.raises(ConfigError, match="not a folder"):
         prepare_folder(config)
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
-    rewrite(
-        config, ("k = 2", 'k = 2\ncounter = "optimal-tree"'), ('epsilon = "1"', 'epsilon = "1"\nhorizon = 4')
-    )
-    error = dpstream("audit", config, "--only", "transcripts", code=2).stderr
-    assert "no audit 'transcripts' of this file's mechanism (allowed: attack, samplers, exact)" in error
+    simulated = simulate("census", 4, tmp_path / "census", rows_per_step=20)
+    error = dpstream("audit", simulated, "--only", "exact", code=2).stderr
+    assert "no audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in error
     broken = rewrite(config, ('epsilon = "1"', 'epsilon = "one"'))
     assert "'one' is not a number" in dpstream("audit", broken, code=2).stderr
 

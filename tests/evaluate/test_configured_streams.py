@@ -230,7 +230,12 @@ def test_the_last_line_says_what_was_examined(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "mechanism", ['name = "dpstabs"\nk = 2\n', 'name = "dpstabs"\ncounter = "hybrid"\nk = 3\n']
+    "mechanism",
+    [
+        'name = "dpstabs"\nk = 2\n',
+        'name = "dpstabs"\ncounter = "hybrid"\nk = 3\n',
+        'name = "dpstabs"\ncounter = "optimal-epochs"\nk = 3\n',
+    ],
 )
 def test_streams_of_counters_measure_at_the_door(tmp_path, monkeypatch, mechanism):
     monkeypatch.setattr(configured, "_SECONDS", {"short": 2.0})
@@ -242,12 +247,16 @@ def test_streams_of_counters_measure_at_the_door(tmp_path, monkeypatch, mechanis
     assert len([one for one in found if one.control]) == 2
 
 
-def test_what_draws_ahead_of_its_counts_has_a_certificate_only(tmp_path):
+def test_points_and_growing_tables_are_audited_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(configured, "_SECONDS", {"short": 2.0})
+    found = findings(Config.load(simulate("points", 4, tmp_path / "points", rows_per_step=20)))
+    assert accused(found) == []
     loaded = config(tmp_path)
-    text = loaded.path.read_text(encoding="utf-8")
-    trees = 'name = "dpstabs"\ncounter = "optimal-epochs"\nk = 3\n'
-    loaded.path.write_text(text.replace(MECHANISM, trees), encoding="utf-8")
-    assert set(configured_audits(Config.load(loaded.path))) == {"attack", "samplers", "exact"}
+    text = loaded.path.read_text(encoding="utf-8").replace('op_column = "op"\n', "")
+    growing = 'name = "scheduler"\nfirst_run = 100\ngamma = "1/10"\n'
+    text = text.replace(MECHANISM, growing).replace('name = "test"', 'name = "test"\ntotal = "public"', 1)
+    loaded.path.write_text(text, encoding="utf-8")
+    assert accused(findings(Config.load(loaded.path))) == []
 
 
 def test_a_panel_is_audited_by_whole_histories(tmp_path, monkeypatch):
