@@ -21,6 +21,7 @@ from dpstream.families.tabular.pooled_run import with_margins
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
+from dpstream.stream.templates import paragraphs, said
 from dpstream_lab.audits.pooled_audit import pooled_subject
 from dpstream_lab.audits.transcripts import audit_subject
 
@@ -80,11 +81,11 @@ def test_a_season_is_followed_and_one_of_another_length_is_not_believed() -> Non
 def test_the_sum_of_a_swinging_column_is_no_worse_than_what_was_measured() -> None:
     estimates, _, _ = seasonal(12.0, 60.0)
     exact, _, _ = seasonal(12.0, 0.0)
-    found, variances = estimates.answer(np.ones(3))
+    found, variances, steady, _ = estimates.answer(np.ones(3))
     measured = np.abs(estimates.sums - exact.sums).mean()
     assert np.abs(found - exact.sums).mean() < 1.1 * measured
     assert 0.0 < variances[0] < 16 * 60.0**2 * 1.1
-    assert not estimates.steady
+    assert not steady
 
 
 def test_estimates_with_a_season_are_packed_exactly() -> None:
@@ -155,7 +156,7 @@ def test_a_season_is_a_fact_of_the_plan() -> None:
     plain = Pooled(PAIRS).calibrate(epsilon="1").options()
     more = Pooled(PAIRS, season=Fraction(1461, 28)).calibrate(epsilon="1")
     assert more.options() == plain | {"season": "1461/28"}
-    assert "1461/28" in " ".join(more.explain().further)
+    assert "1461/28" in " ".join(said(paragraphs(more, "further", **more.facts())))
     with pytest.raises(ConfigError):
         Pooled(PAIRS, season=Fraction(3, 2))
     assert len(SEASONAL.drifts) == len(SEASONAL.swings)
