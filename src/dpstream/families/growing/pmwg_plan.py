@@ -350,10 +350,8 @@ class PMWGPlan(StreamPlan):
 
     def with_books(self, answer: QueryAnswer, state: PMWGState) -> QueryAnswer:
         """An answer that follows from an earlier one, with what is spent and asked by now."""
-        standing, hard_left = self.standing(state), self.hard_left(state.books, state.hard, state.t)
-        return replace(
-            answer, spent=standing.spent, left=standing.left, hard_asked=state.hard, hard_left=hard_left
-        )
+        now = self.standing(state)
+        return replace(answer, spent=now.spent, left=now.left, hard_asked=now.hard, hard_left=now.hard_left)
 
     def unpack_synthesis(self, packed: Packed) -> HistogramSynthesis:
         """The inverse of ``HistogramSynthesis.pack``."""
@@ -452,7 +450,7 @@ class PMWGPlan(StreamPlan):
             spent=standing.spent,
             left=standing.left,
             hard_asked=state.hard,
-            hard_left=self.hard_left(state.books, state.hard, state.t),
+            hard_left=standing.hard_left,
             reason=reason,
         )
 
