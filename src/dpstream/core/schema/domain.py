@@ -38,6 +38,11 @@ class Impossible:
         return np.unpackbits(bits, count=domain.cells(self.clique)).astype(np.bool_)
 
 
+def pack_mask(mask: Mask) -> bytes:
+    """The bits of a mask over a clique's cells, flat or with an axis for each column."""
+    return np.packbits(mask.reshape(-1)).tobytes()
+
+
 def pack_impossible(domain: Domain) -> dict[str, Any]:
     """What a packed domain says of impossible cells, JSON-able; nothing where there are none."""
     packed = [[list(one.clique), base64.b64encode(one.cells).decode()] for one in domain.impossible]

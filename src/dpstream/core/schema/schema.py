@@ -16,7 +16,7 @@ from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
-from dpstream.core.schema.constraints import Constraints, Rules, split_spec
+from dpstream.core.schema.constraints import Constraints, Rules, domain_of, split_spec
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable, read_codes
@@ -84,8 +84,7 @@ class Schema:
     @cached_property
     def domain(self) -> Domain:
         """Names and sizes: what everything behind the codes sees."""
-        impossible = () if self.rules is None else self.rules.impossible
-        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns), impossible)
+        return domain_of(self.columns, () if self.rules is None else self.rules.impossible)
 
     @cached_property
     def rules(self) -> Rules | None:
