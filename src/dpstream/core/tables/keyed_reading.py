@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, problems_error
-from dpstream.core.tables.access import BatchAccess, KeyedTable, ReadRequest
+from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.contribution import ID_BYTES, id_bytes
 from dpstream.core.tables.multiset_hash import MultisetHash
-from dpstream.core.tables.present_table import KeyedChanges, search_keys
+from dpstream.core.tables.present_table import KeyedChanges, PresentTable, search_keys
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -369,7 +369,7 @@ class _Events:
     where: str
     merged: Rules | None
 
-    def changes(self, present: KeyedTable) -> KeyedChanges:
+    def changes(self, present: PresentTable) -> KeyedChanges:
         """What they change of the present records, each key's rows applied in the order of the source.
 
         Errors:
@@ -443,7 +443,7 @@ class _Whole:
     confirmed: bool
     where: str
 
-    def changes(self, present: KeyedTable) -> KeyedChanges:
+    def changes(self, present: PresentTable) -> KeyedChanges:
         """How it differs from the present records.
 
         Errors:

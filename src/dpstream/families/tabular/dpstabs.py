@@ -33,7 +33,6 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.expectations import check_steps, with_table
 from dpstream.core.contracts.explanation import Explanation, with_measurements
 from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
-from dpstream.core.counters.cell_law import cell_law, gain_law
 from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
@@ -255,7 +254,7 @@ def counter_outputs(
     """
     counts = []
     for clique, ticks, values in measured:
-        law = cell_law(counter, ticks, 1) if sums else gain_law(counter, ticks)
+        law = counter.law(ticks, 1) if sums else counter.gain_law(ticks)
         if law is None:
             continue
         columns = [domain.names[i] for i in clique]
@@ -401,7 +400,7 @@ class DPStabsPlan(StreamPlan):
         usual, every = super().explain(), self.selector is None
         own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
         own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
-        if cell_law(self.counter, 1, 1) is None:
+        if self.counter.law(1, 1) is None:
             return own
         sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
         least, most = (int(own_sizes.sum()) * len(self.recipe.sides) for own_sizes in (sizes[:k], sizes[-k:]))
@@ -477,7 +476,7 @@ class DPStabsPlan(StreamPlan):
             state.total,
             errors=dict.fromkeys(cliques, deviation),
             counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
-            noise=cell_law(self.counter, state.step, len(state.sides)),
+            noise=self.counter.law(state.step, len(state.sides)),
             total_error=total_error,
             passed=passed,
         )
